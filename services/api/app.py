@@ -1,0 +1,61 @@
+"""The API as one ASGI application: resources over the capabilities that it is given. Orchestration only.
+
+The server in front must not rewrite the peer's address from `x-forwarded-for` (uvicorn: `proxy_headers=False`): who may name a person
+is decided by the address that the connection really comes from.
+"""
+
+from typing import Any
+
+from litestar import Litestar, Request, Response
+from litestar.exceptions import MethodNotAllowedException, NotFoundException
+
+from services.api import errors
+from services.api.apps import AppsResource
+from services.api.documentation import DocumentationResource
+from services.api.health import HealthResource
+from services.api.identity import Directory, Identified, Proxies, is_protected
+from services.api.jobs import JobsResource
+from services.api.observed import Observed
+from services.api.templates import TemplatesResource
+from services.api.tokens import TokensResource
+from services.api.users import UsersResource
+from shared.audience import Audience
+from shared.domain.accounts import check_email
+from shared.flow import JobFlow
+from shared.runtime.clock import Clock
+from shared.runtime.settings import ApiSettings
+from shared.store import Store
+
+
+def create(*, store: Store, audience: Audience, flow: JobFlow, settings: ApiSettings, clock: Clock) -> Litestar:
+    """The application.
+
+    Raises:
+        Invalid: `settings.first_admin` is no e-mail address.
+    """
+    if settings.first_admin:
+        check_email(settings.first_admin)
+    resources = (
+        AppsResource(store, clock),
+        TemplatesResource(store, clock),
+        JobsResource(store, audience, flow, clock),
+        UsersResource(store, clock),
+        TokensResource(store, clock),
+        HealthResource(store, audience),
+    )
+    handlers = [handler for resource in resources for handler in resource.handlers()]
+    app = Litestar(
+        route_handlers=[*handlers, *DocumentationResource(handlers).handlers()],
+        exception_handlers={MethodNotAllowedException: _refuse_method, Exception: errors.refuse},
+        request_max_body_size=settings.max_body_bytes,
+        openapi_config=None,
+        logging_config=None,
+    )
+    directory = Directory(store, Proxies(settings.trusted_proxies), clock, first_admin=settings.first_admin)
+    app.asgi_handler = Observed(Identified(app.asgi_handler, directory))
+    return app
+
+
+def _refuse_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[bytes]:
+    """Below the protected paths Marathon answers 404 to a method that it does not know."""
+    return errors.refuse(request, NotFoundException() if is_protected(request.url.path) else error)

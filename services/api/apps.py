@@ -1,0 +1,159 @@
+"""`/apps`: the mobile apps that jobs push to."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Meta, Struct
+
+from services.api import paging, wire
+from services.api.identity import Who, caller_of
+from services.api.ids import fresh_id
+from services.api.routes import endpoint
+from shared.domain.accounts import App, check_app, read_uuid
+from shared.domain.errors import Conflict, NotFound
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+AppName = Annotated[
+    str,
+    Meta(
+        description="Makes the names of the push tables and topics.",
+        extra_json_schema={"pattern": "^[A-Za-z0-9_-]{1,50}$", "examples": ["mygame"]},
+    ),
+]
+BundleId = Annotated[
+    str,
+    Meta(
+        description="At least three lower-case labels, joined by dots; unique.",
+        extra_json_schema={"pattern": "^[a-z0-9]+(\\.[a-z0-9]+){2,}$", "examples": ["com.example.mygame"]},
+    ),
+]
+
+PAGE = 500
+
+
+class AppBody(wire.Body, frozen=True, kw_only=True):
+    """An app to be made or changed."""
+
+    name: AppName = ""
+    bundle_id: BundleId = ""
+
+
+class AppView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An app. Times in nanoseconds since the epoch."""
+
+    id: str
+    name: str
+    bundle_id: str
+    created_by: str
+    created_at: int
+    updated_at: int
+
+
+def app_view(app: App) -> AppView:
+    """An app as clients see it."""
+    return AppView(
+        id=app.id,
+        name=app.name,
+        bundle_id=app.bundle_id,
+        created_by=app.created_by,
+        created_at=app.created_at,
+        updated_at=app.updated_at,
+    )
+
+
+async def app_of(store: Store, app_id: str) -> App:
+    """The app that a path names.
+
+    Raises:
+        Invalid: that is no UUID.
+        NotFound: there is no such app.
+    """
+    app = await store.apps.get(read_uuid(app_id, field="appId"))
+    if app is None:
+        raise NotFound("there is no app with this id", field="appId", value=app_id)
+    return app
+
+
+class AppsResource:
+    """The routes of apps."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """All of them."""
+        ok, created, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT
+        missing, taken = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+        one = "/apps/{app_id:str}"
+        return [
+            endpoint("GET", "/apps", self.index, who=Who.KNOWN, answers={ok: list[AppView]}, paged=True),
+            endpoint(
+                "POST", "/apps", self.add, who=Who.ADMIN, body=AppBody, answers={created: AppView}, problems=(taken,)
+            ),
+            endpoint("GET", one, self.show, who=Who.OF_APP, answers={ok: AppView}, problems=(missing,)),
+            endpoint(
+                "PUT", one, self.update, who=Who.OF_APP, body=AppBody, answers={ok: AppView}, problems=(missing, taken)
+            ),
+            endpoint("DELETE", one, self.remove, who=Who.OF_APP, answers={gone: None}, problems=(missing, taken)),
+        ]
+
+    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """List the apps, the oldest first."""
+        asked = paging.asked(request, str)
+        found = await self._store.apps.page(after=asked.after or "", limit=asked.fetch)
+        apps, headers = paging.page(request, asked, found, lambda app: app.id)
+        return wire.answer([app_view(app) for app in apps], headers=headers)
+
+    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Make an app."""
+        body = wire.read(await request.body(), AppBody)
+        check_app(body.name, body.bundle_id)
+        now = self._clock.now_ns()
+        app = App(
+            id=fresh_id(now),
+            name=body.name,
+            bundle_id=body.bundle_id,
+            created_by=caller_of(request).name,
+            created_at=now,
+            updated_at=now,
+        )
+        await self._store.apps.add(app)
+        return wire.answer(app_view(app), HTTPStatus.CREATED)
+
+    async def show(self, app_id: str) -> Response[bytes]:
+        """Show an app."""
+        return wire.answer(app_view(await app_of(self._store, app_id)))
+
+    async def update(self, request: Request[Any, Any, Any], app_id: str) -> Response[bytes]:
+        """Change an app's name and bundle id. Jobs that exist keep the name that they were made with."""
+        body = wire.read(await request.body(), AppBody)
+        check_app(body.name, body.bundle_id)
+        changed = await self._store.apps.update(
+            read_uuid(app_id, field="appId"), name=body.name, bundle_id=body.bundle_id, at=self._clock.now_ns()
+        )
+        if changed is None:
+            raise NotFound("there is no app with this id", field="appId", value=app_id)
+        return wire.answer(app_view(changed))
+
+    async def remove(self, app_id: str) -> Response[None]:
+        """Delete an app with its templates and jobs, if none of these is unfinished."""
+        app = await app_of(self._store, app_id)
+        if await self._store.jobs.has_open(app.id):
+            raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
+        await self._remove_jobs(app.id)
+        await self._store.templates.remove_of(app.id)
+        # The app goes last: were this process to die before, the same request finds it and does the rest.
+        await self._store.apps.remove(app.id)
+        return wire.nothing()
+
+    async def _remove_jobs(self, app_id: str) -> None:
+        after: tuple[int, str] | None = None
+        while jobs := await self._store.jobs.page(app_id, after=after, limit=PAGE):
+            for job in jobs:
+                await self._store.batches.remove_of(job.id)
+            after = (jobs[-1].created_at, jobs[-1].id)
+        await self._store.jobs.remove_of(app_id)

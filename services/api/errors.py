@@ -1,0 +1,148 @@
+"""THE error table: which error becomes which status, and the problem document (RFC 9457) that tells it.
+
+`reason` is Marathon's name for `detail`. What is not in the tree of `shared.domain.errors` is a fault of ours: it is logged and
+answered as a 500 that tells nothing about the inside.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.types import Send
+from msgspec import Struct
+
+from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Refused, Unauthorized, Unavailable
+from shared.runtime import logs
+
+PROBLEM = "application/problem+json"
+RETRY_AFTER_SECONDS = 2
+SHOWN_CHARACTERS = 256
+
+log = logs.get(__name__)
+
+STATUS: dict[type[Exception], HTTPStatus] = {
+    Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
+    Unauthorized: HTTPStatus.UNAUTHORIZED,
+    Forbidden: HTTPStatus.FORBIDDEN,
+    NotFound: HTTPStatus.NOT_FOUND,
+    Conflict: HTTPStatus.CONFLICT,
+    Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+_HEADERS: dict[HTTPStatus, dict[str, str]] = {
+    HTTPStatus.UNAUTHORIZED: {"www-authenticate": 'Bearer realm="carillon"'},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"retry-after": str(RETRY_AFTER_SECONDS)},
+}
+
+_DETAILS: dict[HTTPStatus, str] = {
+    HTTPStatus.NOT_FOUND: "there is nothing at this path",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this path does not answer this method",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the body is larger than this server takes",
+    HTTPStatus.SERVICE_UNAVAILABLE: "a server that is needed did not answer; what was asked may have happened",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "something went wrong here; the logs tell more",
+}
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """A problem document. `reason` says the same as `detail`; `field` names the input that is wrong, `value` what it was."""
+
+    title: str
+    status: int
+    detail: str
+    reason: str
+    type: str = "about:blank"
+    field: str | None = None
+    value: Any = None
+
+
+def problem_of(error: Exception) -> Problem:
+    """What a caller is told about an error."""
+    status = _status(error)
+    detail = _detail(error, status)
+    field, value = (error.field, error.value) if isinstance(error, Refused) else (None, None)
+    return Problem(
+        title=status.phrase, status=status, detail=detail, reason=detail, field=_shown(field), value=_shown(value)
+    )
+
+
+def headers_of(problem: Problem, error: Exception) -> dict[str, str]:
+    """The headers that go with a problem."""
+    allow = (isinstance(error, HTTPException) and error.headers) or {}
+    own = {"allow": allow["allow"]} if "allow" in allow else {}
+    return own | _HEADERS.get(HTTPStatus(problem.status), {})
+
+
+def refuse(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Answer with the problem, and log it where it is not the caller's."""
+    problem = problem_of(error)
+    report(problem, error)
+    return Response(
+        content(problem), status_code=problem.status, media_type=PROBLEM, headers=headers_of(problem, error)
+    )
+
+
+async def send(error: Exception, send: Send) -> None:
+    """The same as `refuse`, for a middleware."""
+    problem = problem_of(error)
+    report(problem, error)
+    body = content(problem)
+    headers = {"content-type": PROBLEM, "content-length": str(len(body))} | headers_of(problem, error)
+    await send(
+        {
+            "type": "http.response.start",
+            "status": problem.status,
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def report(problem: Problem, error: Exception) -> None:
+    """Log what went wrong here, or at a server that we need."""
+    if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.error("request failed", exc_info=error)
+    elif problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        log.warning("a server is unavailable", reason=str(error))
+
+
+def content(problem: Problem) -> bytes:
+    """The document as bytes. Half a surrogate pair, which JSON cannot carry, becomes a question mark."""
+    try:
+        return msgspec.json.encode(problem) + b"\n"
+    except UnicodeEncodeError:
+        detail = _encodable(problem.detail)
+        return content(
+            msgspec.structs.replace(
+                problem, detail=detail, reason=detail, field=problem.field and _encodable(problem.field), value=None
+            )
+        )
+
+
+def _status(error: Exception) -> HTTPStatus:
+    if isinstance(error, HTTPException):
+        return HTTPStatus(error.status_code)
+    kinds = (kind for kind in type(error).__mro__ if kind in STATUS)
+    return STATUS.get(next(kinds, Exception), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _detail(error: Exception, status: HTTPStatus) -> str:
+    if isinstance(error, Refused):
+        return error.reason
+    return _DETAILS.get(status, error.detail if isinstance(error, HTTPException) else status.phrase)
+
+
+def _shown(value: Any) -> Any:
+    """A value small enough to be sent back, or its beginning, or nothing."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}…"
+        case _:
+            return None
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

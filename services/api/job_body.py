@@ -1,0 +1,138 @@
+"""What POST of a job reads, and the checks that it makes, in Marathon's order and with its words.
+
+What this version cannot do yet passes the same checks first, so that a mistake is told before an absence is.
+"""
+
+import hashlib
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from services.api import wire
+from shared.domain.accounts import read_uuid
+from shared.domain.errors import Invalid
+from shared.domain.jobs import Idempotency, Service
+
+KEY_CHARACTERS = 255
+ENGLISH = "en"
+_PROTOCOL = "s3://"
+
+
+def _later(description: str) -> Meta:
+    return Meta(description=f"{description} Not available in this version: must be unset.")
+
+
+Nanoseconds = Meta(extra_json_schema={"format": "int64"})
+
+
+class JobBody(wire.Body, frozen=True, kw_only=True):
+    """A job to be made. Times in nanoseconds since the epoch; 0 and `""` stand for unset."""
+
+    id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
+    service: Annotated[str, Meta(extra_json_schema={"enum": [service.value for service in Service]})] = ""
+    filters: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Column to value: equal to one of a comma list; `NOT` before the column: to none of it. "
+            "No filters: everybody.",
+            extra_json_schema={"additionalProperties": {"type": "string"}, "examples": [{"locale": "en,pt"}]},
+        ),
+    ] = {}
+    context: Annotated[dict[str, Any], Meta(description="Fills the tags of the templates.")] = {}
+    metadata: Annotated[
+        dict[str, Any], Meta(description="Goes out with each message. `dryRun: true` replaces the device tokens.")
+    ] = {}
+    expires_at: Annotated[int, Nanoseconds, Meta(description="What is not sent by then is dropped.")] = 0
+    starts_at: Annotated[int, Nanoseconds, _later("When to start.")] = 0
+    localized: Annotated[bool, _later("Start at the time of each user's zone.")] = False
+    past_time_strategy: str = ""
+    csv_path: Annotated[str, _later("An audience in a file.")] = ""
+    control_group: Annotated[float, _later("The share of users who get nothing.")] = 0.0
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """The template names of a query, which are not trimmed.
+
+    Raises:
+        Invalid: there are none.
+    """
+    if not text:
+        raise Invalid("template name must be specified", field="template")
+    return tuple(text.split(","))
+
+
+def read_key(keys: list[str], *, namespace: str, request: tuple[str, str, bytes]) -> Idempotency | None:
+    """What makes this request the same as an earlier one, if its caller wants that to be known.
+
+    `request` is what must be the same: the app, the query and the body.
+
+    Raises:
+        Invalid: the key is empty, too long, not printable, or one of several.
+    """
+    if not keys:
+        return None
+    key = keys[0]
+    printable = key.isascii() and key.isprintable()
+    if len(keys) > 1 or not printable or not 1 <= len(key) <= KEY_CHARACTERS:
+        rule = f"one value of 1 to {KEY_CHARACTERS} printable ASCII characters"
+        raise Invalid(f"Idempotency-Key must be {rule}", field="Idempotency-Key", value=key)
+    app_id, query, body = request
+    digest = hashlib.sha256(b"\0".join([app_id.encode(), query.encode("utf-8", "replace"), body])).hexdigest()
+    return Idempotency(f"{namespace}/{key}", digest)
+
+
+def read_id(text: str) -> str | None:
+    """The id that the caller chose, if any: Marathon's own client sends the nil UUID for none."""
+    if text in {"", wire.NIL_UUID}:
+        return None
+    return read_uuid(text, field="id")
+
+
+def check(body: JobBody, *, now: int) -> None:
+    """Raise `Invalid` for the first field that breaks a rule; `now` in ns."""
+    if body.service not in {service.value for service in Service}:
+        raise _invalid("service", "it must be apns or gcm", body.service)
+    if body.expires_at != 0 and body.expires_at <= now:
+        raise _invalid("expiresAt", "it must be 0 or lie in the future", body.expires_at)
+    if body.starts_at != 0 and not body.localized and body.starts_at <= now:
+        raise _invalid("startsAt", "it must be 0 or lie in the future", body.starts_at)
+    if not 0 <= body.control_group < 1:
+        raise _invalid("controlGroup", "it must be at least 0 and less than 1", body.control_group)
+    if body.filters and body.csv_path:
+        raise Invalid("invalid filters or csvPath must exist, not both", field="filters")
+    if _PROTOCOL in body.csv_path:
+        reason = "invalid csvPath: cannot contain s3 protocol, just the bucket path"
+        raise Invalid(reason, field="csvPath", value=body.csv_path)
+    for key, value in body.filters.items():
+        if not isinstance(value, str):
+            raise Invalid(f"invalid filters: the value of {key!r} must be a string", field=f"filters.{key}", value=value)
+
+
+def check_templates(names: tuple[str, ...], locales: dict[str, set[str]]) -> None:
+    """Raise `Invalid` for the first name that has no template, or none in English."""
+    for name in names:
+        if name not in locales:
+            raise Invalid(f"the app has no template named {name!r}", field="template", value=name)
+        if ENGLISH not in locales[name]:
+            raise Invalid(
+                "Cannot create job if there is no template for locale 'en'.", field="template", value=name
+            )
+
+
+def check_supported(body: JobBody) -> None:
+    """Raise `Invalid` for what this version cannot do yet."""
+    if body.localized and body.starts_at == 0:
+        raise Invalid("Job can not be localized and don't have an start time", field="localized")
+    wanted = {
+        "startsAt": body.starts_at,
+        "localized": body.localized,
+        "csvPath": body.csv_path,
+        "controlGroup": body.control_group,
+    }
+    for field, value in wanted.items():
+        if value:
+            raise Invalid(f"{field} is not available in this version", field=field, value=value)
+
+
+def _invalid(field: str, rule: str, value: Any) -> Invalid:
+    return Invalid(f"invalid {field}: {rule}", field=field, value=value)

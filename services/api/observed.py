@@ -1,0 +1,60 @@
+"""Every request, logged and measured once, whatever answers it.
+
+Labels are the route's template, the method and the status: never an id, never what a stranger typed.
+"""
+
+import time
+from typing import Any
+
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from shared.runtime import logs
+from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+UNKNOWN = "unknown"
+NO_ANSWER = 499  # the client left before there was an answer
+
+log = logs.get(__name__)
+
+
+class Observed:
+    """Middleware: stands before everything else."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = NO_ANSWER
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            _note(scope, status, time.perf_counter() - began)
+
+
+def _note(scope: Any, status: int, seconds: float) -> None:
+    route = scope.get("path_template") or UNKNOWN
+    method = scope["method"] if scope["method"] in METHODS else UNKNOWN
+    HTTP_REQUESTS.labels(route, method, str(status)).inc()
+    HTTP_REQUEST_SECONDS.labels(route, method, str(status)).observe(seconds)
+    caller = scope["state"].get("caller")
+    log.info(
+        "request answered",
+        method=method,
+        path=scope["path"],
+        route=route,
+        status=status,
+        milliseconds=round(seconds * 1e3, 1),
+        caller=caller.namespace if caller else "",
+    )

@@ -1,0 +1,84 @@
+"""What a route is: a method, a path, who may use it, and what the OpenAPI document tells of it, in one call.
+
+A bare function or method of a resource becomes a Litestar handler here and nowhere else, so a route without a rule for its callers or
+without a description cannot exist.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Literal
+
+from litestar import route
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Struct
+
+from services.api.identity import Who, permit
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """A query parameter or a header. `schema` is its JSON schema."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    required: bool = False
+    place: Literal["query", "header"] = "query"
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """A route as the OpenAPI document tells it. `answers` maps a status to the type of its body, `None` for an empty one."""
+
+    who: Who
+    tag: str
+    summary: str
+    answers: dict[HTTPStatus, Any]
+    problems: tuple[HTTPStatus, ...] = ()
+    body: Any = None
+    parameters: tuple[Parameter, ...] = ()
+    paged: bool = False
+
+
+LIMIT = Parameter(
+    name="limit",
+    description="How many items a page has at most.",
+    schema={"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000},
+)
+CURSOR = Parameter(
+    name="cursor", description="Where the page begins: what a `Link` header gave.", schema={"type": "string"}
+)
+
+
+def endpoint(
+    method: Method,
+    path: str,
+    function: Callable[..., Any],
+    *,
+    who: Who,
+    answers: dict[HTTPStatus, Any],
+    problems: tuple[HTTPStatus, ...] = (),
+    body: Any = None,
+    parameters: tuple[Parameter, ...] = (),
+    paged: bool = False,
+) -> HTTPRouteHandler:
+    """The handler of one route. Its summary is the function's docstring; its tag the first part of its path that groups it.
+
+    `body` is the type of the request's body; the function itself reads it, in its own time.
+    """
+    operation = Operation(
+        who=who,
+        tag=_tag(path),
+        summary=(function.__doc__ or "").strip().splitlines()[0],
+        answers=answers,
+        problems=problems,
+        body=body,
+        parameters=(*parameters, LIMIT, CURSOR) if paged else parameters,
+        paged=paged,
+    )
+    return route(path, http_method=[method], guards=[permit], opt={"who": who, "operation": operation})(function)
+
+
+def _tag(path: str) -> str:
+    named = [part for part in path.split("/") if part and not part.startswith("{")]
+    return named[1] if len(named) > 1 and named[0] == "apps" else named[0]

@@ -1,0 +1,211 @@
+"""The only place that opens connections: from settings to the capabilities that a service is given, and to its components.
+
+The scheme of each URL picks the implementation, so that any mixture works. Everything opens lazily: a server that is away when a
+process starts shows in `/readyz` and is used as soon as it is there.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from services.api import app as api_app
+from services.feedback.listener import Listener
+from services.scheduler.upkeep import upkeep
+from services.worker.consumer import Consumer
+from services.worker.finish import Finisher
+from services.worker.plan import Planner
+from services.worker.send import Sender
+from shared.audience import Audience
+from shared.broker import Broker
+from shared.broker.memory import MemoryBroker
+from shared.broker.rabbitmq import RabbitBroker
+from shared.domain.errors import Invalid
+from shared.domain.tasks import BATCH_QUEUE, FINISH_QUEUE, QUEUES, SPLIT_QUEUE
+from shared.flow import Feed, Finish, JobFlow, Lost
+from shared.flow.lost import Patience
+from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.health import Health
+from shared.runtime.lifecycle import Closing, Component
+from shared.runtime.metrics import observed
+from shared.runtime.serving import HttpServer
+from shared.runtime.settings import Settings
+from shared.store import Store
+from shared.stream import Stream
+from shared.stream.kafka import KafkaStream
+from shared.stream.local import LocalStream
+
+SERVICES = ("api", "scheduler", "worker", "feedback")
+
+
+class Capabilities(Struct, frozen=True):
+    """What services are made of."""
+
+    settings: Settings
+    store: Store
+    broker: Broker
+    stream: Stream
+    audience: Audience
+    clock: Clock
+
+    @property
+    def feed(self) -> Feed:
+        return Feed(self.store, self.broker)
+
+    @property
+    def jobs(self) -> JobFlow:
+        return JobFlow(self.store, self.feed, self.clock)
+
+    async def setup(self) -> None:
+        """Make indexes, queues, policies and topics, idempotently. Raises `Unavailable`."""
+        await self.store.setup()
+        await self.broker.setup(QUEUES)
+        await self.stream.setup({})
+
+    async def verify(self) -> None:
+        """Raise `Unavailable` unless `setup` has been done, on servers whose promises we know."""
+        await self.broker.verify(QUEUES)
+        await self.stream.verify()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.stream.close()
+        await self.broker.close()
+        await self.audience.close()
+        await self.store.close()
+
+
+async def opened(settings: Settings, *, service: str) -> Capabilities:
+    """The capabilities of a process; `service` names its connections. Raises `Invalid` for a URL that no part can read."""
+    name = f"carillon {service} {socket.gethostname()}/{os.getpid()}"
+    audience = await Audience.open(
+        settings.audience.url,
+        pool_size=settings.audience.pool_size,
+        statement_timeout_seconds=settings.audience.statement_timeout_seconds,
+    )
+    return Capabilities(
+        settings=settings,
+        store=Store.open(settings.store.url),
+        broker=observed(_broker(settings, name), "broker"),
+        stream=observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"})),
+        audience=observed(audience, "audience"),
+        clock=SystemClock(),
+    )
+
+
+def components(service: str, with_: Capabilities, health: Health) -> list[Component]:
+    """The components of one service, in the order in which they start."""
+    match service:
+        case "api":
+            return [_api(with_, health)]
+        case "scheduler":
+            return [_upkeep(with_)]
+        case "worker":
+            return _workers(with_)
+        case "feedback":
+            return [Listener(with_.stream, with_.store, with_.settings.feedback)]
+        case _:
+            raise Invalid(f"one of {', '.join(SERVICES)}", field="service")
+
+
+def closing(with_: Capabilities) -> Component:
+    """The component that closes the connections when all others have stopped."""
+    return Closing("connections", with_.close)
+
+
+def watch(services: Sequence[str], with_: Capabilities, health: Health) -> None:
+    """Make readiness depend on the servers that these services use."""
+    health.add("mongodb", with_.store.ping)
+    if set(services) & {"api", "scheduler", "worker"}:
+        health.add("broker", with_.broker.ping)
+    if set(services) & {"worker", "feedback"}:
+        health.add("stream", with_.stream.ping)
+    if set(services) & {"api", "worker"}:
+        health.add("push database", with_.audience.ping)
+
+
+def _api(with_: Capabilities, health: Health) -> HttpServer:
+    settings = with_.settings.api
+    application = api_app.create(
+        store=with_.store, audience=with_.audience, jobs=with_.jobs, clock=with_.clock, settings=settings
+    )
+    return HttpServer("api", application, host=settings.host, port=settings.port)
+
+
+def _upkeep(with_: Capabilities) -> Component:
+    scheduler, stream = with_.settings.scheduler, with_.settings.stream
+    patience = Patience(
+        queued=timedelta(seconds=scheduler.stale_seconds),
+        owned=timedelta(seconds=stream.transaction_timeout_seconds + scheduler.margin_seconds),
+    )
+    lost = Lost(with_.store, with_.broker, with_.feed, with_.jobs, patience)
+    return upkeep(lost, interval_seconds=scheduler.upkeep_seconds)
+
+
+def _workers(with_: Capabilities) -> list[Component]:
+    worker = with_.settings.worker
+    planner = Planner(
+        with_.store,
+        with_.audience,
+        with_.stream,
+        with_.feed,
+        with_.jobs,
+        worker=worker,
+        topics=with_.settings.stream,
+    )
+    sender = Sender(
+        with_.store,
+        with_.audience,
+        with_.stream,
+        with_.feed,
+        with_.clock,
+        worker=worker,
+        records=with_.settings.stream,
+    )
+    finisher = Finisher(Finish(with_.store, with_.clock))
+    name = f"{socket.gethostname()}/{os.getpid()}"
+    return [
+        Consumer(with_.broker, BATCH_QUEUE, sender, name=name, in_flight=worker.sends_in_flight),
+        Consumer(with_.broker, SPLIT_QUEUE, planner, name=name, in_flight=worker.plans_in_flight),
+        Consumer(with_.broker, FINISH_QUEUE, finisher, name=name, in_flight=worker.plans_in_flight),
+    ]
+
+
+def _broker(settings: Settings, name: str) -> Broker:
+    match urlsplit(settings.broker.url).scheme:
+        case "amqp" | "amqps":
+            return RabbitBroker(
+                settings.broker.url,
+                management_url=settings.broker.management_url,
+                connection_name=name,
+                publish_timeout_seconds=settings.broker.publish_timeout_seconds,
+            )
+        case "memory":
+            return MemoryBroker()
+        case scheme:
+            raise Invalid(f"amqp://, amqps:// or memory://, not {scheme}://", field="broker.url")
+
+
+def _stream(settings: Settings, name: str) -> Stream:
+    stream, lanes = settings.stream, settings.worker.lanes
+    match urlsplit(stream.url).scheme:
+        case "kafka":
+            return KafkaStream.open(
+                stream.url,
+                client_id=name.replace(" ", "-").replace("/", "-"),
+                lanes=lanes,
+                ledger_topic=stream.ledger_topic,
+                ledger_partitions=stream.ledger_partitions,
+                replication_factor=stream.replication_factor,
+                transaction_timeout_seconds=stream.transaction_timeout_seconds,
+                request_timeout_seconds=stream.request_timeout_seconds,
+                compression=stream.compression,
+                max_record_bytes=stream.max_record_bytes,
+            )
+        case "local":
+            return LocalStream.open(stream.url, lanes=lanes)
+        case scheme:
+            raise Invalid(f"kafka:// or local://, not {scheme}://", field="stream.url")

@@ -1,0 +1,17 @@
+"""Upkeep: one look at all open jobs every few seconds, by every scheduler process; what two find at once is moved once."""
+
+from shared.flow import Lost
+from shared.runtime.loops import Periodic, Swept
+from shared.runtime.metrics import UPKEEP_FOUND
+
+
+def upkeep(lost: Lost, *, interval_seconds: float) -> Periodic:
+    """The component."""
+
+    async def run_once() -> Swept:
+        found = await lost.find()
+        for kind in ("plans", "queued", "owned"):
+            UPKEEP_FOUND.labels(kind).inc(getattr(found, kind))
+        return Swept(claimed=found.jobs, retried=found.plans + found.queued + found.owned)
+
+    return Periodic("upkeep", run_once, interval_seconds=interval_seconds)

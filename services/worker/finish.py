@@ -1,0 +1,23 @@
+"""The finisher: closes a job whose batches are all settled."""
+
+import structlog
+
+from shared.domain.tasks import Task
+from shared.flow import Finish
+from shared.runtime.metrics import JOBS_CLOSED
+
+log = structlog.get_logger(__name__)
+
+
+class Finisher:
+    """The stage behind `push.finish`."""
+
+    def __init__(self, finish: Finish) -> None:
+        self._finish = finish
+
+    async def __call__(self, task: Task) -> None:
+        """Close the job, if it is ready. Raises `Unavailable`."""
+        job = await self._finish.job(task.job_id)
+        if job is not None and job.totals is not None:
+            JOBS_CLOSED.labels(job.status).inc()
+            log.info("job closed", job_id=job.id, status=job.status, sent=job.totals.sent, failed=job.totals.failed)

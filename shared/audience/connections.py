@@ -1,0 +1,83 @@
+"""The pool of connections to the push database, and the one place where the driver's errors are translated."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import asyncpg
+
+from shared.domain.errors import Invalid, Unavailable
+
+CONNECT_SECONDS = 5.0
+GRACE_SECONDS = 1.0  # the server's own time-out comes first: it ends the statement and leaves the connection usable
+IDLE_SECONDS = 300.0
+
+# SyntaxOrAccessError is the SQLSTATE class of what does not exist or cannot be compared.
+NOT_AS_EXPECTED = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
+FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
+
+class Connections:
+    """Runs single statements, each on whichever connection is free; none is opened before it is needed."""
+
+    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", patience: float) -> None:
+        self._pool = pool
+        self._patience = patience
+
+    @classmethod
+    async def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float) -> Self:
+        """An empty pool that belongs to the running event loop."""
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=0,
+            max_size=pool_size,
+            max_inactive_connection_lifetime=IDLE_SECONDS,
+            timeout=CONNECT_SECONDS,
+            reset=_keep,
+            server_settings={
+                "application_name": "carillon",
+                "default_transaction_read_only": "on",
+                "statement_timeout": str(round(statement_timeout_seconds * 1000)),
+                # A plan for any range and any value is a bad plan for most: ranges and popular values differ widely.
+                "plan_cache_mode": "force_custom_plan",
+                # Compiling takes longer than these statements run.
+                "jit": "off",
+            },
+        )
+        return cls(pool, statement_timeout_seconds + GRACE_SECONDS)
+
+    async def fetch(self, statement: str, *arguments: object) -> list[Any]:
+        """All rows of one statement, prepared once for each connection.
+
+        Raises:
+            Unavailable: the server cannot be reached, is stopping, or took too long.
+            Invalid: the table, a column or a value is not what the statement takes it for.
+        """
+        with translated():
+            async with self._pool.acquire(timeout=CONNECT_SECONDS + self._patience) as connection:
+                return await connection.fetch(statement, *arguments, timeout=self._patience)
+
+    async def close(self) -> None:
+        """End the connections, at once if they do not end by themselves."""
+        try:
+            with translated():
+                await self._pool.close()
+        except Unavailable:
+            self._pool.terminate()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the driver's errors into ours."""
+    try:
+        yield
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise Unavailable(f"the push database denies access: {error}") from error
+    except NOT_AS_EXPECTED as error:
+        raise Invalid(f"the push database cannot answer this: {error}", field="filters") from error
+    except FAILURES as error:
+        raise Unavailable(f"the push database does not answer: {str(error) or type(error).__name__}") from error
+
+
+async def _keep(connection: object) -> None:
+    """No statement here changes its session, so none has to be undone; the driver's way costs a round trip each."""

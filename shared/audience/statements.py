@@ -1,0 +1,89 @@
+"""The statements that an audience needs, as text with numbered parameters.
+
+Into the text go quoted names and the types that the catalogue gave, nothing else. So one table and one shape of filters
+make one text, which each connection prepares once.
+"""
+
+# ruff: noqa: S608 - making statements is what this module is for, and the rule above is what keeps it safe
+
+from collections.abc import Sequence
+
+from shared.audience.tables import DETAILS, KEY, Table
+from shared.domain.audiences import Condition
+
+PING = "SELECT 1"
+
+# Reads the values as the column's type does, and asks for its equality operator.
+PROBE = "SELECT count(*) FILTER (WHERE value = value) FROM (SELECT unnest($1::text[])::{type} AS value) given"
+
+
+def quoted(name: str) -> str:
+    """The name as an identifier: exactly these characters, whatever they are."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def highest(table: str) -> str:
+    """The greatest key, NULL without rows."""
+    return f"SELECT max({KEY})::bigint FROM {quoted(table)}"
+
+
+def probe(column_type: str) -> str:
+    """Fails unless values ($1) can be read as this type and compared."""
+    return PROBE.format(type=column_type)
+
+
+def read(table: Table, conditions: Sequence[Condition]) -> str:
+    """The devices between $1 and $2, in the order of their keys."""
+    details = ", ".join(f"{column}::text" for column in DETAILS)
+    return f"""
+SELECT {KEY}::bigint, {details} FROM {_between(table)} AND {_kept(table, conditions, first=3)} ORDER BY {KEY}"""
+
+
+def cut(table: Table, conditions: Sequence[Condition]) -> str:
+    """The ends and sizes of up to $4 rows' worth of pages of $3 rows, out of the first $5 rows between $1 and $2.
+
+    The inner limit bounds how far one statement scans, however few rows the filters keep; and as it stands between the
+    order and the filters, every plan has to walk along the index of keys. The limits take ties whole and `rank` puts
+    them into one page, so that no key is in two pages.
+    """
+    return f"""
+SELECT max({KEY})::bigint AS upto, count(*) AS size
+FROM (SELECT {KEY}, (rank() OVER (ORDER BY {KEY}) - 1) / $3::bigint AS page
+      FROM (SELECT {KEY}
+            FROM (SELECT {KEY}, {_kept(table, conditions, first=6)} AS kept
+                  FROM {_between(table)} ORDER BY {KEY} FETCH FIRST ($5::bigint) ROWS WITH TIES) scanned
+            WHERE kept ORDER BY {KEY} FETCH FIRST ($4::bigint) ROWS WITH TIES) found) paged
+GROUP BY page ORDER BY page"""
+
+
+def edge(table: Table) -> str:
+    """The last key that `cut` scans when it finds too little; no row if it gets to the end."""
+    return f"SELECT {KEY}::bigint FROM {_between(table)} ORDER BY {KEY} OFFSET $3::bigint - 1 LIMIT 1"
+
+
+def _between(table: Table) -> str:
+    return f"{quoted(table.name)} WHERE {KEY} > $1::bigint AND {KEY} <= $2::bigint"
+
+
+def _kept(table: Table, conditions: Sequence[Condition], *, first: int) -> str:
+    clauses = [_clause(each, table.type_of(each), number) for number, each in enumerate(conditions, first)]
+    return f"({' AND '.join(clauses) or 'true'})"
+
+
+def _clause(condition: Condition, column_type: str, number: int) -> str:
+    """A comparison as the column's type does it, like that with a literal, so that the column's index can serve.
+
+    A single value takes the plain operator, with which an index of this column and the key keeps the order of keys.
+    """
+    column = quoted(condition.column)
+    operator = "<>" if condition.negated else "="
+    if len(condition.values) == 1:
+        return f"{column} {operator} ${number}::text::{column_type}"
+    every = "ALL" if condition.negated else "ANY"
+    return f"{column} {operator} {every}(${number}::text[]::{column_type}[])"
+
+
+def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:
+    """What the parameters of the conditions are bound to."""
+    return [each.values[0] if len(each.values) == 1 else list(each.values) for each in conditions]

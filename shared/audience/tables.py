@@ -1,0 +1,62 @@
+"""What PostgreSQL's catalogue says about a push table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from shared.domain.audiences import Condition
+from shared.domain.errors import Invalid
+
+KEY = "seq_id"
+DETAILS = ("user_id", "token", "locale", "tz")
+KEY_TYPES = frozenset({"smallint", "integer", "bigint"})
+
+# A domain counts as the type beneath it, as PostgreSQL does when it compares. The modifier -1 keeps "(5)" and the like
+# out of the type's name: a cast to character(5) would cut a longer value and find what does not equal it.
+DESCRIBE = """
+SELECT a.attname AS name,
+       format_type(coalesce(nullif(t.typbasetype, 0), t.oid), -1) AS type,
+       EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
+               AND i.indisvalid AND i.indpred IS NULL) AS indexed
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+
+class Column(Struct, frozen=True):
+    """A column's type as SQL text that the catalogue gave, and whether an index begins with it."""
+
+    type: str
+    indexed: bool
+
+
+class Table(Struct, frozen=True):
+    """A push table that has all the columns that a push needs."""
+
+    name: str
+    columns: Mapping[str, Column]
+
+    def type_of(self, condition: Condition) -> str:
+        """The type that the condition's values are read as. Raises `Invalid` for a column that is not there."""
+        column = self.columns.get(condition.column)
+        if column is None:
+            raise Invalid(f'table "{self.name}" has no column "{condition.column}"', field=condition.field)
+        return column.type
+
+
+def described(name: str, rows: Sequence[Any]) -> Table:
+    """The table that `DESCRIBE` found.
+
+    Raises:
+        Invalid: there is no such table, or it cannot serve as a push table; the field is the app.
+    """
+    if not rows:
+        raise Invalid(f'there is no table "{name}" in the push database', field="app")
+    columns = {row["name"]: Column(row["type"], row["indexed"]) for row in rows}
+    missing = [column for column in (KEY, *DETAILS) if column not in columns]
+    if missing:
+        raise Invalid(f'table "{name}" lacks the columns {", ".join(missing)}', field="app")
+    if columns[KEY].type not in KEY_TYPES:
+        raise Invalid(f'column "{KEY}" of table "{name}" is no integer but {columns[KEY].type}', field="app")
+    return Table(name, columns)

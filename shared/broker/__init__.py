@@ -1,0 +1,84 @@
+"""The broker carries tasks to workers and nothing else: MongoDB can queue all of them again.
+
+Guarantees of every implementation:
+
+- `publish` returns when the broker has the message safely (a confirm); a queue that does not exist is an error, never a
+  silent loss. When it raises `Unavailable`, the message may or may not have arrived.
+- A delivery stays with its subscription until it is acknowledged, rejected or requeued. If the subscription ends first, it
+  is delivered again, to anybody.
+- `reject` moves the message to the queue's dead letters, `<queue>.dlq`.
+- At most `prefetch` deliveries of a subscription are unanswered at a time.
+"""
+
+from types import TracebackType
+from typing import Protocol, Self
+
+DEAD_LETTERS = ".dlq"
+
+
+class Delivery(Protocol):
+    """One message in one consumer's hands; exactly one of the three answers ends it.
+
+    An answer whose connection is gone does nothing: the broker has taken the message back already.
+    """
+
+    body: bytes
+    redelivered: bool
+
+    async def ack(self) -> None:
+        """Done with: forget it."""
+
+    async def reject(self) -> None:
+        """Unreadable: to the dead letters."""
+
+    async def requeue(self) -> None:
+        """Not now: back into the queue."""
+
+
+class Subscription(Protocol):
+    """A consumer's stream of deliveries; an async context manager that cancels the consumer when left.
+
+    Iterating raises `Unavailable` when the connection or the consumer is gone; subscribe again then. `stop` ends the
+    iteration while deliveries in hand can still be answered.
+    """
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> Delivery: ...
+
+    async def stop(self) -> None:
+        """Take no more; what was delivered but not iterated goes back to the queue."""
+
+
+class Broker(Protocol):
+    """Queues with confirms, subscriptions and dead letters."""
+
+    async def setup(self, queues: tuple[str, ...]) -> None:
+        """Make the queues, their dead letters and the policies, idempotently (`carillon init`)."""
+
+    async def verify(self, queues: tuple[str, ...]) -> None:
+        """Raise `Unavailable` unless `setup` has been done for these queues."""
+
+    async def publish(self, queue: str, body: bytes) -> None:
+        """Put a message into the queue and return when it is safe there. Raises `Unavailable`."""
+
+    def subscribe(self, queue: str, *, name: str, prefetch: int) -> Subscription:
+        """A consumer on the queue; `name` is the tag that the management UI shows."""
+
+    async def depth(self, queue: str) -> int:
+        """How many messages wait in the queue, those in consumers' hands not counted. Raises `Unavailable`."""
+
+    async def purge(self, queue: str) -> None:
+        """Drop what waits in the queue. Raises `Unavailable`."""
+
+    async def ping(self) -> None:
+        """Raise `Unavailable` when the broker does not answer."""
+
+    async def close(self) -> None:
+        """Close every connection."""

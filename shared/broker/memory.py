@@ -1,0 +1,188 @@
+"""The broker in one process's memory, for the embedded mode and for tests. A restart empties it; upkeep queues again.
+
+Queues are unbounded: what bounds them is the feed, which keeps at most one message per chain of a job here.
+"""
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from shared.broker import DEAD_LETTERS
+from shared.broker.inbox import Inbox
+from shared.domain.errors import Unavailable
+
+
+class MemoryBroker:
+    """`Broker` for one event loop: the guarantees of the package, without a server."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._closed = False
+
+    async def setup(self, queues: tuple[str, ...]) -> None:
+        self._open()
+        for name in queues:
+            dead = self._queues.setdefault(name + DEAD_LETTERS, _Queue())
+            self._queues.setdefault(name, _Queue(dead))
+
+    async def verify(self, queues: tuple[str, ...]) -> None:
+        for name in queues:
+            self.queue(name + DEAD_LETTERS)
+            self.queue(name)
+
+    async def publish(self, queue: str, body: bytes) -> None:
+        self.queue(queue).add(_Message(body))
+        # Without a pause here, somebody who publishes in a loop would keep all consumers from running.
+        await asyncio.sleep(0)
+
+    def subscribe(self, queue: str, *, name: str, prefetch: int) -> "MemorySubscription":
+        return MemorySubscription(self, queue, name, prefetch)
+
+    async def depth(self, queue: str) -> int:
+        return len(self.queue(queue).ready)
+
+    async def purge(self, queue: str) -> None:
+        self.queue(queue).ready.clear()
+
+    async def ping(self) -> None:
+        self._open()
+
+    async def close(self) -> None:
+        self._closed = True
+        for queue in self._queues.values():
+            for consumer in list(queue.consumers):
+                consumer.leave("the broker was closed")
+
+    def _open(self) -> None:
+        if self._closed:
+            raise Unavailable("the broker was closed")
+
+    def queue(self, name: str) -> "_Queue":
+        """Raises `Unavailable`, as whoever asks must."""
+        self._open()
+        if name not in self._queues:
+            raise Unavailable(f"queue {name} does not exist: `carillon init` makes it")
+        return self._queues[name]
+
+
+class _Message:
+    __slots__ = ("body", "redelivered")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.redelivered = False
+
+
+class _Queue:
+    """What waits, and who takes it: in turn, whoever has room."""
+
+    def __init__(self, dead: "_Queue | None" = None) -> None:
+        self.ready: deque[_Message] = deque()
+        self.consumers: deque[MemorySubscription] = deque()
+        self.dead = dead
+
+    def add(self, message: _Message) -> None:
+        self.ready.append(message)
+        self.serve()
+
+    def give_back(self, messages: list[_Message]) -> None:
+        """To the head, in their order, as a quorum queue with a delivery limit does."""
+        for message in reversed(messages):
+            message.redelivered = True
+            self.ready.appendleft(message)
+        self.serve()
+
+    def serve(self) -> None:
+        while self.ready:
+            consumer = next((each for each in self.consumers if each.has_room), None)
+            if consumer is None:
+                return
+            self.consumers.remove(consumer)
+            self.consumers.append(consumer)
+            consumer.receive(self.ready.popleft())
+
+
+class MemorySubscription:
+    """A consumer of one queue; see `Subscription`."""
+
+    def __init__(self, broker: MemoryBroker, queue: str, name: str, prefetch: int) -> None:
+        self.name = name
+        self._broker = broker
+        self._queue_name = queue
+        self._prefetch = prefetch
+        self._inbox: Inbox[MemoryDelivery] = Inbox()
+        self._unanswered: dict[int, _Message] = {}
+        self._queue: _Queue | None = None
+
+    async def __aenter__(self) -> Self:
+        self._queue = self._broker.queue(self._queue_name)
+        self._queue.consumers.append(self)
+        self._queue.serve()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> "MemoryDelivery":
+        return await self._inbox.take()
+
+    async def stop(self) -> None:
+        self._cancel()
+        for delivery in reversed(self._inbox.end()):
+            await delivery.requeue()
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._unanswered) < self._prefetch
+
+    def receive(self, message: _Message) -> None:
+        self._unanswered[id(message)] = message
+        self._inbox.put(MemoryDelivery(self, message))
+
+    def leave(self, reason: str | None = None) -> None:
+        """End it; whatever nobody answered goes back to the queue."""
+        self._cancel()
+        self._inbox.end(reason)
+        unanswered, self._unanswered = list(self._unanswered.values()), {}
+        if self._queue is not None:
+            self._queue.give_back(unanswered)
+
+    def answered(self, message: _Message) -> "_Queue | None":
+        """The queue to act on, if this message is still in this consumer's hands, and makes room for the next."""
+        if self._unanswered.pop(id(message), None) is None:
+            return None
+        return self._queue
+
+    def _cancel(self) -> None:
+        if self._queue is not None and self in self._queue.consumers:
+            self._queue.consumers.remove(self)
+
+
+class MemoryDelivery:
+    """A message in a consumer's hands; see `Delivery`."""
+
+    def __init__(self, subscription: MemorySubscription, message: _Message) -> None:
+        self.body = message.body
+        self.redelivered = message.redelivered
+        self._subscription = subscription
+        self._message = message
+
+    async def ack(self) -> None:
+        if (queue := self._subscription.answered(self._message)) is not None:
+            queue.serve()
+
+    async def reject(self) -> None:
+        if (queue := self._subscription.answered(self._message)) is not None:
+            if queue.dead is not None:
+                queue.dead.add(_Message(self.body))
+            queue.serve()
+
+    async def requeue(self) -> None:
+        if (queue := self._subscription.answered(self._message)) is not None:
+            queue.give_back([self._message])

@@ -1,0 +1,110 @@
+"""The broker on RabbitMQ 3.10 and later.
+
+Two connections, as RabbitMQ stops reading from one that publishes when its memory runs low: `<name> publish` and
+`<name> consume`. Many publishes share one channel; returned messages are matched by their ids there, so each has one of
+its own. Queues are quorum queues, and nothing is declared but by `setup`. Publishing to a queue that is missing costs
+nothing, asking for one closes the channel: `depth` and its like open one each.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+import aio_pika
+import structlog
+from aio_pika.abc import AbstractChannel
+
+from shared.broker import DEAD_LETTERS
+from shared.broker.rabbitmq.links import Line
+from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
+from shared.broker.rabbitmq.subscriptions import RabbitSubscription
+
+log = structlog.get_logger(__name__)
+
+ANSWER_SECONDS = 10.0
+SETUP_SECONDS = 60.0
+QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
+
+
+class RabbitBroker:
+    """`Broker` on RabbitMQ. Connects when first used.
+
+    `url` is `amqp://user:password@host:port/vhost`, `management_url` `http://user:password@host:port` or `None`.
+    """
+
+    def __init__(
+        self, url: str, *, management_url: str | None, connection_name: str, publish_timeout_seconds: float
+    ) -> None:
+        parts = urlsplit(url)
+        self._management = Management(
+            management_url, vhost=unquote(parts.path[1:]) or "/", user=unquote(parts.username or "guest")
+        )
+        self._publish_timeout = publish_timeout_seconds
+        self._publishing = Line(url, f"{connection_name} publish")
+        self._consuming = Line(url, f"{connection_name} consume")
+
+    async def setup(self, queues: tuple[str, ...]) -> None:
+        try:
+            await self._management.prepare(queues)
+        except Unmanageable as error:
+            # Whoever may not set policies can still start where an operator has done it.
+            await self._present(queues)
+            log.warning("policies not set, but all queues are there", error=str(error))
+            return
+        async with self._channel("setup", SETUP_SECONDS) as channel:
+            exchange = await channel.declare_exchange(DEAD_EXCHANGE, durable=True)
+            for name in queues:
+                dead = await channel.declare_queue(name + DEAD_LETTERS, durable=True, arguments=QUORUM)
+                await dead.bind(exchange, routing_key=name)
+                await channel.declare_queue(name, durable=True, arguments=QUORUM)
+
+    async def verify(self, queues: tuple[str, ...]) -> None:
+        await self._present(queues)
+        try:
+            await self._management.check(queues)
+        except Unmanageable as error:
+            log.warning("policies not checked", error=str(error))
+
+    async def publish(self, queue: str, body: bytes) -> None:
+        message = aio_pika.Message(body, message_id=uuid4().hex, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        async with self._publishing.asking(f"publish to {queue}", self._publish_timeout) as link:
+            channel = await link.publisher()
+            await channel.default_exchange.publish(message, queue, mandatory=True)
+
+    def subscribe(self, queue: str, *, name: str, prefetch: int) -> RabbitSubscription:
+        return RabbitSubscription(self._consuming, queue, name, prefetch)
+
+    async def depth(self, queue: str) -> int:
+        async with self._channel(f"depth of {queue}") as channel:
+            declared = await channel.declare_queue(queue, passive=True)
+            return declared.declaration_result.message_count or 0
+
+    async def purge(self, queue: str) -> None:
+        async with self._channel(f"purge {queue}") as channel:
+            await (await channel.get_queue(queue, ensure=False)).purge()
+
+    async def ping(self) -> None:
+        async with self._channel("ping"):
+            pass
+
+    async def close(self) -> None:
+        await asyncio.gather(self._publishing.close(), self._consuming.close())
+
+    async def _present(self, queues: tuple[str, ...]) -> None:
+        async with self._channel("verify", SETUP_SECONDS) as channel:
+            await channel.declare_exchange(DEAD_EXCHANGE, passive=True)
+            for name in queues:
+                await channel.declare_queue(name + DEAD_LETTERS, passive=True)
+                await channel.declare_queue(name, passive=True)
+
+    @asynccontextmanager
+    async def _channel(self, what: str, seconds: float = ANSWER_SECONDS) -> AsyncIterator[AbstractChannel]:
+        """A channel for one question: asking for a queue that is missing closes it."""
+        async with (
+            self._publishing.asking(what, seconds) as link,
+            link.connection.channel(publisher_confirms=False) as channel,
+        ):
+            yield channel

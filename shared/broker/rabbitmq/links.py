@@ -1,0 +1,170 @@
+"""Connections to RabbitMQ that die visibly, and the only place where the driver's errors are caught.
+
+aio-pika's robust connections can hang a publish until they are back, and may come back without their consumers. These
+are plain ones: a `Line` opens a connection when it is needed and again when it has died. Every wait has a deadline;
+what waits on a dying connection ends at once, and a silent server is noticed within about 20 s by missing heartbeats.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import aio_pika
+import structlog
+from aio_pika.abc import AbstractChannel, AbstractConnection
+from aio_pika.exceptions import CONNECTION_EXCEPTIONS, ChannelNotFoundEntity, InvalidFrameError, PublishError
+
+from shared.domain.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
+CLOSE_SECONDS = 5.0
+# aiormq gives up after three of them; RabbitMQ advises against less than 5.
+HEARTBEAT_SECONDS = 5
+
+
+class NoAnswer(Unavailable):
+    """A deadline passed: the connection is not to be trusted any more."""
+
+
+@asynccontextmanager
+async def answered(what: str, seconds: float) -> AsyncIterator[asyncio.Timeout]:
+    """Give the server so many seconds, and translate whatever the driver raises into `Unavailable`."""
+    try:
+        async with asyncio.timeout(seconds) as deadline, _own_cancellation(what):
+            yield deadline
+    except TimeoutError as error:
+        raise NoAnswer(f"RabbitMQ: {what}: no answer") from error
+    except (ChannelNotFoundEntity, PublishError) as error:
+        raise Unavailable(f"RabbitMQ: {what}: there is no such queue; `carillon init` makes it ({error})") from error
+    except Exception as error:
+        # aiormq ends what waits on a closing channel with a bare `Exception`.
+        if isinstance(error, CONNECTION_EXCEPTIONS) or type(error) is Exception:
+            raise Unavailable(f"RabbitMQ: {what}: {error!r}") from error
+        raise
+
+
+@asynccontextmanager
+async def _own_cancellation(what: str) -> AsyncIterator[None]:
+    """Let a cancellation through only if it is this task's: aiormq ends waits on a stuck connection with one too."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        if task is None or task.cancelling() > before:
+            raise
+        raise Unavailable(f"RabbitMQ: {what}: the connection was closed") from error
+
+
+class Link:
+    """One open connection, and every deadline that runs on it."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self.connection = connection
+        self._deadlines: set[asyncio.Timeout] = set()
+        self._lock = asyncio.Lock()
+        self._publisher: AbstractChannel | None = None
+        connection.close_callbacks.add(self._lost)
+
+    @property
+    def alive(self) -> bool:
+        transport = self.connection.transport
+        return (
+            transport is not None
+            and transport.connection.is_opened
+            and (self._publisher is None or not self._publisher.is_closed)
+        )
+
+    @contextmanager
+    def bounds(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        """Let the deadline pass at once if the connection dies: aiormq lets a write into a dead one wait for ever."""
+        self._deadlines.add(deadline)
+        try:
+            yield
+        finally:
+            self._deadlines.discard(deadline)
+
+    async def publisher(self) -> AbstractChannel:
+        """The channel that all publishes share. Without `on_return_raises` a missing queue would swallow messages."""
+        async with self._lock:
+            if self._publisher is None:
+                self._publisher = await self.connection.channel(publisher_confirms=True, on_return_raises=True)
+            return self._publisher
+
+    async def close(self) -> None:
+        try:
+            async with answered("close", CLOSE_SECONDS):
+                await self.connection.close()
+        except Unavailable as error:
+            log.info("connection did not close in order", error=str(error))
+
+    def _lost(self, connection: AbstractConnection | None, error: BaseException | None) -> None:
+        now = asyncio.get_running_loop().time()
+        for deadline in self._deadlines:
+            if not deadline.expired():
+                deadline.reschedule(now)
+
+
+class Line:
+    """The way to a connection of this name: opened when it is needed, and anew when it has died."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._name = name
+        self._heartbeat = parse_qs(urlsplit(url).query).get("heartbeat", [str(HEARTBEAT_SECONDS)])[0]
+        self._lock = asyncio.Lock()
+        self._link: Link | None = None
+        self._farewells: dict[Link, asyncio.Task[None]] = {}
+        self._closed = False
+
+    @asynccontextmanager
+    async def asking(self, what: str, seconds: float) -> AsyncIterator[Link]:
+        """An open connection for a question that must be answered within so many seconds. Raises `Unavailable`."""
+        link: Link | None = None
+        try:
+            async with answered(what, seconds) as deadline:
+                link = await self._opened()
+                with link.bounds(deadline):
+                    yield link
+        except NoAnswer:
+            # Others on the same connection may still be answered: one queue may be stuck alone.
+            self.retire(link, after=seconds)
+            raise
+
+    def retire(self, link: Link | None, *, after: float = 0) -> None:
+        """Use it no more, and close it in so many seconds."""
+        if link is None or link is not self._link:
+            return
+        self._link = None
+        self._farewells[link] = asyncio.create_task(self._farewell(link, after))
+
+    async def close(self) -> None:
+        self._closed = True
+        self.retire(self._link)
+        for farewell in self._farewells.values():
+            farewell.cancel()
+        await asyncio.gather(*(link.close() for link in list(self._farewells)))
+
+    async def _opened(self) -> Link:
+        async with self._lock:
+            if self._closed:
+                raise Unavailable("the broker was closed")
+            if self._link is None or not self._link.alive:
+                self.retire(self._link)
+                self._link = await self._open()
+            return self._link
+
+    async def _open(self) -> Link:
+        try:
+            return Link(await aio_pika.connect(self._url, name=self._name, heartbeat=self._heartbeat))
+        except InvalidFrameError as error:
+            # aiormq does not read what the server says when it closes a connection instead of opening it.
+            vhost = urlsplit(self._url).path[1:] or "/"
+            raise Unavailable(f"RabbitMQ: virtual host {vhost} does not exist, or its user may not use it") from error
+
+    async def _farewell(self, link: Link, after: float) -> None:
+        await asyncio.sleep(after)
+        await link.close()
+        del self._farewells[link]

@@ -1,0 +1,133 @@
+"""A consumer on RabbitMQ: one channel for each, so that its prefetch and its end concern nobody else."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+import structlog
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+
+from shared.broker.inbox import Inbox
+from shared.broker.rabbitmq.links import CLOSE_SECONDS, Line, Link, NoAnswer, answered
+from shared.domain.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
+ANSWER_SECONDS = 10.0
+
+
+class RabbitDelivery:
+    """A message in our hands; see `Delivery`. Only the first answer counts."""
+
+    def __init__(self, subscription: "RabbitSubscription", message: AbstractIncomingMessage) -> None:
+        self.body = message.body
+        self.redelivered = bool(message.redelivered)
+        self._subscription = subscription
+        self._message = message
+
+    async def ack(self) -> None:
+        async with self._subscription.answering():
+            await self._message.ack()
+
+    async def reject(self) -> None:
+        async with self._subscription.answering():
+            await self._message.reject(requeue=False)
+
+    async def requeue(self) -> None:
+        async with self._subscription.answering():
+            await self._message.nack(requeue=True)
+
+
+class RabbitSubscription:
+    """A consumer with a channel of its own; see `Subscription`."""
+
+    def __init__(self, line: Line, queue: str, name: str, prefetch: int) -> None:
+        self._line = line
+        self._queue = queue
+        self._name = name
+        self._prefetch = prefetch
+        self._inbox: Inbox[AbstractIncomingMessage] = Inbox()
+        self._link: Link | None = None
+        self._channel: AbstractChannel | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with self._line.asking(f"subscribe to {self._queue}", ANSWER_SECONDS) as self._link:
+                await self._consume(self._link)
+        except BaseException:
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._leave()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> RabbitDelivery:
+        return RabbitDelivery(self, await self._inbox.take())
+
+    async def stop(self) -> None:
+        if self._channel is None or self._inbox.ended:
+            return
+        left = self._inbox.end()
+        async with self.answering():
+            channel = await self._channel.get_underlay_channel()
+            await channel.basic_cancel(self._name)
+            for message in left:
+                await message.nack(requeue=True)
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """An answer to the broker. On a dead connection it does nothing; where it is stuck, the subscription ends."""
+        if self._link is None:
+            return
+        try:
+            async with answered("answer", ANSWER_SECONDS) as deadline:
+                with self._link.bounds(deadline):
+                    yield
+        except NoAnswer as error:
+            self._end(str(error))
+        except Unavailable as error:
+            log.debug("answer had no effect", queue=self._queue, error=str(error))
+
+    async def _consume(self, link: Link) -> None:
+        self._channel = await link.connection.channel(publisher_confirms=False)
+        self._channel.close_callbacks.add(self._closed)
+        await self._channel.set_qos(prefetch_count=self._prefetch)
+        channel = await self._channel.get_underlay_channel()
+        channel.on_consumer_cancel_callbacks.add(self._cancelled)
+        queue = await self._channel.get_queue(self._queue, ensure=False)
+        await queue.consume(self._receive, consumer_tag=self._name)
+
+    async def _receive(self, message: AbstractIncomingMessage) -> None:
+        if not self._inbox.ended:
+            self._inbox.put(message)
+            return
+        async with self.answering():
+            await message.nack(requeue=True)
+
+    def _closed(self, channel: AbstractChannel | None, error: BaseException | None) -> None:
+        self._end(f"RabbitMQ: the connection of {self._name} is gone: {error}")
+
+    def _cancelled(self, frame: object) -> None:
+        self._end(f"RabbitMQ cancelled {self._name}: the queue {self._queue} is gone")
+
+    def _end(self, reason: str | None = None) -> None:
+        self._inbox.end(reason)
+
+    async def _leave(self) -> None:
+        """Close the channel, so that what is unanswered goes back; if it will not close, the connection must."""
+        self._end()
+        if self._channel is None or self._channel.is_closed or self._link is None:
+            return
+        try:
+            async with answered(f"unsubscribe from {self._queue}", CLOSE_SECONDS) as deadline:
+                with self._link.bounds(deadline):
+                    await self._channel.close()
+        except Unavailable:
+            self._line.retire(self._link)

@@ -1,0 +1,121 @@
+"""Audiences: the names of an app's table and topics, and what a job's filters mean.
+
+A filter's key names a column and its value is compared with it, as in Marathon: a comma list means any of its parts, a
+key that contains `NOT` means none of them, several keys must all hold, and a NULL column never matches, not even `NOT`.
+Values are data: nothing here becomes part of a statement's text but an app name that passed its rule.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+from shared.domain.jobs import Service
+
+APP_NAME_RULE = "1 to 50 of the letters A to Z, digits, '-' and '_'"
+NEGATION = "NOT"
+MAX_FILTERS = 64
+MAX_VALUE_BYTES = 64 * 1024
+MAX_COLUMN_BYTES = 63  # PostgreSQL cuts longer names short, and could then mean another column
+MAX_TOPIC_CHARACTERS = 249
+
+BEGINNING = -(2**63)
+"""The `after` of a job's first range: below every seq_id that can be addressed."""
+
+_APP_NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class Condition(Struct, frozen=True):
+    """`column` equals one of `values`, or none of them if `negated`. `field` is where the user wrote it."""
+
+    column: str
+    values: tuple[str, ...]
+    negated: bool
+    field: str
+
+
+class Cut(Struct, frozen=True):
+    """One page of an audience: the range that ends at `upto`, included, holds `size` rows that the filters keep."""
+
+    upto: int
+    size: int
+
+
+def check_app_name(name: str) -> None:
+    """Raise `Invalid` unless the name can stand in the names of tables and topics."""
+    if not _APP_NAME.fullmatch(name):
+        raise Invalid(f"invalid name: an app's name is {APP_NAME_RULE}", field="name", value=name)
+
+
+def table_name(app_name: str, service: Service) -> str:
+    """The push table of an app and a service. Names that differ only in case share it.
+
+    Raises:
+        Invalid: the app's name is outside its rule.
+    """
+    check_app_name(app_name)
+    return f"{app_name.lower()}_{service.value}"
+
+
+def topic_name(template: str, app_name: str, service: Service) -> str:
+    """The topic of an app and a service: the template's two `%s` are filled in that order.
+
+    Raises:
+        Invalid: the app's name is outside its rule, or the template makes no topic name that Kafka takes.
+    """
+    check_app_name(app_name)
+    parts = template.split("%s")
+    name = f"{app_name.join(parts[:2])}{service.value}{parts[-1]}"
+    if len(parts) != 3 or len(name) > MAX_TOPIC_CHARACTERS or not _TOPIC.fullmatch(name):
+        rule = f"needs exactly two %s and makes up to {MAX_TOPIC_CHARACTERS} letters, digits, '.', '-' and '_'"
+        raise Invalid(f"the topic template {rule}", field="topic_template", value=template)
+    return name
+
+
+def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
+    """What the filters ask for, in the order of their keys. All must hold; no filters keep everybody.
+
+    Raises:
+        Invalid: a value is not a string, or it or its column cannot be stored in PostgreSQL; `field` names the key.
+    """
+    if len(filters) > MAX_FILTERS:
+        raise Invalid(f"at most {MAX_FILTERS} filters", field="filters")
+    return tuple(condition(key, filters[key]) for key in sorted(filters))
+
+
+def condition(key: str, value: object) -> Condition:
+    """What one filter asks for.
+
+    The column of a negated key is what is left when characters out of N, O and T are stripped from both its ends; so
+    `NOTlocale` means `locale`. Raises `Invalid`, as `conditions` does.
+    """
+    field = f"filters.{key}"
+    negated = NEGATION in key
+    column = key.strip(NEGATION) if negated else key
+    if not column:
+        raise Invalid("a filter needs the name of a column", field=field)
+    if not isinstance(value, str):
+        raise Invalid("a filter's value is a string", field=field, value=value)
+    _check_text(column, "the name of a column", MAX_COLUMN_BYTES, field)
+    _check_text(value, "a filter's value", MAX_VALUE_BYTES, field)
+    return Condition(column, tuple(value.split(",")), negated, field)
+
+
+def joined(cuts: Sequence[Cut], more: Sequence[Cut], size: int) -> list[Cut]:
+    """Neighbouring cuts in a row; the two at the seam become one where that is no larger than `size`."""
+    if cuts and more and cuts[-1].size + more[0].size <= size:
+        return [*cuts[:-1], Cut(more[0].upto, cuts[-1].size + more[0].size), *more[1:]]
+    return [*cuts, *more]
+
+
+def _check_text(text: str, what: str, limit: int, field: str) -> None:
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:
+        raise Invalid(f"{what} must be valid Unicode", field=field) from None
+    if length > limit:
+        raise Invalid(f"{what} has at most {limit} bytes", field=field)
+    if "\0" in text:
+        raise Invalid(f"{what} must not contain NUL", field=field)

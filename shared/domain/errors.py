@@ -1,0 +1,63 @@
+"""Every error that Carillon raises on purpose, as one tree.
+
+```
+CarillonError
+├── Refused            the caller's fault: an API answers 4xx and nothing has changed
+│   ├── Invalid        a field breaks a rule (422)
+│   ├── Unauthorized   nobody known is asking (401)
+│   ├── Forbidden      somebody known may not do this (403)
+│   ├── NotFound       there is no such thing (404)
+│   └── Conflict       the thing is there already, or is in use (409)
+├── Unavailable        a server we need cannot be reached or did not answer; try again later
+├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
+└── Poisoned           a message that can never be understood: dead letters
+```
+"""
+
+from typing import Any
+
+
+class CarillonError(Exception):
+    """The root: whatever is raised on purpose."""
+
+
+class Refused(CarillonError):
+    """A request that cannot be met as it stands; `reason` says so in plain words."""
+
+    def __init__(self, reason: str, *, field: str | None = None, value: Any = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.field = field
+        self.value = value
+
+
+class Invalid(Refused):
+    """The named field breaks the rule that `reason` tells."""
+
+
+class Unauthorized(Refused):
+    """No identity, or one that nobody knows."""
+
+
+class Forbidden(Refused):
+    """The identity is known but may not do this, or the state does not allow it."""
+
+
+class NotFound(Refused):
+    """There is no such thing, or it belongs to somebody else."""
+
+
+class Conflict(Refused):
+    """Another thing already holds the unique value, or still needs this one."""
+
+
+class Unavailable(CarillonError):
+    """A server cannot be reached or gave no answer in time. What was asked may have happened."""
+
+
+class LaneLost(CarillonError):
+    """A transaction ended in neither a confirmed commit nor a confirmed abort; only recovery can tell."""
+
+
+class Poisoned(CarillonError):
+    """A message of another version, shape or origin: no retry will ever make it readable."""

@@ -1,0 +1,173 @@
+"""Push jobs: their life, their plan and what is known of their progress.
+
+    scheduled ──> running ──> completed
+        │          ↑  ↓ ↘
+        │          │  │  circuitbreak
+        ↓          │  ↓   ↙
+        └───────> paused ───> stopped      (stopped can follow everything but completed)
+
+`TRANSITIONS` is that drawing as data. It makes the filter of every compare-and-set, and nothing outside
+this package compares statuses.
+"""
+
+from datetime import datetime
+from enum import Enum, StrEnum
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from shared.domain.templates import Template
+
+
+class JobStatus(StrEnum):
+    """Where a job stands."""
+
+    SCHEDULED = "scheduled"  # accepted, its start lies ahead
+    RUNNING = "running"  # planned, fed and sent
+    PAUSED = "paused"  # held by a user: nothing is fed
+    TRIPPED = "circuitbreak"  # held because too many batches failed
+    STOPPED = "stopped"  # ended by a user or by a fault that no retry mends; final
+    COMPLETED = "completed"  # planned to the end, every batch settled; final
+
+
+TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.SCHEDULED: frozenset({JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.STOPPED}),
+    JobStatus.RUNNING: frozenset({JobStatus.PAUSED, JobStatus.TRIPPED, JobStatus.STOPPED, JobStatus.COMPLETED}),
+    JobStatus.PAUSED: frozenset({JobStatus.RUNNING, JobStatus.STOPPED}),
+    JobStatus.TRIPPED: frozenset({JobStatus.RUNNING, JobStatus.STOPPED}),
+    JobStatus.STOPPED: frozenset(),
+    JobStatus.COMPLETED: frozenset(),
+}
+
+PAUSABLE = frozenset({JobStatus.SCHEDULED, JobStatus.RUNNING})
+RESUMABLE = frozenset({JobStatus.PAUSED, JobStatus.TRIPPED})
+STOPPABLE = frozenset(status for status, targets in TRANSITIONS.items() if JobStatus.STOPPED in targets)
+
+
+def sources(to: JobStatus) -> frozenset[JobStatus]:
+    """The statuses that `to` may directly follow."""
+    return frozenset(status for status, targets in TRANSITIONS.items() if to in targets)
+
+
+class Service(StrEnum):
+    """The push services that a job can address."""
+
+    APNS = "apns"
+    GCM = "gcm"
+
+
+class Idempotency(Struct, frozen=True):
+    """What makes a repeated POST the same POST: `key` holds the caller's namespace, `digest` the request."""
+
+    key: str
+    digest: str
+
+
+class Plan(Struct, frozen=True):
+    """How far the audience has been cut.
+
+    `highest` is the greatest `seq_id` that belongs to the job, fixed before the first cut; `end` the number of
+    batches, once the audience is cut to its end; `templates` the copies that the job renders with.
+    """
+
+    highest: int | None = None
+    end: int | None = None
+    templates: tuple[Template, ...] = ()
+
+
+class Totals(Struct, frozen=True):
+    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + what is unsettled
+    or was dropped."""
+
+    batches: int = 0
+    settled: int = 0
+    planned: int = 0
+    sent: int = 0
+    failed: int = 0
+    skipped: int = 0
+    held_out: int = 0
+
+    @property
+    def done(self) -> int:
+        """Recipients about whom all is decided."""
+        return self.sent + self.failed + self.skipped + self.held_out
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A push to one audience of one app, by one service. Times are nanoseconds since the epoch, 0 where unset.
+
+    `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
+    and `locales` are written when the job closes; until then they are summed from the batches. `changed_at` is the
+    database's time of the last move or page of planning.
+    """
+
+    id: str
+    app_id: str
+    app_name: str
+    service: Service
+    template_names: tuple[str, ...]
+    created_by: str
+    group_id: str
+    status: JobStatus = JobStatus.RUNNING
+    open: bool = True
+    filters: dict[str, str] = {}
+    context: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    past_time_strategy: str = ""
+    expires_at: int = 0
+    starts_at: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+    completed_at: int = 0
+    idempotency: Idempotency | None = None
+    plan: Plan = Plan()
+    totals: Totals | None = None
+    reasons: dict[str, int] = {}
+    locales: dict[str, int] = {}
+    feedbacks: dict[str, int] = {}
+    failure: str = ""
+    changed_at: datetime | None = None
+
+
+class Standing(Struct, frozen=True):
+    """The little of a job that decides about its batches: its status and, once known, the number of batches."""
+
+    status: JobStatus
+    end: int | None
+    expires_at: int
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether the job closes as soon as all its batches are settled."""
+        match self.status:
+            case JobStatus.RUNNING:
+                return self.end is not None
+            case JobStatus.STOPPED:
+                return True
+            case JobStatus.SCHEDULED | JobStatus.PAUSED | JobStatus.TRIPPED | JobStatus.COMPLETED:
+                return False
+            case _:
+                assert_never(self.status)
+
+
+class Gate(Enum):
+    """What may happen to a batch now."""
+
+    OPEN = "open"  # send it
+    PARK = "park"  # back to planned: the job is held
+    DROP = "drop"  # never: the job has ended, or the batch is too late
+
+
+def gate(standing: Standing, now_ns: int) -> Gate:
+    """Decide whether a batch of this job may leave the system now."""
+    if standing.expires_at and standing.expires_at <= now_ns:
+        return Gate.DROP
+    match standing.status:
+        case JobStatus.RUNNING:
+            return Gate.OPEN
+        case JobStatus.SCHEDULED | JobStatus.PAUSED | JobStatus.TRIPPED:
+            return Gate.PARK
+        case JobStatus.STOPPED | JobStatus.COMPLETED:
+            return Gate.DROP
+        case _:
+            assert_never(standing.status)

@@ -1,0 +1,206 @@
+"""Rendering: from a job's templates and a batch's rows to the records that go out.
+
+A tag has one value for the whole job, so a body is filled in once per template and locale, never per device. What is
+left per device is one string with its token, message id and user id in it. Values are put in as data: the JSON is made
+after they are in place, so quotes, line breaks and even `{{` inside a value come out as they went in.
+
+Each row ends in one of three ways, and the receipt accounts for all: a record (`sent`), no token to send to
+(`skipped`), or a reason why there is no record (`failed`); never does one row keep the others from being sent.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from itertools import compress
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from shared.domain import fanout, records
+from shared.domain.batches import Receipt
+from shared.domain.jobs import Job
+from shared.domain.records import (
+    Frame,
+    Push,
+    RecordRules,
+    dumps,
+    fake_tokens,
+    is_dry_run,
+    message_ids,
+    nanoseconds,
+)
+from shared.domain.templates import TAG, Template, unterminated
+
+DEFAULT_LOCALE = "en"
+DEFAULT_RULES = RecordRules()
+
+NO_TOKEN = "no-token"
+NO_TEMPLATE = "no-template"
+BAD_CONTEXT = "bad-context"  # a tag stands for an object or an array
+BAD_TEMPLATE = "bad-template"  # a tag is never closed
+TOO_LARGE = "too-large"
+
+
+Recipient = tuple[int, str | None, str | None, str | None, str | None]
+"""A device, as a row: seq_id, user_id, token, locale, tz. A driver's record that unpacks so does."""
+
+
+class Rendered(Struct, frozen=True):
+    """The records of a batch, in the order of its rows, and what became of every row."""
+
+    records: list[bytes]
+    receipt: Receipt
+
+
+class Unrenderable(Exception):
+    """No recipient of this template can be served; `reason` is the key that they are counted under."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+_Choice = tuple[str, str | None]
+"""What decides the text of a record: the template's name, and the locale as the row has it."""
+
+
+class Renderer:
+    """Renders the rows of one job; worth keeping for all of its batches, as bodies are filled in on first use."""
+
+    def __init__(self, job: Job, rules: RecordRules = DEFAULT_RULES) -> None:
+        self._job = job
+        self._rules = rules
+        self._templates = {(template.name, template.locale): template for template in job.plan.templates}
+        self._bodies: dict[tuple[str, str], dict[str, Any]] = {}
+        self._name_key = fanout.job_key(job.id, "template")
+        self._id_key = fanout.job_key(job.id, "message id")
+        self._token_key = fanout.job_key(job.id, "fake token")
+
+    def render(self, rows: Sequence[Recipient], *, now: datetime) -> Rendered:
+        """The records of these rows, which differ by `seq_id`. The same rows in the same second give the same bytes.
+
+        `now` must be aware; a second's fraction is of no account.
+        """
+        reachable = [row for row in rows if row[2]]
+        choices = self._choose(reachable)
+        frames, refused = self._frames(set(choices), nanoseconds(now))
+        failed = Counter(refused[choice] for choice in choices if choice in refused) if refused else Counter[str]()
+        if refused:
+            reachable = [row for row, choice in zip(reachable, choices, strict=True) if choice in frames]
+            choices = [choice for choice in choices if choice in frames]
+        written = self._write(reachable, [frames[choice] for choice in choices])
+        if max(map(len, written), default=0) > self._rules.max_record_bytes:
+            fitting = [len(record) <= self._rules.max_record_bytes for record in written]
+            failed[TOO_LARGE] += fitting.count(False)
+            written, choices = list(compress(written, fitting)), list(compress(choices, fitting))
+        return Rendered(written, self._receipt(Counter(choices), failed, len(rows)))
+
+    def _choose(self, rows: Sequence[Recipient]) -> list[_Choice]:
+        names = fanout.picks(self._job.template_names, self._name_key, [row[0] for row in rows])
+        return list(zip(names, [row[3] for row in rows], strict=True))
+
+    def _frames(self, choices: Collection[_Choice], now: int) -> tuple[dict[_Choice, Frame], dict[_Choice, str]]:
+        frames, refused = {}, {}
+        for choice in choices:
+            try:
+                frames[choice] = self._frame(self._template(choice), now)
+            except Unrenderable as error:
+                refused[choice] = error.reason
+        return frames, refused
+
+    def _frame(self, template: Template, now: int) -> Frame:
+        key = template.name, template.locale
+        if key not in self._bodies:
+            self._bodies[key] = filled_body(template, self._job.context)
+        made = records.frame(Push(self._job, template.name, self._bodies[key], now, self._rules))
+        # Before a batch of them fills the memory. A character is a byte or more.
+        if sum(map(len, made)) > self._rules.max_record_bytes:
+            raise Unrenderable(TOO_LARGE)
+        return made
+
+    def _template(self, choice: _Choice) -> Template:
+        name, locale = choice
+        template = self._templates.get((name, (locale or "").lower())) or self._templates.get((name, DEFAULT_LOCALE))
+        if template is None:
+            raise Unrenderable(NO_TEMPLATE)
+        return template
+
+    def _write(self, rows: Sequence[Recipient], frames: Sequence[Frame]) -> list[bytes]:
+        if not rows:
+            return []
+        seq_ids, users, real_tokens, *_ = zip(*rows, strict=True)
+        dry_run = is_dry_run(self._job)
+        tokens = fake_tokens(self._job.service, self._token_key, seq_ids) if dry_run else escaped(real_tokens)
+        columns = zip(frames, tokens, message_ids(self._id_key, seq_ids), escaped(users), strict=True)
+        return [
+            f"{head}{token}{before_message_id}{message_id}{before_user_id}{user}{tail}".encode()
+            for (head, before_message_id, before_user_id, tail), token, message_id, user in columns
+        ]
+
+    def _receipt(self, sent: Counter[_Choice], failed: Counter[str], recipients: int) -> Receipt:
+        locales: Counter[str] = Counter()
+        for choice, count in sent.items():
+            locales[self._template(choice).locale] += count
+        skipped = recipients - sent.total() - failed.total()
+        return Receipt(
+            sent=sent.total(),
+            failed=failed.total(),
+            skipped=skipped,
+            reasons=dict(failed) | ({NO_TOKEN: skipped} if skipped else {}),
+            locales=dict(locales),
+        )
+
+
+def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any]:
+    """The template's body with the context, over its defaults, in place of the tags in its texts and keys.
+
+    A number or a boolean is written as in JSON; null, or nothing at all, leaves nothing.
+
+    Raises:
+        Unrenderable: a tag stands for an object or an array (`bad-context`), or never ends (`bad-template`).
+    """
+    values = {**template.defaults, **context}
+    return {_filled_text(key, values): _filled(inner, values) for key, inner in template.body.items()}
+
+
+def escaped(texts: Sequence[str | None]) -> Sequence[str]:
+    """Each text as it stands between the quotes of a JSON string; `None` is empty.
+
+    Nearly always there is nothing to escape in a whole batch, and one pass of a fast encoder over it shows that.
+    """
+    present = [text or "" for text in texts] if None in texts else cast(Sequence[str], texts)
+    joined = "".join(present)
+    if len(msgspec.json.encode(joined)) == len(joined.encode()) + len('""'):
+        return present
+    return [dumps(text)[1:-1] for text in present]
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    match value:
+        case str():
+            return _filled_text(value, values)
+        case dict():
+            return {_filled_text(key, values): _filled(inner, values) for key, inner in value.items()}
+        case list():
+            return [_filled(inner, values) for inner in value]
+        case _:
+            return value
+
+
+def _filled_text(text: str, values: Mapping[str, Any]) -> str:
+    if unterminated(text):
+        raise Unrenderable(BAD_TEMPLATE)
+    return TAG.sub(lambda tag: _inserted(values.get(tag[1])), text)
+
+
+def _inserted(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case dict() | list():
+            raise Unrenderable(BAD_CONTEXT)
+        case _:
+            return dumps(value)

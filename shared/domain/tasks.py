@@ -1,0 +1,74 @@
+"""The messages that workers take from RabbitMQ: small, versioned, each with a queue of its own.
+
+A task names what to look at, never what to do about it: the documents decide. So a lost, late, doubled or forged task
+can delay work but cannot make it wrong. A task that cannot be read is `Poisoned` and goes to `<queue>.dlq`.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from shared.domain.errors import Poisoned
+
+
+class PlanJob(Struct, frozen=True, tag_field="type", tag="plan"):
+    """Cut the job's audience into batches, from wherever the plan stands."""
+
+    job_id: str
+    version: Literal[1] = 1
+
+
+class SendBatch(Struct, frozen=True, tag_field="type", tag="send"):
+    """Bring one batch to its end, if it still has this turn."""
+
+    job_id: str
+    ordinal: int
+    turn: int
+    version: Literal[1] = 1
+
+
+class FinishJob(Struct, frozen=True, tag_field="type", tag="finish"):
+    """Sum up and close a job whose batches are all settled."""
+
+    job_id: str
+    version: Literal[1] = 1
+
+
+Task = PlanJob | SendBatch | FinishJob
+
+SPLIT_QUEUE = "push.split"
+BATCH_QUEUE = "push.batch"
+FINISH_QUEUE = "push.finish"
+QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE)
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Task)
+
+
+def queue_of(task: Task) -> str:
+    """The queue that carries this kind of task."""
+    match task:
+        case PlanJob():
+            return SPLIT_QUEUE
+        case SendBatch():
+            return BATCH_QUEUE
+        case FinishJob():
+            return FINISH_QUEUE
+
+
+def encode(task: Task) -> bytes:
+    """The task as JSON."""
+    return _encoder.encode(task)
+
+
+def decode(body: bytes) -> Task:
+    """The task that `encode` wrote.
+
+    Raises:
+        Poisoned: the bytes are not a task of a version that this process knows.
+    """
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Poisoned(f"not a task: {error}") from error

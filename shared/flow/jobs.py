@@ -1,0 +1,91 @@
+"""What users do with jobs: start, pause, resume, stop, and look."""
+
+from collections.abc import Awaitable, Sequence
+
+import structlog
+
+from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus, Totals
+from shared.flow.feed import Feed
+from shared.runtime.clock import Clock
+from shared.runtime.faults import fault
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+
+class JobFlow:
+    """The moves of a job that a user may ask for. Each is safe to repeat."""
+
+    def __init__(self, store: Store, feed: Feed, clock: Clock) -> None:
+        self._store = store
+        self._feed = feed
+        self._clock = clock
+
+    async def start(self, job: Job) -> tuple[Job, bool]:
+        """Store the job and have it planned. The second value is `False` when the same request had made it before.
+
+        The broker may be away: the job is found and planned when it is back.
+
+        Raises:
+            Invalid: its idempotency key was used for another request.
+            Conflict: its id is taken.
+        """
+        try:
+            await self._store.jobs.add(job)
+        except Conflict:
+            earlier = await self._earlier(job)
+            if earlier is None:
+                raise
+            return earlier, False
+        await fault("api.after_job_insert")
+        await self._attempt(self._feed.plan(job.id), job.id)
+        return job, True
+
+    async def pause(self, job_id: str) -> Job | None:
+        """The paused job; `None` when its status does not allow it."""
+        return await self._store.jobs.move(job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=self._clock.now_ns())
+
+    async def resume(self, job_id: str) -> Job | None:
+        """The running job; `None` when its status does not allow it."""
+        job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns())
+        if job is not None:
+            await self._attempt(self._feed.job(job_id), job_id)
+        return job
+
+    async def stop(self, job_id: str, *, failure: str = "") -> Job | None:
+        """The stopped job, with all that was not being sent dropped; `None` when its status does not allow it."""
+        job = await self._store.jobs.move(
+            job_id, to=JobStatus.STOPPED, only=STOPPABLE, at=self._clock.now_ns(), failure=failure
+        )
+        if job is not None:
+            await self._attempt(self.drop_unsent(job_id), job_id)
+        return job
+
+    async def drop_unsent(self, job_id: str) -> None:
+        """Drop what no lane owns of a stopped job, and have it closed."""
+        await self._store.batches.drop_unsent(job_id)
+        await self._feed.finish_if_done(job_id)
+
+    async def progress(self, jobs: Sequence[Job]) -> dict[str, Totals]:
+        """The sums of each job by id: those of closed ones as written, those of open ones as they are now."""
+        written = {job.id: job.totals for job in jobs if job.totals is not None}
+        unwritten = [job.id for job in jobs if job.totals is None]
+        counted = await self._store.batches.totals(unwritten) if unwritten else {}
+        return {job.id: written.get(job.id) or counted.get(job.id, Totals()) for job in jobs}
+
+    async def _earlier(self, job: Job) -> Job | None:
+        if job.idempotency is None:
+            return None
+        earlier = await self._store.jobs.with_key(job.idempotency.key)
+        if earlier is None:
+            return None
+        if earlier.idempotency is None or earlier.idempotency.digest != job.idempotency.digest:
+            raise Invalid("this key was used for another request", field="Idempotency-Key")
+        return earlier
+
+    async def _attempt(self, work: Awaitable[None], job_id: str) -> None:
+        try:
+            await work
+        except Unavailable as error:
+            log.warning("job left to upkeep", job_id=job_id, reason=str(error))

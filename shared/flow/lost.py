@@ -1,0 +1,108 @@
+"""Finding work that lost its message or its process, and having it done.
+
+What is found, in every job that is open:
+
+- a plan that nobody has worked at for a while: planned again from where it stands;
+- a chain whose next batch was never fed: fed;
+- a queued batch that has waited while its queue is empty: its message is lost, it gets another;
+- an owned batch, longer than its transaction may last: its worker is dead or stopped; it gets a message, and whoever
+  takes that recovers it;
+- a stopped job with unsent batches: dropped;
+- a job whose batches are all settled: closed.
+
+The ages spare healthy work; they are not needed for safety: all of this is right at any time.
+"""
+
+from datetime import datetime, timedelta
+
+import structlog
+from msgspec import Struct
+
+from shared.broker import Broker
+from shared.domain.batches import BatchStatus
+from shared.domain.jobs import Job, JobStatus
+from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
+from shared.flow.feed import Feed
+from shared.flow.jobs import JobFlow
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+
+class Patience(Struct, frozen=True):
+    """How long work may be silent before it counts as lost: on the broker, and in a lane's hands."""
+
+    queued: timedelta
+    owned: timedelta
+
+
+class Found(Struct, frozen=True):
+    """What one look found: jobs looked at, plans, batches by kind, and jobs that wait to be closed."""
+
+    jobs: int = 0
+    plans: int = 0
+    queued: int = 0
+    owned: int = 0
+
+
+class Lost:
+    """Looks through the open jobs."""
+
+    def __init__(self, store: Store, broker: Broker, feed: Feed, flow: JobFlow, patience: Patience) -> None:
+        self._store = store
+        self._broker = broker
+        self._feed = feed
+        self._flow = flow
+        self._patience = patience
+
+    async def find(self) -> Found:
+        """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
+        now = await self._store.now()
+        found = Found()
+        async for job_id in self._store.jobs.open_ids():
+            job = await self._store.jobs.get(job_id)
+            if job is not None and job.open:
+                found = _sum(found, await self._in(job, now))
+        return found
+
+    async def _in(self, job: Job, now: datetime) -> Found:
+        owned = await self._renew(job, BatchStatus.SENDING, now - self._patience.owned)
+        match job.status:
+            case JobStatus.STOPPED:
+                await self._flow.drop_unsent(job.id)
+                return Found(jobs=1, owned=owned)
+            case JobStatus.RUNNING:
+                queued = await self._queued(job, now - self._patience.queued)
+                plans = await self._plan(job, now - self._patience.queued)
+                await self._feed.job(job.id)
+                return Found(jobs=1, plans=plans, queued=queued, owned=owned)
+            case _:
+                return Found(jobs=1, plans=await self._plan(job, now - self._patience.queued), owned=owned)
+
+    async def _plan(self, job: Job, since: datetime) -> int:
+        silent = job.changed_at is None or job.changed_at < since
+        if job.plan.end is not None or not silent or await self._broker.depth(SPLIT_QUEUE):
+            return 0
+        await self._store.jobs.touch(job.id)
+        await self._feed.plan(job.id)
+        log.info("plan taken up again", job_id=job.id)
+        return 1
+
+    async def _queued(self, job: Job, since: datetime) -> int:
+        if await self._broker.depth(BATCH_QUEUE):
+            return 0
+        return await self._renew(job, BatchStatus.QUEUED, since)
+
+    async def _renew(self, job: Job, status: BatchStatus, since: datetime) -> int:
+        renewed = 0
+        for batch in await self._store.batches.changed_before(job.id, status, since):
+            renewed += await self._feed.again(batch)
+        if renewed:
+            log.info("batches queued again", job_id=job.id, status=status, batches=renewed)
+        return renewed
+
+
+def _sum(one: Found, other: Found) -> Found:
+    return Found(
+        one.jobs + other.jobs, one.plans + other.plans, one.queued + other.queued, one.owned + other.owned
+    )

@@ -1,0 +1,6 @@
+"""What every process needs around its work: settings, life cycle, periodic loops, child servers, health, logs, metrics
+and fault points.
+
+Infrastructure only: nothing here knows jobs or batches. Capabilities may use fault points, metrics and logs; the rest
+is for services and for what composes them.
+"""

@@ -1,0 +1,189 @@
+"""Reads the settings, and writes them down as their own manual.
+
+In rising order: the defaults, a TOML file, the environment. The file is named by `--config` or `CARILLON_CONFIG`; a
+variable is `CARILLON_<SECTION>_<FIELD>`, and a list in one is separated by commas. Whatever is unknown or out of range
+is an error that names the setting and where it came from; a URL is never repeated in one, since it may hold a
+password.
+"""
+
+import difflib
+import json
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from shared.domain.errors import CarillonError
+from shared.runtime.settings import Section, Settings
+
+PREFIX = "CARILLON_"
+CONFIG = "CARILLON_CONFIG"
+OTHER_VARIABLES = frozenset({CONFIG, "CARILLON_FAULT", "CARILLON_FAULT_FILE", "CARILLON_CACHE"})
+TEST_PREFIX = "CARILLON_TEST_"
+WIDTH = 110
+
+
+class Misconfigured(CarillonError):
+    """Settings that cannot be used; the text has one line for each fault."""
+
+
+class _Given(Struct, frozen=True):
+    """A value that somebody chose, and where."""
+
+    value: Any
+    origin: str
+
+
+_HINTS: dict[str, dict[str, Any]] = {
+    name: get_type_hints(type(section), include_extras=True) for name, section in Settings().sections().items()
+}
+
+
+def load(environ: Mapping[str, str], path: str | Path | None = None) -> Settings:
+    """The settings of a process.
+
+    Raises: Misconfigured: the file cannot be read, or a key, a variable or a value in it is wrong. All faults are told
+    at once.
+    """
+    faults: list[str] = []
+    given = _from_environment(environ, faults)
+    if file := path or environ.get(CONFIG):
+        given = _from_file(Path(file), faults) | given
+    sections: dict[str, Any] = {
+        name: _section(name, type(default), given, faults) for name, default in Settings().sections().items()
+    }
+    if faults:
+        raise Misconfigured("\n".join(faults))
+    return Settings(**sections)
+
+
+def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str, _Given]:
+    variables = {_variable(key): key for key in _keys()}
+    given: dict[str, _Given] = {}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES or variable.startswith(TEST_PREFIX):
+            continue
+        if variable in variables:
+            key = variables[variable]
+            given[key] = _Given(_from_text(key, environ[variable]), f"{variable} in the environment")
+        else:
+            faults.append(f"{variable} in the environment: no such setting{_nearest(variable, variables)}")
+    return given
+
+
+def _from_file(path: Path, faults: list[str]) -> dict[str, _Given]:
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        faults.append(f"{path}: cannot be read: {error}")
+        return {}
+    given: dict[str, _Given] = {}
+    for section, table in tables.items():
+        if section not in _HINTS or not isinstance(table, dict):
+            faults.append(f"{path}: {section}: no such section{_nearest(section, _HINTS)}")
+            continue
+        given |= {f"{section}.{field}": _Given(value, str(path)) for field, value in table.items()}
+    unknown = sorted(given.keys() - set(_keys()))
+    faults.extend(f"{path}: {key}: no such setting{_nearest(key, _keys())}" for key in unknown)
+    return given
+
+
+def _section(name: str, kind: type[Section], given: Mapping[str, _Given], faults: list[str]) -> Section:
+    """The section with the chosen values; a wrong one adds to `faults` and leaves its default."""
+    values: dict[str, Any] = {}
+    for field, hint in _HINTS[name].items():
+        if chosen := given.get(f"{name}.{field}"):
+            try:
+                values[field] = msgspec.convert(chosen.value, hint, strict=False)
+            except msgspec.ValidationError as error:
+                faults.append(f"{name}.{field} ({chosen.origin}): {error}")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        faults.append(f"{name}.{error}")
+        return kind()
+
+
+def _from_text(key: str, text: str) -> Any:
+    if get_origin(_plain(_hint(key))) is tuple:
+        return [entry.strip() for entry in text.split(",") if entry.strip()]
+    return text
+
+
+def describe(settings: Settings | None = None) -> str:
+    """The settings (the defaults, if none are given) as annotated TOML that `load` reads back.
+
+    Passwords in URLs are written as they are: the result is a file to use, not a log.
+    """
+    chosen = settings or Settings()
+    head = _comment(
+        "Every setting of Carillon. A file needs only what it changes; the variable named above a setting overrides it."
+    )
+    return "\n".join([head, *(_table(name, section) for name, section in chosen.sections().items())])
+
+
+def _table(name: str, section: Section) -> str:
+    lines = ["", _comment(str(type(section).__doc__)), f"[{name}]"]
+    for field, hint in _HINTS[name].items():
+        key = f"{name}.{field}"
+        lines += [
+            _comment(f"{_sentence(hint)}{_bounds(hint)} ({_variable(key)})"),
+            f"{field} = {_toml(getattr(section, field))}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
+
+
+def _sentence(hint: Any) -> str:
+    return next(meta.description for meta in _metas(hint) if meta.description)
+
+
+def _bounds(hint: Any) -> str:
+    """What a value may be, where the type says so: ` From 0 to 65535.` or ` One of ms, seconds.`"""
+    plain = _plain(hint)
+    if get_origin(plain) is Literal:
+        return f" One of {', '.join(get_args(plain))}."
+    for meta in _metas(hint):
+        if meta.ge is not None:
+            return f" From {meta.ge} to {meta.le}."
+    return ""
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it. JSON strings are TOML strings, but for DEL, which TOML wants escaped."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(entry) for entry in value)}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _keys() -> list[str]:
+    return [f"{section}.{field}" for section, hints in _HINTS.items() for field in hints]
+
+
+def _hint(key: str) -> Any:
+    section, _, field = key.partition(".")
+    return _HINTS[section][field]
+
+
+def _metas(hint: Any) -> Iterator[Meta]:
+    return (meta for meta in get_args(hint)[1:] if isinstance(meta, Meta))
+
+
+def _plain(hint: Any) -> Any:
+    return get_args(hint)[0]
+
+
+def _variable(key: str) -> str:
+    return PREFIX + key.replace(".", "_").upper()
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,159 @@
+"""Fault points: the lines at which a death matters, each with a name.
+
+A point does nothing unless the process was started with it armed. `CARILLON_FAULT` arms points, separated by commas:
+
+    send.before_take=kill                SIGKILL to this process
+    send.after_commit=stop               SIGSTOP to this process; it goes on when it is continued
+    api.after_job_insert=delay:2.5       waits so many seconds
+    stream.marker_read=raise             raises `FaultInjected`, which capabilities translate like any lost connection
+    stream.commit_reply=hang             waits for ever (until cancelled)
+    send.after_take@3=kill               the third time that the point is reached; without @ the first time
+
+Each fires once. Before it does, its point's name is written to stderr and, where `CARILLON_FAULT_FILE` names a file,
+appended to that file and flushed to the disk, so that a test waits for the line instead of guessing. `POINTS` lists
+what can be armed.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from enum import StrEnum
+from typing import assert_never
+
+from msgspec import Struct
+
+POINTS: dict[str, str] = {
+    "send.before_take": "A worker that has read and rendered a batch which nobody owns yet.",
+    "send.after_take": "A worker that owns a batch and has sent nothing of it.",
+    "send.in_transaction": "A worker whose records are on Kafka in an open transaction.",
+    "send.after_commit": "A worker whose batch is out but not settled.",
+    "send.after_settle": "A worker that has settled its batch and has not fed the chain's next one.",
+    "send.before_feed": "A worker about to feed the next batch of a chain.",
+    "send.before_ack": "A worker that has done everything except to acknowledge its message.",
+    "feed.after_queue": "Whoever has queued a batch in the store and not published its message.",
+    "plan.after_page": "A planner that has stored one page of batches and not fed them.",
+    "plan.before_end": "A planner that has cut the whole audience and not written the plan's end.",
+    "finish.after_totals": "A worker that has summed up a job and not closed it.",
+    "api.after_job_insert": "An API process that has stored a job and not queued its task.",
+    "stream.commit_reply": "A lane whose commit was sent and whose reply does not come.",
+    "stream.marker_read": "The read of a slot's marker during recovery.",
+    "stream.produce_one": "One produce among those of a batch.",
+    "feedback.before_flush": "A feedback consumer with counts in memory that are not stored.",
+    "feedback.after_flush": "A feedback consumer that has stored its counts and not moved on.",
+}
+
+
+class FaultInjected(ConnectionError):
+    """What an armed `raise` raises: a lost connection, as a driver would report it."""
+
+
+class Action(StrEnum):
+    """What happens at an armed point."""
+
+    KILL = "kill"
+    STOP = "stop"
+    DELAY = "delay"
+    RAISE = "raise"
+    HANG = "hang"
+
+
+class Fault(Struct, frozen=True):
+    """One armed fault: at the `nth` time that `point` is reached, do `action`. `seconds` belongs to `delay`."""
+
+    point: str
+    action: Action
+    nth: int = 1
+    seconds: float = 0.0
+
+
+class _Trap:
+    """The faults armed at one point, and how often it has been reached."""
+
+    def __init__(self) -> None:
+        self.reached = 0
+        self.faults: dict[int, Fault] = {}
+
+    async def reach(self) -> None:
+        self.reached += 1
+        armed = self.faults.pop(self.reached, None)
+        if armed is not None:
+            _announce(armed.point)
+            await _fire(armed)
+
+
+# Every known point is a key, so that one lookup finds the trap and refuses a name that is not in the list.
+_traps: dict[str, _Trap | None] = dict.fromkeys(POINTS)
+
+
+async def fault(point: str) -> None:
+    """Do nothing, or what `point` is armed with. Raises `LookupError` for a point that `POINTS` does not list."""
+    try:
+        trap = _traps[point]
+    except KeyError:
+        raise LookupError(f"unknown fault point {point!r}: list it in POINTS") from None
+    if trap is not None:
+        await trap.reach()
+
+
+def arm(spec: str) -> None:
+    """Replace what is armed by `spec`, the text of `CARILLON_FAULT`; an empty one disarms. Raises `ValueError`."""
+    faults = parse(spec)
+    _traps.update(dict.fromkeys(POINTS))
+    for armed in faults:
+        trap = _traps[armed.point] or _Trap()
+        trap.faults[armed.nth] = armed
+        _traps[armed.point] = trap
+
+
+def parse(spec: str) -> list[Fault]:
+    """The faults that the text of `CARILLON_FAULT` describes. Raises `ValueError`, which names the entry."""
+    return [_parse_one(entry.strip()) for entry in spec.split(",") if entry.strip()]
+
+
+def _parse_one(entry: str) -> Fault:
+    place, _, what = entry.partition("=")
+    point, _, nth = place.partition("@")
+    action, _, seconds = what.partition(":")
+    if point not in POINTS:
+        raise ValueError(f"CARILLON_FAULT: unknown point {point!r} in {entry!r}")
+    try:
+        parsed = Fault(point, Action(action), int(nth or 1), float(seconds or 0))
+    except ValueError:
+        raise ValueError(
+            f"CARILLON_FAULT: cannot read {entry!r}; write point[@N]=kill|stop|delay:SECONDS|raise|hang"
+        ) from None
+    if parsed.nth < 1 or not 0 <= parsed.seconds < float("inf") or bool(seconds) != (parsed.action is Action.DELAY):
+        raise ValueError(f"CARILLON_FAULT: {entry!r} needs N from 1, and seconds for delay only")
+    return parsed
+
+
+def _announce(point: str) -> None:
+    sys.stderr.write(f"fault point {point} fires\n")
+    sys.stderr.flush()
+    if path := os.environ.get("CARILLON_FAULT_FILE"):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.write(file, f"{point}\n".encode())
+        os.fsync(file)
+        os.close(file)
+
+
+async def _fire(armed: Fault) -> None:
+    match armed.action:
+        case Action.KILL:
+            signal.raise_signal(signal.SIGKILL)
+        case Action.STOP:
+            # To this thread, not the process: so no further line of this thread runs before the stop.
+            signal.raise_signal(signal.SIGSTOP)
+        case Action.DELAY:
+            await asyncio.sleep(armed.seconds)
+        case Action.RAISE:
+            raise FaultInjected(f"fault point {armed.point}")
+        case Action.HANG:
+            while True:  # a timer keeps the task referenced; a bare future would let the collector take it
+                await asyncio.sleep(3600)
+        case _:
+            assert_never(armed.action)
+
+
+arm(os.environ.get("CARILLON_FAULT", ""))

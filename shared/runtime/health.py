@@ -1,0 +1,125 @@
+"""What orchestrators ask of a process, on a port of its own: /livez, /readyz and /metrics.
+
+- `/livez` fails when a component has died: only a restart helps. (An event loop that stands still does not answer at
+  all.)
+- `/readyz` fails while the process starts or drains, or when a named check (a server that it needs) fails or does not
+  answer in time. The body names each failing check. One look serves everybody who asks within a second.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+
+from litestar import Litestar, Response, get
+from litestar.status_codes import HTTP_200_OK, HTTP_503_SERVICE_UNAVAILABLE
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from shared.runtime import metrics
+from shared.runtime.serving import HttpServer
+from shared.runtime.settings import HealthSettings, without_secrets
+
+Check = Callable[[], Awaitable[None]]
+
+
+class Phase(StrEnum):
+    """Where a process stands in its life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+class Health:
+    """What is known of this process; shared by all services in it."""
+
+    def __init__(
+        self,
+        *,
+        deadline_seconds: float = 2.0,
+        fresh_seconds: float = 1.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.phase = Phase.STARTING
+        self._dead: dict[str, str] = {}
+        self._checks: dict[str, Check] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._failing: dict[str, str] = {}
+        self._deadline = deadline_seconds
+        self._fresh = fresh_seconds
+        self._monotonic = monotonic
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
+
+    def add(self, name: str, check: Check) -> None:
+        """Ready means, among others, that this check returns without an error, as `ping` of every capability does."""
+        self._checks[name] = check
+
+    def died(self, name: str, why: str) -> None:
+        """A component has ended for good: the process is no longer alive."""
+        self._dead[name] = without_secrets(why)
+
+    @property
+    def dead(self) -> dict[str, str]:
+        """The components that have died, with the reason."""
+        return dict(self._dead)
+
+    async def failing(self) -> dict[str, str]:
+        """The checks that fail, with the reason; at most `fresh_seconds` old."""
+        async with self._looking:
+            if self._monotonic() - self._looked_at >= self._fresh:
+                self._failing = await self._look()
+                self._looked_at = self._monotonic()
+            return self._failing
+
+    async def _look(self) -> dict[str, str]:
+        for name, check in self._checks.items():
+            # One that still hangs from the last time is not asked again: they would pile up.
+            if name not in self._running or self._running[name].done():
+                self._running[name] = asyncio.create_task(_asked(check), name=f"check {name}")
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=self._deadline)
+        reasons = {name: self._reason(task) for name, task in self._running.items()}
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    def _reason(self, task: "asyncio.Task[None]") -> str:
+        if not task.done():
+            task.cancel()
+            return f"no answer within {self._deadline:g} s"
+        if task.cancelled():
+            return "cancelled"
+        error = task.exception()
+        return "" if error is None else without_secrets(f"{type(error).__name__}: {error}")
+
+
+async def _asked(check: Check) -> None:
+    await check()
+
+
+def pages(health: Health) -> Litestar:
+    """The three pages as an application."""
+
+    @get("/livez")
+    async def livez() -> Response[dict[str, object]]:
+        return _answer(not health.dead, {"alive": not health.dead, "dead": health.dead})
+
+    @get("/readyz")
+    async def readyz() -> Response[dict[str, object]]:
+        failing = await health.failing()
+        ready = health.phase is Phase.SERVING and not failing
+        return _answer(ready, {"ready": ready, "phase": health.phase, "failing": failing})
+
+    @get("/metrics")
+    async def measured() -> Response[bytes]:
+        return Response(metrics.page(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    return Litestar([livez, readyz, measured], openapi_config=None, logging_config=None)
+
+
+def _answer(good: bool, body: dict[str, object]) -> Response[dict[str, object]]:
+    return Response(body, status_code=HTTP_200_OK if good else HTTP_503_SERVICE_UNAVAILABLE)
+
+
+def server(health: Health, settings: HealthSettings) -> HttpServer:
+    """The component that serves the pages; the first in the list of a process."""
+    return HttpServer("health", pages(health), host=settings.host, port=settings.port)

@@ -1,0 +1,193 @@
+"""The life of a process: start its components in order, run until told to end, drain them in reverse order.
+
+    starting ──> serving ──SIGTERM, SIGINT, a failed component──> draining ──> the exit code
+
+Draining: /readyz fails, for `readiness_seconds` nothing else changes (load balancers look away), then every component
+stops: it takes nothing new and finishes what it has in hand, all together within `grace_seconds`; what is not done by
+then is cancelled. A second signal ends the process at once, which is safe: every process may be killed at any instant.
+Services that share a process are simply one list of components.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Protocol
+
+from shared.runtime import logs
+from shared.runtime.health import Health, Phase
+from shared.runtime.settings import ShutdownSettings
+
+EXIT_DRAINED = 0
+EXIT_FAILED = 1  # a component could not start, failed while it ran, or failed to stop
+EXIT_CUT_OFF = 3  # the grace period was over before the work in hand was done; 2 is a wrong command line
+EXIT_SIGNAL = 128  # plus the number of the second signal
+
+# What a cancelled component, or one that begins to stop when the grace period is over, may still take to close.
+CLOSING_SECONDS = 1.0
+
+log = logs.get(__name__)
+
+
+class Component(Protocol):
+    """Something that runs for as long as the process does."""
+
+    name: str
+
+    async def start(self) -> None:
+        """Return when it works. If this raises or is cancelled, it has cleaned up after itself."""
+
+    async def stop(self) -> None:
+        """Take nothing new, finish what is in hand, close. Being cancelled means: give up what is in hand."""
+
+    async def wait(self) -> None:
+        """Return or raise only when it has ended without `stop`; both end the process."""
+
+
+class Background:
+    """A component made of one function, which runs until it sees that `stopping` is set."""
+
+    def __init__(self, name: str, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+        self.name = name
+        self._work = work
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=self.name)
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def wait(self) -> None:
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            self._task.result()
+
+    async def _run(self) -> None:
+        await self._work(self._stopping)
+
+
+class Closing:
+    """A component that is already open (a connection, a pool) and only has to be closed at the end."""
+
+    def __init__(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
+        self.name = name
+        self._close = close
+
+    async def start(self) -> None:
+        """Nothing: it is open."""
+
+    async def stop(self) -> None:
+        await self._close()
+
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def run(
+    components: Sequence[Component],
+    *,
+    health: Health,
+    shutdown: ShutdownSettings,
+    ending: asyncio.Event | None = None,
+    signals: bool = True,
+) -> int:
+    """Run the components until a signal, `ending` or a failure; returns the exit code.
+
+    The health pages come first in the list, so that they stop last. With `signals=False` (tests, or a process that has
+    its own handlers) only `ending` and a failure end it.
+    """
+    ending = ending or asyncio.Event()
+    started: list[Component] = []
+    with _signals_set(ending) if signals else contextlib.nullcontext():
+        sound = await _start(components, started, ending)
+        if sound and not ending.is_set():
+            health.phase = Phase.SERVING
+            log.info("ready", components=len(started))
+            sound = await _watch(started, ending, health)
+        health.phase = Phase.DRAINING
+        await asyncio.sleep(shutdown.readiness_seconds)
+        code = await _drain(started, shutdown.grace_seconds)
+    log.info("ended", code=code)
+    return code if sound else EXIT_FAILED
+
+
+async def _start(components: Sequence[Component], started: list[Component], ending: asyncio.Event) -> bool:
+    """Start one after the other; False where one failed. Ends early, without a failure, when `ending` is set."""
+    for component in components:
+        task = asyncio.create_task(component.start(), name=f"start {component.name}")
+        await _first(task, ending)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=CLOSING_SECONDS)
+            return True
+        if (error := task.exception()) is not None:
+            log.error("cannot start", component=component.name, exc_info=error)
+            return False
+        started.append(component)
+    return True
+
+
+async def _first(task: "asyncio.Task[None]", ending: asyncio.Event) -> None:
+    ended = asyncio.create_task(ending.wait())
+    await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+
+
+async def _watch(components: Sequence[Component], ending: asyncio.Event, health: Health) -> bool:
+    """Return True when `ending` is set, False when a component has ended by itself, which `health` learns too."""
+    watched = {asyncio.create_task(component.wait()): component.name for component in components}
+    ended = asyncio.create_task(ending.wait())
+    done, _ = await asyncio.wait({*watched, ended}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (*watched, ended):
+        task.cancel()
+    failed = [task for task in watched if task in done]
+    for task in failed:
+        error = None if task.cancelled() else task.exception()
+        health.died(watched[task], repr(error) if error else "ended by itself")
+        log.error("component failed", component=watched[task], exc_info=error)
+    return not failed
+
+
+async def _drain(started: Sequence[Component], grace_seconds: float) -> int:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + grace_seconds
+    codes = [await _stop(component, max(deadline - loop.time(), CLOSING_SECONDS)) for component in reversed(started)]
+    return next((code for code in codes if code), EXIT_DRAINED)
+
+
+async def _stop(component: Component, seconds: float) -> int:
+    task = asyncio.create_task(component.stop(), name=f"stop {component.name}")
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if not done:
+        log.warning("drain cut off", component=component.name)
+        task.cancel()
+        # Not `wait_for`: what swallows its cancellation (a driver's frozen connection) must not hold the process.
+        await asyncio.wait({task}, timeout=CLOSING_SECONDS)
+        return EXIT_CUT_OFF
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("cannot stop", component=component.name, exc_info=error)
+        return EXIT_FAILED
+    return EXIT_DRAINED
+
+
+@contextlib.contextmanager
+def _signals_set(ending: asyncio.Event) -> Iterator[None]:
+    def received(number: signal.Signals) -> None:
+        if ending.is_set():
+            os._exit(EXIT_SIGNAL + number)
+        log.info("stopping", signal=number.name)
+        ending.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, received, number)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,100 @@
+"""Whatever is done again and again: `run_once` and a thin periodic runner around it.
+
+The work is a plain async function that a test calls by itself. The runner gives it the interval, the back-off after a
+failure, the log line, the metrics, and a stop that lets the run in hand end.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from shared.runtime import logs, metrics
+from shared.runtime.lifecycle import Background
+from shared.runtime.retries import Backoff, next_delay
+
+log = logs.get(__name__)
+
+
+class Swept(Struct, frozen=True):
+    """What one run did: how many things it took on, put off to try again, and gave up."""
+
+    claimed: int = 0
+    retried: int = 0
+    discarded: int = 0
+
+
+class Periodic(Background):
+    """A component that runs `run_once` at once and then every `interval_seconds`, a share `jitter` of it earlier or
+    later, so that processes do not march in step.
+
+    A failed run is logged and counted, and the next one waits longer, up to a minute or the interval, whichever is
+    longer. The loop ends only by `stop`; `wait` returns before that only if the runner itself broke.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run_once: Callable[[], Awaitable[Swept | None]],
+        *,
+        interval_seconds: float,
+        jitter: float = 0.1,
+        rand: Callable[[], float] = random.random,
+    ) -> None:
+        super().__init__(name, self._loop)
+        self._run_once = run_once
+        self._interval = interval_seconds
+        self._jitter = jitter
+        self._rand = rand
+        self._backoff = Backoff(first_seconds=interval_seconds, cap_seconds=max(60.0, interval_seconds), jitter=0.0)
+        self._failures = 0
+        self._wake = asyncio.Event()
+
+    async def stop(self) -> None:
+        """Return when the run in hand has ended and no other will begin; cancelling this cancels the run."""
+        self._stopping.set()
+        self._wake.set()
+        await super().stop()
+
+    def trigger(self) -> None:
+        """Run at once, or once more right after the run in hand."""
+        self._wake.set()
+
+    def pause_seconds(self) -> float:
+        """How long to wait now: the interval, or after failures more; give or take the jitter."""
+        base = next_delay(self._backoff, self._failures, 0.0) if self._failures else self._interval
+        return base * (1 + self._jitter * (2 * self._rand() - 1))
+
+    async def _loop(self, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
+            self._wake.clear()
+            await self._sweep()
+            if not stopping.is_set():
+                await self._pause()
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.pause_seconds()):
+                await self._wake.wait()
+
+    async def _sweep(self) -> None:
+        began = time.perf_counter()
+        try:
+            swept = await self._run_once()
+        except Exception:
+            self._failures += 1
+            metrics.LOOP_RUNS.labels(self.name, "failed").inc()
+            log.exception("loop run failed", loop=self.name, failures=self._failures)
+        else:
+            self._failures = 0
+            metrics.LOOP_RUNS.labels(self.name, "ok").inc()
+            self._count(swept or Swept())
+        finally:
+            metrics.LOOP_SECONDS.labels(self.name).observe(time.perf_counter() - began)
+
+    def _count(self, swept: Swept) -> None:
+        for what in Swept.__struct_fields__:
+            metrics.LOOP_SWEPT.labels(self.name, what).inc(getattr(swept, what))

@@ -1,0 +1,165 @@
+"""Every metric of Carillon, in one list, each with its sentence; and `observed`, which measures a capability from
+outside.
+
+Constants rather than an object that is handed around: a process has one `/metrics` page. Services that share a process
+add to the same series.
+"""
+
+import functools
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+PlatformCollector(registry=REGISTRY)
+GCCollector(registry=REGISTRY)
+
+# A query takes milliseconds, a batch tenths of a second, a deadline tens of seconds.
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+def _counter(name: str, sentence: str, *labels: str) -> Counter:
+    return Counter(f"carillon_{name}", sentence, labels, registry=REGISTRY)
+
+
+def _gauge(name: str, sentence: str, *labels: str) -> Gauge:
+    return Gauge(f"carillon_{name}", sentence, labels, registry=REGISTRY)
+
+
+def _histogram(name: str, sentence: str, *labels: str) -> Histogram:
+    return Histogram(f"carillon_{name}", sentence, labels, registry=REGISTRY, buckets=_SECONDS)
+
+
+RECORDS_SENT = _counter("records_sent_total", "Records whose transaction was committed.", "app", "service")
+BATCHES_SETTLED = _counter("batches_settled_total", "Batches that reached a final status.", "status")
+JOBS_CLOSED = _counter("jobs_closed_total", "Jobs with nothing left to do, by their last status.", "status")
+
+TASKS = _counter("tasks_total", "Messages that workers took, by how each was answered.", "queue", "outcome")
+TASK_SECONDS = _histogram("task_seconds", "From taking a message to answering it.", "queue")
+TASKS_IN_HAND = _gauge("tasks_in_hand", "Messages that this process has taken and not answered.", "queue")
+
+LANES_LOST = _counter(
+    "lanes_lost_total", "Lanes abandoned because the outcome of their transaction was unknown or they were fenced."
+)
+RECOVERIES = _counter(
+    "recoveries_total", "Owned batches that were recovered: sent, clear (nothing was out) or unknown.", "outcome"
+)
+UPKEEP_FOUND = _counter("upkeep_found_total", "Work that upkeep found standing still and set going again.", "kind")
+
+FEEDBACK_RECORDS = _counter("feedback_records_total", "Feedback records: counted, or skipped for a reason.", "outcome")
+FEEDBACK_FLUSHES = _counter(
+    "feedback_flushes_total", "Writes of folded counts: stored, or lost to another consumer.", "outcome"
+)
+
+HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.", "route", "method", "status")
+HTTP_REQUEST_SECONDS = _histogram(
+    "http_request_seconds", "From a request's arrival to its answer.", "route", "method", "status"
+)
+
+LOOP_RUNS = _counter("loop_runs_total", "Runs of a periodic loop: ok or failed.", "loop", "outcome")
+LOOP_SECONDS = _histogram("loop_seconds", "How long a run of a periodic loop took.", "loop")
+LOOP_SWEPT = _counter(
+    "loop_swept_total", "What periodic loops worked on: claimed, retried or discarded.", "loop", "what"
+)
+
+CALL_SECONDS = _histogram(
+    "call_seconds", "How long calls of a capability (store, broker, stream, ...) took.", "capability", "operation"
+)
+CALL_ERRORS = _counter(
+    "call_errors_total", "Calls of a capability that raised, by the error.", "capability", "operation", "error"
+)
+
+
+def page() -> bytes:
+    """Everything measured, in Prometheus' text format."""
+    return generate_latest(REGISTRY)
+
+
+T = TypeVar("T")
+
+
+def observed(capability: T, name: str, *, opens: frozenset[str] = frozenset()) -> T:
+    """The same capability, with the time and the errors of every `async def` method in `CALL_SECONDS` and
+    `CALL_ERRORS`.
+
+    Methods in `opens` return async context managers; entering one is measured too (as that method), and what comes out
+    of it is observed in turn under the same name. Everything else is passed on as it is. Private use among its own
+    methods is not seen.
+    """
+    return cast(T, _Observed(capability, name, opens))
+
+
+class _Observed:
+    """Stands before a capability and hands every attribute on."""
+
+    def __init__(self, capability: Any, name: str, opens: frozenset[str]) -> None:
+        self._capability = capability
+        self._name = name
+        self._opens = opens
+
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(self._capability, attribute)
+        if attribute in self._opens:
+            return _opening(value, self._name, attribute)
+        if not inspect.iscoroutinefunction(value):
+            return value  # read anew each time: it may change
+        measured = _measured(value, self._name, attribute)
+        self.__dict__[attribute] = measured  # found there the next time, without coming here
+        return measured
+
+
+def _measured(method: Callable[..., Awaitable[Any]], capability: str, operation: str) -> Callable[..., Awaitable[Any]]:
+    seconds = CALL_SECONDS.labels(capability, operation)
+
+    @functools.wraps(method)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return await method(*args, **kwargs)
+        except Exception as error:
+            CALL_ERRORS.labels(capability, operation, type(error).__name__).inc()
+            raise
+        finally:
+            seconds.observe(time.perf_counter() - began)
+
+    return call
+
+
+def _opening(method: Callable[..., Any], capability: str, operation: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _Opened(method(*args, **kwargs), capability, operation)
+
+    return call
+
+
+class _Opened:
+    """An async context manager whose entering is measured and whose value is observed."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Any], capability: str, operation: str) -> None:
+        self._inner = inner
+        self._capability = capability
+        self._enter = _measured(inner.__aenter__, capability, operation)
+
+    async def __aenter__(self) -> Any:
+        return observed(await self._enter(), self._capability)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, traceback)

@@ -1,0 +1,74 @@
+"""An ASGI application behind uvicorn, as a component: it leaves the process's signals alone and takes a free port for
+port 0."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+from typing import Any
+
+import uvicorn
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its own signal handlers and without `sys.exit`."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            raise RuntimeError("the application did not start") from None
+        self.accepting.set()
+
+
+class HttpServer:
+    """Serves `app` on `host` and `port`; after `start`, `port` is the real one.
+
+    `stop` refuses new connections at once and lets the requests in hand be answered.
+    """
+
+    def __init__(self, name: str, app: Any, *, host: str, port: int, **options: Any) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        # The access log would say per line what the metrics say in sum; `logs` has set up the handlers.
+        config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, **options)
+        self._server = _Uvicorn(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises `OSError` where the address is not to be had."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.create_server((self.host, self.port), family=family, backlog=2048)
+        self.port = listener.getsockname()[1]
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name=self.name)
+        accepting = asyncio.create_task(self._server.accepting.wait())
+        try:
+            await asyncio.wait({self._task, accepting}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        finally:
+            accepting.cancel()
+            if not self._server.accepting.is_set():
+                listener.close()
+        if self._task.done():
+            self._task.result()
+
+    async def stop(self) -> None:
+        self._server.should_exit = True
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def wait(self) -> None:
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            self._task.result()

@@ -1,0 +1,234 @@
+"""What an operator may choose: inert values in sections, each with a default, a unit in its name and a sentence.
+
+The sentences are the manual: `carillon config` prints them (`shared.runtime.configuration.describe`), and the same
+module reads them back from a file and from the environment. Nothing here opens, connects or computes.
+"""
+
+import ipaddress
+import re
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]*://")]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,200}\Z")]
+Seconds = Annotated[float, Meta(ge=0.05, le=86_400)]
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+
+
+def says(sentence: str) -> Meta:
+    """The sentence that the manual prints above a field."""
+    return Meta(description=sentence)
+
+
+def without_secrets(text: str) -> str:
+    """The text with the password of every URL in it masked."""
+    return re.sub(r"(\w://[^/\s:@]*):[^\s'\"]*@", r"\1:***@", text)
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the settings. Its repr masks passwords, so that no log or traceback can show one."""
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={without_secrets(repr(getattr(self, name)))}" for name in self.__struct_fields__)
+        return f"{type(self).__name__}({', '.join(fields)})"
+
+
+class StoreSettings(Section, frozen=True):
+    """MongoDB: the only truth about apps, templates, jobs and batches."""
+
+    url: Annotated[Url, says("Where it is, with the name of the database.")] = "mongodb://127.0.0.1:27017/carillon"
+
+
+class BrokerSettings(Section, frozen=True):
+    """RabbitMQ: carries tasks to workers."""
+
+    url: Annotated[Url, says("Where it is, with the virtual host.")] = "amqp://guest:guest@127.0.0.1:5672/carillon"
+    management_url: Annotated[
+        Url, says("Its management API, by which `carillon init` makes the virtual host and the policies.")
+    ] = "http://guest:guest@127.0.0.1:15672"
+    publish_timeout_seconds: Annotated[Seconds, says("How long a publish waits for its confirm.")] = 10.0
+
+
+class StreamSettings(Section, frozen=True):
+    """Kafka: takes the records."""
+
+    url: Annotated[Url, says("Where it is; several brokers separated by commas.")] = "kafka://127.0.0.1:9092"
+    topic_template: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9._-]*%s[A-Za-z0-9._-]*%s[A-Za-z0-9._-]*\Z"),
+        says("The name of a push topic; the first %s is the app's name, the second the service."),
+    ] = "push-%s_%s-massive"
+    push_topic_partitions: Annotated[Count, says("Partitions of a push topic that Carillon makes.")] = 8
+    ledger_topic: Annotated[
+        Name, says("The topic whose partitions bear the markers of sent batches. It holds no records; never delete it.")
+    ] = "carillon.ledger"
+    ledger_partitions: Annotated[
+        int,
+        Meta(ge=32, le=1_000),
+        says("Its partitions: one for each chain of a job at least; they cannot become fewer."),
+    ] = 64
+    replication_factor: Annotated[
+        int, Meta(ge=1, le=9), says("Copies of each partition of a topic that Carillon makes; 3 in production.")
+    ] = 1
+    transaction_timeout_seconds: Annotated[
+        float, Meta(ge=1, le=900), says("When the broker aborts the transaction of a worker that fell silent.")
+    ] = 30.0
+    request_timeout_seconds: Annotated[Seconds, says("How long one request waits for its answer.")] = 10.0
+    compression: Annotated[
+        Literal["none", "gzip", "lz4", "zstd"],
+        says("How records are compressed on their way and on the broker's disk."),
+    ] = "none"
+    max_record_bytes: Annotated[
+        int,
+        Meta(ge=1_000, le=100_000_000),
+        says("A larger record fails its recipient; at most the broker's own limit."),
+    ] = 1_000_000
+    marker_retention_days: Annotated[
+        float,
+        Meta(ge=0.01, le=3650),
+        says(
+            "The broker's offsets.retention.minutes, in days. A batch that was owned for half of it is not sent again."
+        ),
+    ] = 7.0
+
+
+class AudienceSettings(Section, frozen=True):
+    """PostgreSQL: the push tables, one row a device."""
+
+    url: Annotated[Url, says("Where it is, with the database.")] = "postgresql://carillon:carillon@127.0.0.1:5432/push"
+    pool_size: Annotated[Count, says("Connections that a process opens at most.")] = 10
+    statement_timeout_seconds: Annotated[Seconds, says("When a statement is given up.")] = 60.0
+
+
+class ApiSettings(Section, frozen=True):
+    """The HTTP API."""
+
+    host: Annotated[str, says("The address to listen on.")] = "127.0.0.1"
+    port: Annotated[Port, says("The port to listen on; 0 takes a free one.")] = 8080
+    trusted_proxies: Annotated[tuple[str, ...], says("Networks (CIDR) whose x-forwarded-email header is believed.")] = (
+        "127.0.0.0/8",
+        "::1/128",
+    )
+    first_admin: Annotated[str, says("The e-mail address of a user who is an admin from the start.")] = ""
+    max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
+    max_value_bytes: Annotated[
+        int, Meta(ge=64, le=2**24), says("A longer string in a context or a filter is refused.")
+    ] = 2**16
+
+    def __post_init__(self) -> None:
+        for network in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError:
+                raise ValueError(f"trusted_proxies: {network!r} is not a network, as in 10.0.0.0/8") from None
+
+
+class WorkerSettings(Section, frozen=True):
+    """The workers: they plan, send and finish jobs."""
+
+    lanes: Annotated[Count, says("Transactional producers of a process, each sending one batch at a time.")] = 4
+    sends_in_flight: Annotated[
+        Count,
+        says("Batches that a process reads, renders or sends at the same time; twice the lanes keeps these busy."),
+    ] = 8
+    plans_in_flight: Annotated[Count, says("Jobs that a process cuts into batches at the same time.")] = 2
+    batch_size: Annotated[int, Meta(ge=1_000, le=5_000), says("Recipients of a batch.")] = 5_000
+    page_batches: Annotated[Count, says("Batches that a planner cuts before it stores and feeds them.")] = 20
+    max_user_failure_in_batch: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        says("The share of a batch's recipients that may fail before the batch counts as failed."),
+    ] = 0.05
+    push_expiry_unit: Annotated[
+        Literal["ms", "seconds"],
+        says("The unit of push_expiry in a record: ms for Pusher, seconds as Marathon wrote it."),
+    ] = "ms"
+    gcm_time_to_live: Annotated[
+        Literal["remaining", "absolute"],
+        says("time_to_live of a GCM record: what remains, or the epoch second of the end as Marathon wrote it."),
+    ] = "remaining"
+
+
+class SchedulerSettings(Section, frozen=True):
+    """The scheduler: it finds work that lost its message or its worker."""
+
+    upkeep_seconds: Annotated[Seconds, says("The time between two searches.")] = 5.0
+    stale_seconds: Annotated[
+        Seconds, says("For how long work must have stood still, while its queue is empty, to be queued again.")
+    ] = 60.0
+    margin_seconds: Annotated[
+        Seconds, says("What is added to the stream's transaction time-out before a batch is taken from its owner.")
+    ] = 10.0
+
+
+class FeedbackSettings(Section, frozen=True):
+    """The feedback consumer: it counts what the receivers say about each job's pushes."""
+
+    topics: Annotated[str, says("A regular expression for the topics to read.")] = "^.*-feedbacks$"
+    group: Annotated[Name, says("The consumer group.")] = "carillon-feedback"
+    flush_seconds: Annotated[Seconds, says("The time between two writes of the counts.")] = 5.0
+    max_outcomes: Annotated[
+        Count, says("Different outcomes counted for a job; further ones are counted as `other`.")
+    ] = 100
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.topics)
+        except re.error as error:
+            raise ValueError(f"topics: not a regular expression: {error}") from None
+
+
+class HealthSettings(Section, frozen=True):
+    """The port of /livez, /readyz and /metrics, in every process."""
+
+    host: Annotated[str, says("The address to listen on.")] = "127.0.0.1"
+    port: Annotated[Port, says("The port to listen on; 0 takes a free one.")] = 9090
+
+
+class LogSettings(Section, frozen=True):
+    """Logs, one line each, on stderr."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], says("The least severe lines that are written.")] = (
+        "info"
+    )
+    format: Annotated[Literal["auto", "console", "json"], says("auto is console on a terminal and json elsewhere.")] = (
+        "auto"
+    )
+
+
+class ShutdownSettings(Section, frozen=True):
+    """What happens on SIGTERM or SIGINT. A second one ends the process at once; nothing is lost by it."""
+
+    readiness_seconds: Annotated[
+        float, Meta(ge=0, le=600), says("How long /readyz fails first, for load balancers to look away.")
+    ] = 2.0
+    grace_seconds: Annotated[float, Meta(ge=0, le=3_600), says("How long the work in hand may take after that.")] = 25.0
+
+
+class EmbeddedSettings(Section, frozen=True):
+    """`carillon up`: all services in one process, with servers of their own."""
+
+    data_dir: Annotated[str, Meta(min_length=1), says("The folder that holds all data.")] = ".carillon"
+
+
+class Settings(Section, frozen=True):
+    """All sections."""
+
+    store: StoreSettings = StoreSettings()
+    broker: BrokerSettings = BrokerSettings()
+    stream: StreamSettings = StreamSettings()
+    audience: AudienceSettings = AudienceSettings()
+    api: ApiSettings = ApiSettings()
+    worker: WorkerSettings = WorkerSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
+    health: HealthSettings = HealthSettings()
+    logs: LogSettings = LogSettings()
+    shutdown: ShutdownSettings = ShutdownSettings()
+    embedded: EmbeddedSettings = EmbeddedSettings()
+
+    def sections(self) -> dict[str, Any]:
+        """Every section by its name."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}

@@ -1,0 +1,88 @@
+"""MongoDB, the only truth: one module per aggregate, each with a class around its collection.
+
+Every write is acknowledged by a majority and journalled. Every move is a compare-and-set that answers with the new value or
+`None`, which means that somebody else moved first. A compare-and-set whose reply was lost is decided by reading again.
+Time is the database's: `changed_at` fields are set by `$currentDate`, and ages are told against `Store.now()`.
+
+Queries are equality first, one range last, so that a real mongod and the stand-in server both take them from an index.
+"""
+
+from datetime import datetime
+from typing import Any, Self
+
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ConfigurationError, InvalidURI
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from shared.domain.errors import Invalid
+from shared.store.apps import Apps
+from shared.store.batches import Batches
+from shared.store.documents import Document, translated
+from shared.store.feedbacks import Feedbacks
+from shared.store.jobs import Jobs
+from shared.store.templates import Templates
+from shared.store.tokens import Tokens
+from shared.store.users import Users
+
+DURABLE = WriteConcern(w="majority", j=True)
+TIMEOUT_MS = 5_000
+
+
+class Store:
+    """The collections of one database. Opens lazily: a server that is away shows at the first use."""
+
+    def __init__(self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document]) -> None:
+        self._client = client
+        self._database = database
+        self.apps = Apps(database)
+        self.templates = Templates(database)
+        self.users = Users(database)
+        self.tokens = Tokens(database)
+        self.jobs = Jobs(database)
+        self.batches = Batches(database)
+        self.feedbacks = Feedbacks(client, database)
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """The store at a `mongodb://…/database` URL.
+
+        Raises:
+            Invalid: the URL cannot be read or names no database.
+        """
+        try:
+            client: AsyncMongoClient[Document] = AsyncMongoClient(
+                url,
+                appname="carillon",
+                serverSelectionTimeoutMS=TIMEOUT_MS,
+                connectTimeoutMS=TIMEOUT_MS,
+                timeoutMS=4 * TIMEOUT_MS,
+                tz_aware=True,
+            )
+            database = client.get_default_database().with_options(
+                write_concern=DURABLE, read_concern=ReadConcern("majority")
+            )
+        except (InvalidURI, ConfigurationError) as error:
+            raise Invalid(f"not a mongodb:// URL with a database: {error}", field="store.url") from error
+        return cls(client, database)
+
+    async def setup(self) -> None:
+        """Make every index, idempotently (`carillon init`)."""
+        for part in (self.apps, self.templates, self.users, self.tokens, self.jobs, self.batches, self.feedbacks):
+            with translated():
+                await part.setup()
+
+    async def now(self) -> datetime:
+        """The database's clock."""
+        with translated():
+            reply: dict[str, Any] = await self._database.command("hello")
+        return reply["localTime"]
+
+    async def ping(self) -> None:
+        """Raise `Unavailable` when the server does not answer."""
+        await self.now()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.close()

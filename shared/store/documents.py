@@ -1,0 +1,103 @@
+"""How values become documents, and how a driver's errors become ours.
+
+A value's `id` is the document's `_id`. What users wrote as JSON is kept as JSON text: a key with a dot or a dollar,
+an integer of 70 digits or a NUL comes back as it went in, whatever BSON thinks of it.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from pymongo.errors import (
+    ConnectionFailure,
+    DuplicateKeyError,
+    ExecutionTimeout,
+    NetworkTimeout,
+    NotPrimaryError,
+    OperationFailure,
+    PyMongoError,
+    WTimeoutError,
+)
+
+from shared.domain.errors import Conflict, Unavailable
+
+Document = dict[str, Any]
+
+_AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
+_SHUTTING_DOWN = frozenset({91, 189, 11600, 11602, 13435, 13436})
+
+
+class Identified(Protocol):
+    """Whatever has a key of its own."""
+
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=Identified)
+
+
+class Codec(Generic[T]):
+    """Turns values of one type into documents and back. `json` names the fields that are kept as JSON text."""
+
+    def __init__(self, kind: type[T], *, json: tuple[str, ...] = (), derived: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self.json = json
+        self.derived = derived
+
+    def document(self, value: T) -> Document:
+        """The document of a value; `derived` properties are stored for queries and ignored when read."""
+        document: Document = msgspec.to_builtins(value, builtin_types=(datetime,))
+        for field in self.json:
+            document[field] = msgspec.json.encode(document[field]).decode()
+        for name in self.derived:
+            document[name] = getattr(value, name)
+        document.pop("id", None)
+        return {"_id": value.id} | document
+
+    def value(self, document: Mapping[str, Any]) -> T:
+        """The value of a document."""
+        fields = dict(document)
+        fields["id"] = fields.pop("_id", None)
+        for field in self.json:
+            if field in fields:
+                fields[field] = msgspec.json.decode(fields[field])
+        return msgspec.convert(fields, self.kind, builtin_types=(datetime,))
+
+    def maybe(self, document: Mapping[str, Any] | None) -> T | None:
+        """The value, or `None` for no document."""
+        return None if document is None else self.value(document)
+
+    async def values(self, documents: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[T]:
+        """The values of a cursor, one at a time."""
+        with translated():
+            async for document in documents:
+                yield self.value(document)
+
+
+@contextmanager
+def translated(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[None]:
+    """Raise our errors instead of the driver's.
+
+    Raises:
+        Conflict: `duplicate()`, where a unique value exists already.
+        Unavailable: the server is away, shutting down or too slow; the write may have happened.
+    """
+    try:
+        yield
+    except DuplicateKeyError as error:
+        if duplicate is None:
+            raise
+        raise duplicate() from error
+    except _AWAY as error:
+        raise Unavailable(f"MongoDB: {type(error).__name__}") from error
+    except OperationFailure as error:
+        if error.code in _SHUTTING_DOWN or error.has_error_label("TransientTransactionError"):
+            raise Unavailable(f"MongoDB: {error.code}") from error
+        raise
+    except PyMongoError as error:
+        if error.timeout or error.has_error_label("RetryableWriteError"):
+            raise Unavailable(f"MongoDB: {type(error).__name__}") from error
+        raise

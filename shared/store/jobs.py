@@ -1,0 +1,163 @@
+"""Jobs: one document each. `open` ones are few and indexed; that is where upkeep looks."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.batches import Receipt
+from shared.domain.errors import Conflict
+from shared.domain.jobs import Job, JobStatus, Standing, Totals, sources
+from shared.domain.templates import Template
+from shared.store.documents import Codec, Document, translated
+
+_codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
+_templates = Codec(Template, json=("body", "defaults"))
+
+
+def _document(job: Job) -> Document:
+    document = _codec.document(job)
+    document["plan"]["templates"] = [_templates.document(template) for template in job.plan.templates]
+    document["feedbacks"] = {}
+    if job.idempotency is None:
+        del document["idempotency"]
+    return document
+
+
+def _value(document: Document) -> Job:
+    plan = dict(document["plan"])
+    plan["templates"] = [_templates.value(template) for template in plan["templates"]]
+    feedbacks = {unescaped(key): count for key, count in document["feedbacks"].items()}
+    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
+
+
+def escaped(key: str) -> str:
+    """A feedback outcome as a field name: MongoDB gives dots, dollars and NUL a meaning of their own."""
+    return key.replace("%", "%25").replace(".", "%2E").replace("$", "%24").replace("\0", "%00")
+
+
+def unescaped(key: str) -> str:
+    """What `escaped` was given."""
+    return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")
+
+
+class Jobs:
+    """The `jobs` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._jobs.create_index([("app_id", ASCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)])
+        await self._jobs.create_index([("open", ASCENDING)])
+        await self._jobs.create_index([("idempotency.key", ASCENDING)], unique=True, sparse=True)
+
+    async def add(self, job: Job) -> None:
+        """Insert a job.
+
+        Raises:
+            Conflict: its id or its idempotency key is taken.
+        """
+        with translated(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
+            await self._jobs.insert_one(_document(job))
+
+    async def get(self, job_id: str) -> Job | None:
+        """The job, whatever its app."""
+        return await self._one({"_id": job_id})
+
+    async def with_key(self, key: str) -> Job | None:
+        """The job that was made with this idempotency key."""
+        return await self._one({"idempotency.key": key})
+
+    async def page(
+        self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
+    ) -> list[Job]:
+        """An app's jobs by age, the oldest first, behind the position (`created_at`, id). `template` is a job's names as
+        they were given, joined by commas."""
+        query: dict[str, Any] = {"app_id": app_id}
+        if template:
+            query["template_names"] = template.split(",")
+        if after is not None:
+            created_at, job_id = after
+            query["$or"] = [{"created_at": {"$gt": created_at}}, {"created_at": created_at, "_id": {"$gt": job_id}}]
+        with translated():
+            cursor = self._jobs.find(query).sort([("created_at", ASCENDING), ("_id", ASCENDING)]).limit(limit)
+            return [_value(document) async for document in cursor]
+
+    async def has_open(self, app_id: str) -> bool:
+        """Whether an app has work that is not finished."""
+        return await self._one({"app_id": app_id, "open": True}) is not None
+
+    async def open_ids(self) -> AsyncIterator[str]:
+        """The ids of all jobs with something left to do."""
+        with translated():
+            async for document in self._jobs.find({"open": True}, {"_id": 1}):
+                yield document["_id"]
+
+    async def remove_of(self, app_id: str) -> None:
+        """Forget an app's jobs."""
+        with translated():
+            await self._jobs.delete_many({"app_id": app_id})
+
+    async def standing(self, job_id: str) -> Standing | None:
+        """What decides about the job's batches, without its templates."""
+        with translated():
+            document = await self._jobs.find_one({"_id": job_id}, {"status": 1, "plan.end": 1, "expires_at": 1})
+        if document is None:
+            return None
+        return Standing(JobStatus(document["status"]), document["plan"]["end"], document["expires_at"])
+
+    async def move(
+        self, job_id: str, *, to: JobStatus, only: frozenset[JobStatus], at: int, failure: str = ""
+    ) -> Job | None:
+        """Give the job this status if its present one is among `only` and may be followed by it; `at` becomes
+        `updated_at` (ns)."""
+        change = {"status": to.value, "updated_at": at} | ({"failure": failure} if failure else {})
+        return await self._set({"_id": job_id, "status": {"$in": sorted(only & sources(to))}}, change)
+
+    async def begin_plan(self, job_id: str, *, highest: int, templates: tuple[Template, ...]) -> Job | None:
+        """Fix what the plan is made of, once; `None` when that was done before."""
+        copies = [_templates.document(template) for template in templates]
+        fixed = {"plan.highest": highest, "plan.templates": copies}
+        return await self._set({"_id": job_id, "plan.highest": None}, fixed)
+
+    async def end_plan(self, job_id: str, *, end: int) -> Job | None:
+        """Note that the plan has `end` batches; `None` when that was noted before."""
+        return await self._set({"_id": job_id, "plan.end": None}, {"plan.end": end})
+
+    async def touch(self, job_id: str) -> None:
+        """Note that somebody works at the job's plan now."""
+        with translated():
+            await self._jobs.update_one({"_id": job_id}, {"$currentDate": {"changed_at": True}})
+
+    async def close(self, job_id: str, *, totals: Totals, summed: Receipt, completed_at: int) -> Job | None:
+        """Write the final sums and close the job: a running one is completed at this time, a stopped one stays stopped.
+        `None` when it was closed before, or may not be closed now."""
+        sums = {
+            "open": False,
+            "totals": msgspec.to_builtins(totals),
+            "reasons": msgspec.json.encode(summed.reasons).decode(),
+            "locales": msgspec.json.encode(summed.locales).decode(),
+        }
+        completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
+        query: dict[str, Any] = {"_id": job_id, "open": True}
+        return await self._set(
+            query | {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}, sums | completed
+        ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums)
+
+    async def _one(self, query: Document) -> Job | None:
+        with translated():
+            document = await self._jobs.find_one(query)
+        return None if document is None else _value(document)
+
+    async def _set(self, query: Document, fields: Document) -> Job | None:
+        with translated():
+            document = await self._jobs.find_one_and_update(
+                query,
+                {"$set": fields, "$currentDate": {"changed_at": True}},
+                return_document=ReturnDocument.AFTER,
+            )
+        return None if document is None else _value(document)

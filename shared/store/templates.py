@@ -1,0 +1,134 @@
+"""Templates: one document for each name and locale of an app."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+
+from shared.domain.errors import Conflict
+from shared.domain.templates import Template
+from shared.store.documents import Codec, Document, translated
+
+_codec = Codec(Template, json=("body", "defaults"))
+_DUPLICATE_KEY = 11000
+
+
+def _taken() -> Conflict:
+    return Conflict("the app has a template with this name and locale (name_locale_app)", field="name")
+
+
+@contextmanager
+def _duplicates_told() -> Iterator[None]:
+    """An insert of many tells a duplicate key as a failed bulk."""
+    try:
+        with translated(duplicate=_taken):
+            yield
+    except BulkWriteError as error:
+        if any(failure["code"] == _DUPLICATE_KEY for failure in (error.details or {})["writeErrors"]):
+            raise _taken() from error
+        raise
+
+
+class Templates:
+    """The `templates` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
+        self._templates = database["templates"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._templates.create_index(
+            [("app_id", ASCENDING), ("name", ASCENDING), ("locale", ASCENDING)], unique=True
+        )
+        await self._templates.create_index([("app_id", ASCENDING), ("_id", ASCENDING)])
+
+    async def add(self, template: Template) -> None:
+        """Insert a template.
+
+        Raises:
+            Conflict: the app has one with this name and locale.
+        """
+        with translated(duplicate=_taken):
+            await self._templates.insert_one(_codec.document(template))
+
+    async def add_many(self, templates: Sequence[Template]) -> None:
+        """Insert all of them or none, in one transaction.
+
+        Raises:
+            Conflict: two of them, or one of them and one that is there, have the same name and locale.
+        """
+        documents = [_codec.document(template) for template in templates]
+
+        async def insert(session: AsyncClientSession) -> None:
+            await self._templates.insert_many(documents, session=session)
+
+        if not documents:
+            return
+        with _duplicates_told():
+            async with self._database.client.start_session() as session:
+                await session.with_transaction(insert, write_concern=self._database.write_concern)
+
+    async def get(self, template_id: str) -> Template | None:
+        """The template, whatever its app."""
+        with translated():
+            return _codec.maybe(await self._templates.find_one({"_id": template_id}))
+
+    async def page(self, app_id: str, *, after: str = "", limit: int) -> list[Template]:
+        """The app's templates whose ids follow `after`, the oldest first."""
+        query = {"app_id": app_id, "_id": {"$gt": after}}
+        cursor = self._templates.find(query).sort("_id", ASCENDING).limit(limit)
+        return [template async for template in _codec.values(cursor)]
+
+    async def named(self, app_id: str, names: Sequence[str]) -> list[Template]:
+        """The app's templates with one of these names, in all locales."""
+        cursor = self._templates.find({"app_id": app_id, "name": {"$in": list(names)}})
+        return [template async for template in _codec.values(cursor)]
+
+    async def locales(self, app_id: str, names: Sequence[str]) -> dict[str, set[str]]:
+        """The locales that each of these names has in the app."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        query = {"app_id": app_id, "name": {"$in": list(names)}}
+        with translated():
+            async for document in self._templates.find(query, {"_id": 0, "name": 1, "locale": 1}):
+                found[document["name"]].add(document["locale"])
+        return dict(found)
+
+    async def update(
+        self, app_id: str, template_id: str, *, name: str, locale: str, body: dict[str, Any],
+        defaults: dict[str, Any] | None, at: int,
+    ) -> Template | None:  # fmt: skip
+        """Replace what the template says, its defaults only where some are given; `None` when the app has no such template.
+
+        Raises:
+            Conflict: the app has another one with this name and locale.
+        """
+        fields = {"name": name, "locale": locale, "body": _json(body), "updated_at": at}
+        if defaults is not None:
+            fields["defaults"] = _json(defaults)
+        with translated(duplicate=_taken):
+            return _codec.maybe(
+                await self._templates.find_one_and_update(
+                    {"_id": template_id, "app_id": app_id}, {"$set": fields}, return_document=ReturnDocument.AFTER
+                )
+            )
+
+    async def remove(self, app_id: str, template_id: str) -> bool:
+        """Forget the template; `False` when the app has none such."""
+        with translated():
+            return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
+
+    async def remove_of(self, app_id: str) -> None:
+        """Forget an app's templates."""
+        with translated():
+            await self._templates.delete_many({"app_id": app_id})
+
+
+def _json(value: dict[str, Any]) -> str:
+    return msgspec.json.encode(value).decode()

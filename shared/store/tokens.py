@@ -1,0 +1,50 @@
+"""Service tokens: one document each, found by the digest of the secret with every request."""
+
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.accounts import Token
+from shared.domain.errors import Conflict
+from shared.store.documents import Codec, Document, translated
+
+_codec = Codec(Token)
+
+
+class Tokens:
+    """The `tokens` collection. It never holds a secret."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._tokens = database["tokens"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._tokens.create_index([("digest", ASCENDING)], unique=True)
+
+    async def add(self, token: Token) -> None:
+        """Insert a token.
+
+        Raises:
+            Conflict: the secret exists already.
+        """
+        with translated(duplicate=lambda: Conflict("this token exists already", field="token")):
+            await self._tokens.insert_one(_codec.document(token))
+
+    async def get(self, token_id: str) -> Token | None:
+        """The token."""
+        with translated():
+            return _codec.maybe(await self._tokens.find_one({"_id": token_id}))
+
+    async def with_digest(self, digest: str) -> Token | None:
+        """The token whose secret has this digest."""
+        with translated():
+            return _codec.maybe(await self._tokens.find_one({"digest": digest}))
+
+    async def page(self, *, after: str = "", limit: int) -> list[Token]:
+        """The tokens whose ids follow `after`, the oldest first."""
+        cursor = self._tokens.find({"_id": {"$gt": after}}).sort("_id", ASCENDING).limit(limit)
+        return [token async for token in _codec.values(cursor)]
+
+    async def remove(self, token_id: str) -> bool:
+        """Forget the token, which revokes it; `False` when there is none."""
+        with translated():
+            return (await self._tokens.delete_one({"_id": token_id})).deleted_count == 1

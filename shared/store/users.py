@@ -1,0 +1,69 @@
+"""Users: one document each, found by their e-mail address with every request."""
+
+from collections.abc import Sequence
+
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.accounts import User
+from shared.domain.errors import Conflict
+from shared.store.documents import Codec, Document, translated
+
+_codec = Codec(User)
+
+
+def _taken() -> Conflict:
+    return Conflict("another user has this email (uix_users_email)", field="email")
+
+
+class Users:
+    """The `users` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._users = database["users"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._users.create_index([("email", ASCENDING)], unique=True)
+
+    async def add(self, user: User) -> None:
+        """Insert a user.
+
+        Raises:
+            Conflict: another user has this address.
+        """
+        with translated(duplicate=_taken):
+            await self._users.insert_one(_codec.document(user))
+
+    async def get(self, user_id: str) -> User | None:
+        """The user."""
+        with translated():
+            return _codec.maybe(await self._users.find_one({"_id": user_id}))
+
+    async def with_email(self, email: str) -> User | None:
+        """The user with exactly this address."""
+        with translated():
+            return _codec.maybe(await self._users.find_one({"email": email}))
+
+    async def page(self, *, after: str = "", limit: int) -> list[User]:
+        """The users whose ids follow `after`, the oldest first."""
+        cursor = self._users.find({"_id": {"$gt": after}}).sort("_id", ASCENDING).limit(limit)
+        return [user async for user in _codec.values(cursor)]
+
+    async def update(
+        self, user_id: str, *, is_admin: bool, allowed_apps: Sequence[str] | None, at: int
+    ) -> User | None:
+        """Change what the user may do; `None` when there is none."""
+        allowed = None if allowed_apps is None else list(allowed_apps)
+        change = {"$set": {"is_admin": is_admin, "allowed_apps": allowed, "updated_at": at}}
+        with translated():
+            return _codec.maybe(
+                await self._users.find_one_and_update(
+                    {"_id": user_id}, change, return_document=ReturnDocument.AFTER
+                )
+            )
+
+    async def remove(self, user_id: str) -> bool:
+        """Forget the user; `False` when there is none."""
+        with translated():
+            return (await self._users.delete_one({"_id": user_id})).deleted_count == 1

@@ -1,0 +1,101 @@
+"""The stream takes the records of jobs, exactly once a batch, and gives back what the receivers say about them.
+
+How a batch goes out (the reasons and the measurements are in `shared/stream/kafka.py`):
+
+- A **lane** sends one batch at a time: its records and its receipt become visible together, or not at all. A lane's id is
+  random and never used again, so whoever knows the id can **fence** the lane: abort what it has open and make every later
+  commit of it fail.
+- `Stream.recover(batch)` fences the batch's owner and then tells whether the batch went out: its receipt, or `None`. The
+  answer is final: after `None`, no process can ever make this attempt visible.
+- `Lane.produce` ends in one of three ways: it returns (confirmed commit), raises `Aborted` (confirmed: nothing is out and
+  nothing will be), or raises `LaneLost` (nobody knows; only `recover` can tell, and the lane is never used again).
+- A batch that is marked as taken by a lane is handed to `produce` at most once per take.
+
+Every implementation passes `tests/stream`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from msgspec import Struct
+
+from shared.domain.batches import Batch, Receipt
+from shared.domain.errors import CarillonError
+
+
+class Aborted(CarillonError):
+    """The transaction was rolled back, and that is certain. The lane can be used again."""
+
+
+class Lane(Protocol):
+    """One transactional sender, in one batch's hands at a time."""
+
+    id: str
+
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
+        """Commit the records and the batch's receipt as one.
+
+        Raises:
+            Aborted: nothing went out, for certain.
+            LaneLost: the outcome is unknown.
+        """
+
+
+class Chunk(Struct, frozen=True):
+    """Consecutive records of one partition. `next` is the position to read on from; `partition` reads `topic/number`."""
+
+    partition: str
+    first: int
+    next: int
+    values: list[bytes | None]
+
+
+Positions = Callable[[list[str]], Awaitable[Mapping[str, int]]]
+"""Given the partitions that a reader was assigned, where to start in each; a missing one starts at its beginning."""
+
+
+class Reader(Protocol):
+    """A member of a consumer group that reads committed records and keeps its positions elsewhere."""
+
+    async def read(self, wait_seconds: float) -> list[Chunk]:
+        """What has come, after waiting at most so long for the first of it. Raises `Unavailable`."""
+
+    async def rewind(self, partition: str, position: int) -> None:
+        """Read the partition on from this position, if it is still assigned."""
+
+    async def report(self, positions: Mapping[str, int]) -> None:
+        """Tell the group where this reader stands, for people's lag graphs only. Never raises."""
+
+
+class Stream(Protocol):
+    """Exactly-once sending, plain publishing and reading."""
+
+    async def setup(self, topics: Mapping[str, int]) -> None:
+        """Make the ledger and these topics (name to partitions), idempotently (`carillon init`). Raises `Unavailable`."""
+
+    async def verify(self) -> None:
+        """Raise `Unavailable` unless the server is one whose promises we know and `setup` has been done."""
+
+    def lane(self) -> AbstractAsyncContextManager[Lane]:
+        """Borrow a lane, waiting for a free one; a lost one is replaced. Raises `Unavailable` when none can be started."""
+
+    async def recover(self, batch: Batch) -> Receipt | None:
+        """Fence `batch.owner`, then tell what of the batch went out: its receipt, or `None` for nothing, for ever.
+
+        Raises `Unavailable` when that cannot be known now.
+        """
+
+    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
+        """Append records outside of any transaction, acknowledged by all replicas. Raises `Unavailable`."""
+
+    def reader(
+        self, pattern: str, *, group: str, positions: Positions | None = None
+    ) -> AbstractAsyncContextManager[Reader]:
+        """Join a group on all topics, present and future, whose whole name matches the pattern."""
+
+    async def ping(self) -> None:
+        """Raise `Unavailable` when the server does not answer."""
+
+    async def close(self) -> None:
+        """End lanes and connections."""

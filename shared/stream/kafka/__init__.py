@@ -1,0 +1,115 @@
+"""Exactly once on Apache Kafka: one transaction a batch, holding its records and its marker.
+
+The marker is a consumer offset: group `carillon.job.<job>`, ledger partition = the batch's slot, offset = its ordinal, and the
+receipt as the offset's metadata. Records and marker become visible together, or not at all, so whoever can read the marker
+knows what became of the records.
+
+`recover` first fences the batch's owner: it starts a producer with the owner's transactional id, which aborts what is open
+and makes every later commit of the owner fail. Only then it reads the marker. Before fencing, a marker may be late (6 of 40
+reads right after a commit); after fencing it never was, on Kafka 4.0 and later, which `verify` asks for.
+
+A lane whose transaction ended in anything but a confirmed commit or abort is abandoned: a commit that was given up on after
+two seconds still happened later. Its id is never used again, because a producer that starts after it was fenced would simply be the
+newest one.
+
+Every wait has a deadline: with a frozen broker the driver's futures, and its `stop()`, hang far beyond their own time-outs.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Self
+from urllib.parse import urlsplit
+
+from shared.domain.batches import Batch, Receipt
+from shared.domain.errors import Invalid
+from shared.stream import Lane, Positions, Reader
+from shared.stream.kafka.cluster import Cluster
+from shared.stream.kafka.lanes import Lanes
+from shared.stream.kafka.ledger import Ledger
+from shared.stream.kafka.publisher import Publisher
+from shared.stream.kafka.reader import reading
+
+
+class KafkaStream:
+    """The stream on an Apache Kafka cluster. Opens lazily."""
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        client_id: str = "carillon",
+        lanes: int = 4,
+        ledger_topic: str = "carillon.ledger",
+        ledger_partitions: int = 64,
+        replication_factor: int = 1,
+        transaction_timeout_seconds: float = 30,
+        request_timeout_seconds: float = 10,
+        compression: str = "none",
+        max_record_bytes: int = 1_000_000,
+    ) -> None:
+        self._servers = servers
+        self._client_id = client_id
+        self._cluster = Cluster(
+            servers,
+            client_id=client_id,
+            ledger=(ledger_topic, ledger_partitions),
+            replication_factor=replication_factor,
+            timeout_seconds=request_timeout_seconds,
+        )
+        self._ledger = Ledger(servers, client_id=client_id, topic=ledger_topic, timeout_seconds=request_timeout_seconds)
+        self._lanes = Lanes(
+            servers,
+            client_id=client_id,
+            count=lanes,
+            ledger_topic=ledger_topic,
+            transaction_timeout_seconds=transaction_timeout_seconds,
+            request_timeout_seconds=request_timeout_seconds,
+            compression=compression,
+            max_record_bytes=max_record_bytes,
+        )
+        self._publisher = Publisher(
+            servers, client_id=client_id, timeout_seconds=request_timeout_seconds, compression=compression
+        )
+
+    @classmethod
+    def open(cls, url: str, **options: object) -> Self:
+        """The stream at `kafka://host:port[,host:port…]`.
+
+        Raises:
+            Invalid: the URL names no server.
+        """
+        servers = urlsplit(url).netloc
+        if not servers:
+            raise Invalid("needs kafka://host:port[,host:port]", field="stream.url")
+        return cls(servers, **options)  # type: ignore[arg-type]  # the constructor names them
+
+    async def setup(self, topics: Mapping[str, int]) -> None:
+        await self._cluster.setup(topics)
+
+    async def verify(self) -> None:
+        await self._cluster.verify()
+
+    def lane(self) -> AbstractAsyncContextManager[Lane]:
+        return self._lanes.borrow()
+
+    async def recover(self, batch: Batch) -> Receipt | None:
+        self._lanes.discard(batch.owner)
+        await self._lanes.fence(batch.owner)
+        return await self._ledger.receipt(batch)
+
+    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
+        await self._publisher.publish(topic, values)
+
+    def reader(
+        self, pattern: str, *, group: str, positions: Positions | None = None
+    ) -> AbstractAsyncContextManager[Reader]:
+        return reading(self._servers, pattern, group=group, client_id=self._client_id, positions=positions)
+
+    async def ping(self) -> None:
+        await self._cluster.ping()
+
+    async def close(self) -> None:
+        await self._lanes.close()
+        await self._publisher.close()
+        await self._ledger.close()
+        await self._cluster.close()

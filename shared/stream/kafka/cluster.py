@@ -1,0 +1,101 @@
+"""The cluster itself: is it one whose promises we know, and are its topics there."""
+
+import asyncio
+from collections.abc import Mapping
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.protocol.admin import ApiVersionRequest
+
+from shared.domain.errors import Unavailable
+from shared.stream.kafka.connections import translated
+
+# EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
+_END_TXN, _SINCE_4_0 = 26, 5
+
+
+class Cluster:
+    """Topics and versions, over one metadata connection."""
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        client_id: str,
+        ledger: tuple[str, int],
+        replication_factor: int,
+        timeout_seconds: float,
+    ) -> None:
+        self._servers = servers
+        self._client_id = client_id
+        self._ledger = ledger
+        self._replication_factor = replication_factor
+        self._timeout_seconds = timeout_seconds
+        self._client: AIOKafkaClient | None = None
+        self._opening = asyncio.Lock()
+
+    async def setup(self, topics: Mapping[str, int]) -> None:
+        """Make the ledger and the topics that are not there."""
+        ledger, partitions = self._ledger
+        wanted = {ledger: partitions, **topics}
+        present = await self._topics()
+        missing = {name: count for name, count in wanted.items() if name not in present}
+        if missing:
+            await self._create(missing)
+
+    async def verify(self) -> None:
+        """Raise `Unavailable` for a broker older than 4.0 or a ledger that is missing or too small."""
+        client = await self._connected()
+        with translated():
+            async with asyncio.timeout(self._timeout_seconds):
+                reply = await client.send(client.get_random_node(), ApiVersionRequest())
+        newest = {key: highest for key, _, highest in reply.api_versions}
+        if newest.get(_END_TXN, 0) < _SINCE_4_0:
+            raise Unavailable("Kafka: the broker is older than 4.0, where a marker may be late")
+        ledger, partitions = self._ledger
+        found = (await self._topics()).get(ledger, 0)
+        if found < partitions:
+            raise Unavailable(f"Kafka: topic {ledger} has {found} partitions of {partitions}: run `carillon init`")
+
+    async def ping(self) -> None:
+        """Raise `Unavailable` when no broker answers."""
+        await self._topics()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def _create(self, topics: Mapping[str, int]) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._servers, client_id=f"{self._client_id}-admin")
+        with translated():
+            try:
+                async with asyncio.timeout(2 * self._timeout_seconds):
+                    await admin.start()
+                    reply = await admin.create_topics(
+                        [NewTopic(name, count, self._replication_factor) for name, count in topics.items()]
+                    )
+            finally:
+                await admin.close()
+            for name, code, *_ in reply.topic_errors:
+                error = for_code(code)
+                if code and error is not TopicAlreadyExistsError:
+                    raise error(name)
+
+    async def _topics(self) -> dict[str, int]:
+        client = await self._connected()
+        with translated():
+            async with asyncio.timeout(self._timeout_seconds):
+                metadata = await client.fetch_all_metadata()
+        return {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in metadata.topics()}
+
+    async def _connected(self) -> AIOKafkaClient:
+        async with self._opening:
+            if self._client is None:
+                client = AIOKafkaClient(bootstrap_servers=self._servers, client_id=f"{self._client_id}-cluster")
+                with translated():
+                    async with asyncio.timeout(self._timeout_seconds):
+                        await client.bootstrap()
+                self._client = client
+        return self._client

@@ -1,0 +1,34 @@
+"""What every part of the Kafka stream does alike: deadlines, translated errors, and ends that cannot hang."""
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from aiokafka.errors import KafkaError
+
+from shared.domain.errors import Unavailable
+
+STOP_SECONDS = 3.0
+
+
+class Stoppable(Protocol):
+    """A driver's client with a `stop` that may hang."""
+
+    def stop(self) -> Awaitable[None]: ...
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise `Unavailable` for whatever goes wrong between us and the cluster."""
+    try:
+        yield
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise Unavailable(f"Kafka: {type(error).__name__}: {error}") from error
+
+
+async def stopped(client: Stoppable) -> None:
+    """Stop a client, and give up on it when the broker does not let it."""
+    with suppress(Exception):
+        async with asyncio.timeout(STOP_SECONDS):
+            await client.stop()

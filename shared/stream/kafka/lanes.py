@@ -1,0 +1,169 @@
+"""Lanes: a few transactional producers, each in one batch's hands at a time."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from shared.domain.batches import Batch, Receipt
+from shared.domain.errors import LaneLost
+from shared.runtime.faults import fault
+from shared.stream import Aborted
+from shared.stream.kafka.connections import stopped, translated
+from shared.stream.kafka.ledger import entry, group_of
+from shared.stream.kafka.produce import appended, delivered
+
+_ABORT_SECONDS = 5.0
+
+
+class KafkaLane:
+    """One transactional producer. `usable` turns false, for good, when a transaction's outcome is not known."""
+
+    def __init__(self, lane_id: str, producer: AIOKafkaProducer, *, ledger_topic: str, timeout_seconds: float) -> None:
+        self.id = lane_id
+        self.usable = True
+        self._producer = producer
+        self._ledger_topic = ledger_topic
+        self._timeout_seconds = timeout_seconds
+
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
+        """See `shared.stream.Lane`. The deadline is half the transaction's time-out, so that the broker gives up later than
+        we do."""
+        self.usable = False
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await self._producer.begin_transaction()
+                await self._fill(batch, topic, records, receipt)
+                await self._producer.commit_transaction()
+                await fault("stream.commit_reply")
+        except _RecordsFailed as error:
+            await self._abort(error)
+        except (KafkaError, OSError, TimeoutError, AssertionError) as error:
+            raise LaneLost(f"lane {self.id}: {type(error).__name__}: {error}") from error
+        self.usable = True
+
+    async def stop(self) -> None:
+        """End the producer; an open transaction is left to its time-out or to whoever fences it."""
+        await stopped(self._producer)
+
+    async def _fill(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
+        pending = await appended(self._producer, topic, records, now_ms=time.time_ns() // 1_000_000)
+        await fault("send.in_transaction")
+        # A commit succeeds even when records failed: look at every one before the marker is sent.
+        if failures := await delivered(pending):
+            raise _RecordsFailed(failures)
+        marker = entry(self._ledger_topic, batch, self.id, receipt)
+        await self._producer.send_offsets_to_transaction(marker, group_of(batch.job_id))
+
+    async def _abort(self, cause: Exception) -> None:
+        try:
+            async with asyncio.timeout(_ABORT_SECONDS):
+                await self._producer.abort_transaction()
+        except (KafkaError, OSError, TimeoutError, AssertionError) as error:
+            raise LaneLost(f"lane {self.id}: abort: {type(error).__name__}: {error}") from cause
+        self.usable = True
+        raise Aborted(str(cause)) from cause
+
+
+class _RecordsFailed(Exception):
+    """Some of a transaction's records were refused."""
+
+    def __init__(self, failures: Sequence[BaseException]) -> None:
+        super().__init__(f"{len(failures)} produce batches failed: {failures[0]!r}")
+
+
+class Lanes:
+    """A bounded pool of lanes. Those that are lost are replaced by new ones with new ids."""
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        client_id: str,
+        count: int,
+        ledger_topic: str,
+        transaction_timeout_seconds: float,
+        request_timeout_seconds: float,
+        compression: str,
+        max_record_bytes: int,
+    ) -> None:
+        self._ledger_topic = ledger_topic
+        self._produce_seconds = transaction_timeout_seconds / 2
+        self._start_seconds = request_timeout_seconds
+        self._options = {
+            "bootstrap_servers": servers,
+            "client_id": f"{client_id}-lane",
+            "transaction_timeout_ms": int(transaction_timeout_seconds * 1000),
+            "request_timeout_ms": int(request_timeout_seconds * 1000),
+            "acks": "all",
+            "compression_type": None if compression == "none" else compression,
+            "max_batch_size": _BATCH_BYTES,
+            "max_request_size": max(max_record_bytes, _BATCH_BYTES) + 1024,
+            "retry_backoff_ms": 20,
+        }
+        self._permits = asyncio.Semaphore(count)
+        self._idle: list[KafkaLane] = []
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def borrow(self) -> AsyncIterator[KafkaLane]:
+        """A lane of one's own. Raises `Unavailable` when none can be started."""
+        async with self._permits:
+            lane = self._idle.pop() if self._idle else await self._started()
+            try:
+                yield lane
+            finally:
+                if lane.usable:
+                    self._idle.append(lane)
+                else:
+                    self._end(lane)
+
+    def discard(self, lane_id: str) -> None:
+        """Forget an idle lane that is about to be fenced."""
+        for lane in [lane for lane in self._idle if lane.id == lane_id]:
+            self._idle.remove(lane)
+            self._end(lane)
+
+    async def fence(self, lane_id: str) -> None:
+        """Abort what the lane has open and make every later commit of it fail. Raises `Unavailable`."""
+        producer = await self._start(lane_id)
+        await stopped(producer)
+
+    async def close(self) -> None:
+        """End every idle lane."""
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(lane.stop() for lane in idle), *self._ending)
+
+    async def _started(self) -> KafkaLane:
+        # Random and never used again; started before anybody can read the id, and so fence it too early.
+        lane_id = f"carillon-{secrets.token_hex(12)}"
+        producer = await self._start(lane_id)
+        return KafkaLane(
+            lane_id, producer, ledger_topic=self._ledger_topic, timeout_seconds=self._produce_seconds
+        )
+
+    async def _start(self, lane_id: str) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(transactional_id=lane_id, **self._options)
+        try:
+            with translated():
+                async with asyncio.timeout(self._start_seconds):
+                    await producer.start()
+        except BaseException:
+            self._spawn(stopped(producer))
+            raise
+        return producer
+
+    def _end(self, lane: KafkaLane) -> None:
+        self._spawn(lane.stop())
+
+    def _spawn(self, ending: "asyncio.coroutines.Coroutine[None, None, None]") -> None:  # type: ignore[name-defined]
+        task = asyncio.ensure_future(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+_BATCH_BYTES = 256 * 1024

@@ -1,0 +1,103 @@
+"""The ledger: what each slot of a job committed last, kept as consumer offsets of a group per job."""
+
+import asyncio
+
+import msgspec
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+from msgspec import Struct
+
+from shared.domain.batches import Batch, Receipt
+from shared.domain.errors import Unavailable
+from shared.runtime.faults import fault
+from shared.stream.kafka.connections import translated
+
+# The broker's own limit is 4,096; one byte more kills the producer.
+_METADATA_BYTES = 4_000
+_NOTHING_COMMITTED = -1
+
+
+class Marker(Struct, frozen=True, array_like=True):
+    """What a transaction says of itself: the batch, the lane that sent it and its receipt."""
+
+    batch: str
+    lane: str
+    receipt: Receipt
+
+
+_decoder = msgspec.json.Decoder(Marker)
+
+
+def group_of(job_id: str) -> str:
+    """The consumer group that holds a job's markers."""
+    return f"carillon.job.{job_id}"
+
+
+def entry(topic: str, batch: Batch, lane: str, receipt: Receipt) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offset to commit in the batch's transaction."""
+    metadata = msgspec.json.encode(Marker(batch.id, lane, receipt.bounded()))
+    if len(metadata) > _METADATA_BYTES:
+        bare = msgspec.structs.replace(receipt, reasons={}, locales={})
+        metadata = msgspec.json.encode(Marker(batch.id, lane, bare))
+    return {TopicPartition(topic, batch.slot): OffsetAndMetadata(batch.ordinal, metadata.decode())}
+
+
+class Ledger:
+    """Reads markers, on a connection of its own. Its answer is final only for a lane that has been fenced."""
+
+    def __init__(self, servers: str, *, client_id: str, topic: str, timeout_seconds: float) -> None:
+        self._servers = servers
+        self._client_id = f"{client_id}-ledger"
+        self._topic = topic
+        self._timeout_seconds = timeout_seconds
+        self._client: AIOKafkaClient | None = None
+        self._lock = asyncio.Lock()
+
+    async def receipt(self, batch: Batch) -> Receipt | None:
+        """The receipt that the batch's owner committed, `None` for nothing. Raises `Unavailable` for any doubt."""
+        async with self._lock:
+            try:
+                with translated():
+                    await fault("stream.marker_read")
+                    async with asyncio.timeout(self._timeout_seconds):
+                        marker = await self._read(batch)
+            except BaseException:
+                await self.close()
+                raise
+        if marker is None or (marker.batch, marker.lane) != (batch.id, batch.owner):
+            return None
+        return marker.receipt
+
+    async def close(self) -> None:
+        """Close the connection; the next read opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _read(self, batch: Batch) -> Marker | None:
+        if self._client is None:
+            self._client = AIOKafkaClient(bootstrap_servers=self._servers, client_id=self._client_id)
+            await self._client.bootstrap()
+        group = group_of(batch.job_id)
+        coordinator = await self._client.coordinator_lookup(CoordinationType.GROUP, group)
+        await self._client.ready(coordinator)
+        reply = await self._client.send(coordinator, OffsetFetchRequest(group, [(self._topic, [batch.slot])]))
+        return _marker(reply, self._topic, batch.slot)
+
+
+def _marker(reply: object, topic: str, partition: int) -> Marker | None:
+    """Only a reply without an error in which the partition is present may say that there is no marker."""
+    _raise_for(reply.error_code)  # type: ignore[attr-defined]
+    for name, partitions in reply.topics:  # type: ignore[attr-defined]
+        for number, offset, metadata, code in partitions:
+            if (name, number) == (topic, partition):
+                _raise_for(code)
+                return None if offset == _NOTHING_COMMITTED else _decoder.decode(metadata)
+    raise Unavailable("Kafka: the reply leaves out the marker's partition")
+
+
+def _raise_for(code: int) -> None:
+    if code:
+        raise for_code(code)()

@@ -1,0 +1,55 @@
+"""Plain, idempotent publishing outside of any transaction."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from aiokafka import AIOKafkaProducer
+
+from shared.domain.errors import Unavailable
+from shared.stream.kafka.connections import stopped, translated
+from shared.stream.kafka.produce import appended, delivered
+
+
+class Publisher:
+    """One idempotent producer, opened at the first use and again after a failure."""
+
+    def __init__(self, servers: str, *, client_id: str, timeout_seconds: float, compression: str) -> None:
+        self._options = {
+            "bootstrap_servers": servers,
+            "client_id": f"{client_id}-publish",
+            "enable_idempotence": True,
+            "request_timeout_ms": int(timeout_seconds * 1000),
+            "compression_type": None if compression == "none" else compression,
+            "max_batch_size": 256 * 1024,
+        }
+        self._timeout_seconds = timeout_seconds
+        self._producer: AIOKafkaProducer | None = None
+        self._lock = asyncio.Lock()
+
+    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
+        """Append the values and return when all in-sync replicas have them. Raises `Unavailable`."""
+        async with self._lock:
+            try:
+                with translated():
+                    async with asyncio.timeout(2 * self._timeout_seconds):
+                        producer = await self._started()
+                        pending = await appended(producer, topic, values, now_ms=time.time_ns() // 1_000_000)
+                        failures = await delivered(pending)
+                if failures:
+                    raise Unavailable(f"Kafka: {failures[0]!r}")
+            except BaseException:
+                await self.close()
+                raise
+
+    async def close(self) -> None:
+        """End the producer; the next publish opens another."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await stopped(producer)
+
+    async def _started(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            self._producer = AIOKafkaProducer(**self._options)
+            await self._producer.start()
+        return self._producer

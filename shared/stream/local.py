@@ -1,0 +1,204 @@
+"""The stream as a local log in SQLite, for the embedded mode: the same promise without a broker.
+
+A batch's records and its receipt are one SQLite transaction, and a batch has at most one receipt. Fencing a lane is a row that every
+later transaction of the lane looks for, inside the transaction. All statements run one after the other on a thread of their own,
+so a fence waits for what is open. A topic is one partition. A group has one reader at a time.
+"""
+
+import asyncio
+import re
+import secrets
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from shared.domain.batches import Batch, Receipt
+from shared.domain.errors import Invalid, LaneLost, Unavailable
+from shared.runtime.faults import fault
+from shared.stream import Chunk, Positions
+
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+CREATE TABLE IF NOT EXISTS topics (name TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, PRIMARY KEY (topic, position)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS fenced (lane TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+_READ_AT_ONCE = 5_000
+
+T = TypeVar("T")
+
+
+class LocalStream:
+    """The stream in one file."""
+
+    def __init__(self, path: Path, *, lanes: int = 4) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="local-stream")
+        self._connection: sqlite3.Connection | None = None
+        self._permits = asyncio.Semaphore(lanes)
+        self._appended = asyncio.Condition()
+
+    @classmethod
+    def open(cls, url: str, *, lanes: int = 4) -> Self:
+        """The stream at `local:///absolute/path`. Raises `Invalid`."""
+        path = unquote(urlsplit(url).path)
+        if not path.startswith("/"):
+            raise Invalid("needs local:///absolute/path", field="stream.url")
+        return cls(Path(path), lanes=lanes)
+
+    async def setup(self, topics: Mapping[str, int]) -> None:
+        names = [(name,) for name in topics]
+        await self.transact(lambda log: log.executemany("INSERT OR IGNORE INTO topics VALUES (?)", names))
+
+    async def verify(self) -> None:
+        await self.ping()
+
+    @asynccontextmanager
+    async def lane(self) -> AsyncIterator["LocalLane"]:
+        async with self._permits:
+            yield LocalLane(self)
+
+    async def recover(self, batch: Batch) -> Receipt | None:
+        await self.transact(lambda log: log.execute("INSERT OR IGNORE INTO fenced VALUES (?)", (batch.owner,)))
+        await fault("stream.marker_read")
+        query = "SELECT receipt FROM receipts WHERE batch = ? AND lane = ?"
+        found = await self.transact(lambda log: log.execute(query, (batch.id, batch.owner)).fetchone())
+        return msgspec.json.decode(found[0], type=Receipt) if found else None
+
+    async def publish(self, topic: str, values: Sequence[bytes]) -> None:
+        await self.transact(lambda log: _append(log, topic, values))
+        await self.announce()
+
+    @asynccontextmanager
+    async def reader(
+        self, pattern: str, *, group: str, positions: Positions | None = None
+    ) -> AsyncIterator["LocalReader"]:
+        yield LocalReader(self, pattern, positions)
+
+    async def ping(self) -> None:
+        await self.transact(lambda log: log.execute("SELECT 1").fetchone())
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, connection.close)
+        self._thread.shutdown(wait=False)
+
+    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run the statements as one transaction. Raises `Unavailable`; what was asked may have happened."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
+        except sqlite3.IntegrityError:
+            raise
+        except (sqlite3.Error, OSError) as error:
+            raise Unavailable(f"local stream: {error}") from error
+
+    async def announce(self) -> None:
+        """Wake the readers."""
+        async with self._appended:
+            self._appended.notify_all()
+
+    async def appended(self, wait_seconds: float) -> None:
+        """Return when something was appended by this process, or the time is over."""
+        try:
+            async with asyncio.timeout(wait_seconds), self._appended:
+                await self._appended.wait()
+        except TimeoutError:
+            return
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level="IMMEDIATE")
+            self._connection.executescript(_SCHEMA)
+        with self._connection as log:
+            return work(log)
+
+
+class LocalLane:
+    """See `shared.stream.Lane`."""
+
+    def __init__(self, stream: LocalStream) -> None:
+        self.id = f"local-{secrets.token_hex(12)}"
+        self._stream = stream
+
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
+        encoded = msgspec.json.encode(receipt).decode()
+        await fault("send.in_transaction")
+        try:
+            await self._stream.transact(lambda log: self._commit(log, batch.id, topic, records, encoded))
+            await fault("stream.commit_reply")
+        except (sqlite3.IntegrityError, Unavailable, OSError) as error:
+            raise LaneLost(f"lane {self.id}: {error}") from error
+        await self._stream.announce()
+
+    def _commit(
+        self, log: sqlite3.Connection, batch_id: str, topic: str, records: Sequence[bytes], receipt: str
+    ) -> None:
+        log.execute("INSERT INTO receipts VALUES (?, ?, ?)", (batch_id, self.id, receipt))
+        if log.execute("SELECT 1 FROM fenced WHERE lane = ?", (self.id,)).fetchone():
+            raise sqlite3.IntegrityError("fenced")
+        _append(log, topic, records)
+
+
+class LocalReader:
+    """See `shared.stream.Reader`."""
+
+    def __init__(self, stream: LocalStream, pattern: str, positions: Positions | None) -> None:
+        self._stream = stream
+        self._pattern = re.compile(pattern)
+        self._positions = positions
+        self._next: dict[str, int] = {}
+
+    async def read(self, wait_seconds: float) -> list[Chunk]:
+        chunks = await self._present()
+        if not chunks and wait_seconds:
+            await self._stream.appended(wait_seconds)
+            chunks = await self._present()
+        return chunks
+
+    async def rewind(self, partition: str, position: int) -> None:
+        if partition in self._next:
+            self._next[partition] = position
+
+    async def report(self, positions: Mapping[str, int]) -> None:
+        """Nobody draws lag graphs of a local log."""
+
+    async def _present(self) -> list[Chunk]:
+        await self._assign()
+        standing = dict(self._next)
+        found = await self._stream.transact(lambda log: [_chunk(log, name, at) for name, at in standing.items()])
+        chunks = [chunk for chunk in found if chunk is not None]
+        self._next |= {chunk.partition: chunk.next for chunk in chunks}
+        return chunks
+
+    async def _assign(self) -> None:
+        names = await self._stream.transact(lambda log: [row[0] for row in log.execute("SELECT name FROM topics")])
+        matching = [f"{name}/0" for name in names if self._pattern.fullmatch(name)]
+        new = [partition for partition in matching if partition not in self._next]
+        if new:
+            stored = await self._positions(new) if self._positions else {}
+            self._next |= {partition: stored.get(partition, 0) for partition in new}
+
+
+def _append(log: sqlite3.Connection, topic: str, values: Sequence[bytes]) -> None:
+    log.execute("INSERT OR IGNORE INTO topics VALUES (?)", (topic,))
+    (end,) = log.execute("SELECT coalesce(max(position) + 1, 0) FROM records WHERE topic = ?", (topic,)).fetchone()
+    rows = ((topic, position, value) for position, value in enumerate(values, start=end))
+    log.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
+
+
+def _chunk(log: sqlite3.Connection, partition: str, position: int) -> Chunk | None:
+    query = "SELECT position, value FROM records WHERE topic = ? AND position >= ? ORDER BY position LIMIT ?"
+    rows = log.execute(query, (partition.removesuffix("/0"), position, _READ_AT_ONCE)).fetchall()
+    if not rows:
+        return None
+    return Chunk(partition, rows[0][0], rows[-1][0] + 1, [value for _, value in rows])

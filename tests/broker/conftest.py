@@ -1,0 +1,40 @@
+"""Brokers of both kinds, and RabbitMQ with its administrator."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.broker import Broker
+from shared.broker.memory import MemoryBroker
+from shared.broker.rabbitmq import RabbitBroker
+from tests.broker.administration import Administration
+from tests.stack import Endpoints
+
+
+def patient(url: str, management_url: str) -> RabbitBroker:
+    """One that a publish which hangs would make fail by its test's deadline, not by its own."""
+    return RabbitBroker(
+        url, management_url=management_url, connection_name="carillon worker here/1", publish_timeout_seconds=30
+    )
+
+
+@pytest.fixture
+async def rabbit(rabbit_vhost: str, stack: Endpoints) -> AsyncIterator[RabbitBroker]:
+    broker = patient(rabbit_vhost, stack.rabbit_management_url)
+    yield broker
+    await broker.close()
+
+
+@pytest.fixture
+def administration(rabbit_vhost: str, stack: Endpoints) -> Administration:
+    return Administration(stack.rabbit_management_url, rabbit_vhost)
+
+
+@pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.native)])
+async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
+    each: Broker = MemoryBroker()
+    if request.param == "rabbitmq":
+        stack: Endpoints = request.getfixturevalue("stack")
+        each = patient(request.getfixturevalue("rabbit_vhost"), stack.rabbit_management_url)
+    yield each
+    await each.close()

@@ -1,0 +1,44 @@
+"""A way to a server that can fall silent, as a cut cable does: nothing is closed, nothing arrives."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class SilencableProxy:
+    """Forwards TCP connections on a port of its own to one server, until it is `silent`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.port = 0
+        self.silent = False
+        self._target = (host, port)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for writer in self._writers:
+                writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection(*self._target)
+        self._writers += [writer, there[1]]
+        for source, sink in ((reader, there[1]), (there[0], writer)):
+            self._tasks.add(asyncio.create_task(self._forward(source, sink)))
+
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            if not self.silent:
+                sink.write(data)
+                await sink.drain()
+        if not self.silent:
+            sink.close()

@@ -1,0 +1,272 @@
+"""RabbitMQ's connections cut, silent and refused: what was asked fails promptly, and the next attempt works."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from urllib.parse import urlsplit
+
+import pytest
+
+from shared.broker.rabbitmq import RabbitBroker
+from shared.domain.errors import Unavailable
+from tests import stack as native
+from tests.broker.administration import Administration
+from tests.broker.eventually import eventually
+from tests.broker.proxy import SilencableProxy
+from tests.stack import Endpoints
+
+pytestmark = [pytest.mark.native, pytest.mark.chaos]
+
+QUEUE = "push.batch"
+PUBLISHING, CONSUMING = "carillon worker here/1 publish", "carillon worker here/1 consume"
+PROMPT_SECONDS = 5.0
+
+
+@pytest.fixture(autouse=True)
+async def queues(rabbit: RabbitBroker) -> None:
+    await rabbit.setup((QUEUE,))
+
+
+def named(url: str, stack: Endpoints, **changes: float) -> RabbitBroker:
+    return RabbitBroker(
+        url,
+        management_url=stack.rabbit_management_url,
+        connection_name="carillon other",
+        publish_timeout_seconds=changes.get("publish_timeout_seconds", 1.0),
+    )
+
+
+async def connection(administration: Administration, name: str) -> str:
+    async def look() -> bool:
+        return name in await administration.connections()
+
+    await eventually(look)
+    return (await administration.connections())[name]
+
+
+async def everything_in(broker: RabbitBroker, queue: str = QUEUE) -> list[bytes]:
+    count = await broker.depth(queue)
+    bodies = []
+    async with broker.subscribe(queue, name="reader", prefetch=500) as subscription:
+        for _ in range(count):
+            delivery = await anext(subscription)
+            bodies.append(delivery.body)
+            await delivery.ack()
+    return bodies
+
+
+async def test_a_connection_cut_in_mid_publish(rabbit: RabbitBroker, administration: Administration) -> None:
+    await rabbit.ping()
+    victim = await connection(administration, PUBLISHING)
+    confirmed: set[bytes] = set()
+    failed: list[float] = []
+
+    async def publish_until_cut(publisher: int) -> None:
+        for number in range(1_000_000):
+            body = b"%d/%d" % (publisher, number)
+            try:
+                await rabbit.publish(QUEUE, body)
+            except Unavailable:
+                failed.append(perf_counter())
+                return
+            confirmed.add(body)
+
+    publishers = [asyncio.create_task(publish_until_cut(n)) for n in range(200)]
+    while len(confirmed) < 1_000:
+        await asyncio.sleep(0.01)
+    await administration.cut(victim)
+    cut = perf_counter()
+    # Those who are between two messages at that moment go on with a new connection; it is cut too.
+    while not failed:
+        await asyncio.sleep(0.01)
+    in_flight = len(failed)
+    for task in publishers:
+        if not task.done():
+            task.cancel()
+    await asyncio.wait_for(asyncio.gather(*publishers, return_exceptions=True), PROMPT_SECONDS)
+    assert in_flight > 0
+    assert failed[0] - cut < PROMPT_SECONDS
+
+    await asyncio.wait_for(rabbit.publish(QUEUE, b"afterwards"), PROMPT_SECONDS)
+    arrived = await everything_in(rabbit)
+    assert confirmed <= set(arrived)
+    assert b"afterwards" in arrived
+
+
+async def test_every_publish_in_flight_on_a_cut_connection_fails_promptly(
+    rabbit: RabbitBroker, administration: Administration
+) -> None:
+    await rabbit.ping()
+    victim = await connection(administration, PUBLISHING)
+    burst = [asyncio.create_task(rabbit.publish(QUEUE, b"x" * 50_000)) for _ in range(2_000)]
+    await asyncio.wait(burst, return_when=asyncio.FIRST_COMPLETED)
+    await administration.cut(victim)
+    outcomes = await asyncio.wait_for(asyncio.gather(*burst, return_exceptions=True), 20)
+    kinds = {type(outcome) for outcome in outcomes}
+    assert kinds <= {type(None), Unavailable} | set(Unavailable.__subclasses__())
+    assert any(outcome is not None for outcome in outcomes), "the burst was over before the cut"
+    await rabbit.publish(QUEUE, b"afterwards")
+
+
+async def test_a_connection_cut_in_mid_consume(rabbit: RabbitBroker, administration: Administration) -> None:
+    for body in (b"a", b"b", b"c"):
+        await rabbit.publish(QUEUE, body)
+    async with rabbit.subscribe(QUEUE, name="worker", prefetch=2) as subscription:
+        held = await anext(subscription)
+        await administration.cut(await connection(administration, CONSUMING))
+        await anext(subscription)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(anext(subscription), PROMPT_SECONDS)
+        await held.ack()
+        await held.reject()
+        await subscription.stop()
+    async with rabbit.subscribe(QUEUE, name="worker", prefetch=3) as subscription, asyncio.timeout(PROMPT_SECONDS):
+        again = [await anext(subscription) for _ in range(3)]
+    assert sorted(delivery.body for delivery in again) == [b"a", b"b", b"c"]
+    assert [delivery.body for delivery in again if not delivery.redelivered] == [b"c"]
+
+
+async def test_a_waiting_consumer_hears_of_a_cut(rabbit: RabbitBroker, administration: Administration) -> None:
+    async with rabbit.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
+        waiting = asyncio.ensure_future(anext(subscription))
+        await administration.cut(await connection(administration, CONSUMING))
+        with pytest.raises(Unavailable, match="worker"):
+            await asyncio.wait_for(waiting, PROMPT_SECONDS)
+
+
+async def test_a_queue_deleted_under_its_consumer(rabbit: RabbitBroker, administration: Administration) -> None:
+    async with rabbit.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
+        waiting = asyncio.ensure_future(anext(subscription))
+        await rabbit.ping()
+        await administration.delete_queue(QUEUE)
+        with pytest.raises(Unavailable, match=QUEUE):
+            await asyncio.wait_for(waiting, PROMPT_SECONDS)
+    with pytest.raises(Unavailable, match="carillon init"):
+        await rabbit.publish(QUEUE, b"nowhere to go")
+    await rabbit.setup((QUEUE,))
+    await rabbit.publish(QUEUE, b"here again")
+    assert await everything_in(rabbit) == [b"here again"]
+
+
+async def test_a_silent_line_is_noticed_by_publisher_and_consumer(
+    rabbit_vhost: str, rabbit: RabbitBroker, stack: Endpoints
+) -> None:
+    url = urlsplit(rabbit_vhost)
+    proxy = SilencableProxy(url.hostname or "", url.port or 0)
+    async with proxy.running():
+        through = url._replace(netloc=f"guest:guest@127.0.0.1:{proxy.port}", query="heartbeat=1").geturl()
+        broker = named(through, stack)
+        await broker.publish(QUEUE, b"before")
+        async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
+            held = await anext(subscription)
+            waiting = asyncio.ensure_future(anext(subscription))
+            proxy.silent = True
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(broker.publish(QUEUE, b"during"), PROMPT_SECONDS)
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(waiting, 15)
+            await asyncio.wait_for(held.ack(), PROMPT_SECONDS)
+        proxy.silent = False
+        await broker.publish(QUEUE, b"after")
+        await asyncio.wait_for(broker.close(), 15)
+
+    async def both_are_back() -> bool:
+        return await rabbit.depth(QUEUE) == 2
+
+    await eventually(both_are_back, seconds=15)
+    assert sorted(await everything_in(rabbit)) == [b"after", b"before"]
+
+
+@contextmanager
+def frozen_rabbitmq() -> Iterator[None]:
+    native.pause("rabbitmq")
+    try:
+        yield
+    finally:
+        native.unpause("rabbitmq")
+
+
+async def test_a_frozen_broker_fails_every_question_by_its_deadline(
+    rabbit_vhost: str, rabbit: RabbitBroker, stack: Endpoints
+) -> None:
+    broker = named(rabbit_vhost, stack, publish_timeout_seconds=0.5)
+    fresh = named(rabbit_vhost, stack, publish_timeout_seconds=0.5)
+    await broker.publish(QUEUE, b"before")
+    with frozen_rabbitmq():
+        started = perf_counter()
+        many = [broker.publish(QUEUE, b"during") for _ in range(50)]
+        outcomes = await asyncio.gather(*many, fresh.publish(QUEUE, b"during"), return_exceptions=True)
+        took = perf_counter() - started
+        with pytest.raises(Unavailable):
+            await broker.publish(QUEUE, b"during, on a new connection")
+    assert all(isinstance(outcome, Unavailable) for outcome in outcomes), outcomes
+    assert took < 2
+    await eventually_published(broker, b"after")
+    await eventually_published(fresh, b"after")
+    assert {b"before", b"after"} <= set(await everything_in(rabbit))
+    await asyncio.gather(broker.close(), fresh.close())
+
+
+async def test_a_restarted_broker_has_kept_everything(rabbit: RabbitBroker) -> None:
+    await rabbit.publish(QUEUE, b"durable")
+    async with rabbit.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
+        held = await anext(subscription)
+        waiting = asyncio.ensure_future(anext(subscription))
+        await asyncio.to_thread(native.restart, "rabbitmq", kill_it=True)
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(waiting, PROMPT_SECONDS)
+        await held.ack()
+    await eventually_published(rabbit, b"more")
+    assert sorted(await everything_in(rabbit)) == [b"durable", b"more"]
+
+
+async def eventually_published(broker: RabbitBroker, body: bytes) -> None:
+    async def publish() -> bool:
+        try:
+            await broker.publish(QUEUE, body)
+        except Unavailable:
+            return False
+        return True
+
+    await eventually(publish, seconds=30)
+
+
+async def test_nobody_there(stack: Endpoints) -> None:
+    broker = named("amqp://guest:guest@127.0.0.1:9/none", stack)
+    for question in (broker.ping(), broker.publish(QUEUE, b""), broker.depth(QUEUE), broker.purge(QUEUE)):
+        with pytest.raises(Unavailable):
+            await question
+    with pytest.raises(Unavailable):
+        await broker.subscribe(QUEUE, name="worker", prefetch=1).__aenter__()
+    await broker.close()
+
+
+async def test_a_vhost_that_is_missing_and_a_wrong_password(rabbit_vhost: str, stack: Endpoints) -> None:
+    missing = named(rabbit_vhost + "-not", stack)
+    with pytest.raises(Unavailable, match="virtual host carillon_.*-not does not exist"):
+        await missing.ping()
+    stranger = named(rabbit_vhost.replace("guest:guest", "guest:wrong"), stack)
+    with pytest.raises(Unavailable):
+        await stranger.ping()
+    await asyncio.gather(missing.close(), stranger.close())
+
+
+async def test_five_thousand_publishes_with_500_in_flight(
+    rabbit: RabbitBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = iter(range(5_000))
+
+    async def publish() -> None:
+        for number in numbers:
+            await rabbit.publish(QUEUE, b"%d" % number + b"." * 200)
+
+    started = perf_counter()
+    await asyncio.gather(*(publish() for _ in range(500)))
+    published = perf_counter()
+    arrived = await everything_in(rabbit)
+    consumed = perf_counter()
+    with capsys.disabled():
+        print(f"\n{5_000 / (published - started):,.0f} published/s, {5_000 / (consumed - published):,.0f} taken/s")
+    assert sorted(int(body.rstrip(b".")) for body in arrived) == list(range(5_000))

@@ -1,0 +1,128 @@
+"""The real servers as fixtures. Each test gets a database, a vhost or a schema of its own, so tests run in any order.
+
+A test whose server this machine does not have is skipped, and the end of the run says so loudly; with CI=true it fails.
+Nothing is connected to before a test asks for it.
+"""
+
+import asyncio
+import os
+import secrets
+import urllib.request
+from base64 import b64encode
+from collections.abc import Coroutine, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from tests.stack import Endpoints, MissingPart, Session
+
+_missed = pytest.StashKey[dict[str, list[str]]]()
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Endpoints]:
+    """Where the servers are. A stack that this session started ends with the last session that uses it."""
+    session = Session()
+    yield session.endpoints
+    session.close()
+
+
+@pytest.fixture
+def mongo_database(stack: Endpoints) -> Iterator[str]:
+    """The URL of a database of the test's own, dropped afterwards."""
+    import pymongo
+
+    name = _random_name()
+    yield _with_path(stack.mongo_url, name)
+    client: pymongo.MongoClient[dict[str, Any]]
+    with pymongo.MongoClient(stack.mongo_url, serverSelectionTimeoutMS=5000) as client:
+        client.drop_database(name)
+
+
+@pytest.fixture
+def rabbit_vhost(stack: Endpoints) -> Iterator[str]:
+    """The AMQP URL of a vhost of the test's own, deleted afterwards."""
+    name = _random_name()
+    _manage(stack, "PUT", f"vhosts/{name}")
+    _manage(stack, "PUT", f"permissions/{name}/guest", b'{"configure": ".*", "write": ".*", "read": ".*"}')
+    yield _with_path(stack.rabbit_url, name)
+    _manage(stack, "DELETE", f"vhosts/{name}")
+
+
+@pytest.fixture
+def push_database(stack: Endpoints) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database of the test's own, dropped afterwards."""
+    name = _random_name()
+    _elsewhere(_execute(stack.postgres_url, f'CREATE DATABASE "{name}"'))
+    yield _with_path(stack.postgres_url, name)
+    _elsewhere(_execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def _random_name() -> str:
+    return f"carillon_{secrets.token_hex(6)}"
+
+
+def _with_path(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def _manage(stack: Endpoints, method: str, path: str, body: bytes | None = None) -> None:
+    url = urlsplit(stack.rabbit_management_url)
+    target = urlunsplit((url.scheme, f"{url.hostname}:{url.port}", f"/api/{path}", "", ""))
+    request = urllib.request.Request(target, data=body, method=method)
+    request.add_header("Authorization", "Basic " + b64encode(f"{url.username}:{url.password}".encode()).decode())
+    request.add_header("Content-Type", "application/json")
+    urllib.request.urlopen(request, timeout=30).close()
+
+
+async def _execute(url: str, statement: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def _elsewhere(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in a loop of its own in a thread of its own: the test's loop is none of a fixture's business."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except MissingPart as missing:
+        return _not_run(item, str(missing))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except MissingPart as missing:
+        return _not_run(item, str(missing))
+
+
+def _not_run(item: pytest.Item, reason: str) -> object:
+    item.config.stash.setdefault(_missed, {}).setdefault(reason, []).append(item.nodeid)
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"a server is missing: {reason}", pytrace=False)
+    pytest.skip(f"a server is missing: {reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which tests did not run for want of a server: a skip alone is easily overlooked."""
+    missed = config.stash.get(_missed, {})
+    if not missed:
+        return
+    terminalreporter.section("TESTS THAT DID NOT RUN: a server is missing", sep="!", red=True, bold=True)
+    for reason, tests in missed.items():
+        terminalreporter.write_line(reason, red=True)
+        for test in tests:
+            terminalreporter.write_line(f"    {test}")

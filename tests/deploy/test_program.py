@@ -1,0 +1,88 @@
+"""What is deployed exists in the program: its commands, its settings, the files that the image copies."""
+
+import json
+from importlib.metadata import EntryPoint
+from urllib.parse import urlsplit
+
+import pytest
+
+from shared.runtime.configuration import PREFIX, Misconfigured, load
+from shared.runtime.settings import Settings
+from tests.deploy.manifests import (
+    ROOT,
+    SERVICES,
+    compose,
+    image_settings,
+    instructions,
+    interpolated,
+    manifests,
+    project,
+)
+
+
+def of_compose() -> dict[str, str]:
+    environment = compose()["services"]["api"]["environment"]
+    return image_settings() | {key: interpolated(value) for key, value in environment.items()}
+
+
+def of_kubernetes() -> dict[str, str]:
+    given = image_settings()
+    for manifest in manifests("ConfigMap", "Secret"):
+        given |= manifest.get("data", {}) | manifest.get("stringData", {})
+    return given
+
+
+PLACES = {"compose": of_compose(), "kubernetes": of_kubernetes()}
+
+
+def test_every_command_exists() -> None:
+    (entry,) = project()["scripts"].values()
+    command = EntryPoint("carillon", entry, "console_scripts").load()
+    assert {*SERVICES, "init"} <= command.commands.keys()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_setting_exists_and_has_a_value_that_is_allowed(place: str) -> None:
+    assert all(key.startswith(PREFIX) for key in PLACES[place])
+    load(PLACES[place])
+
+
+def test_a_setting_that_does_not_exist_would_be_noticed() -> None:
+    with pytest.raises(Misconfigured, match="CARILLON_STORE_URI"):
+        load(of_compose() | {"CARILLON_STORE_URI": "mongodb://mongo/carillon"})
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_is_left_to_be_looked_for_in_the_container_itself(place: str) -> None:
+    settings = load(PLACES[place])
+    for name, section in settings.sections().items():
+        for field in section.__struct_fields__:
+            if field == "url" or field.endswith("_url"):
+                assert urlsplit(getattr(section, field).split(",")[0]).hostname != "127.0.0.1", f"{name}.{field}"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_ports_are_open_to_other_hosts_and_those_of_the_image(place: str) -> None:
+    settings = load(PLACES[place])
+    assert (settings.api.host, settings.health.host) == ("0.0.0.0", "0.0.0.0")
+    assert {settings.api.port, settings.health.port} == {int(port) for port in instructions("EXPOSE")[0].split()}
+    assert (settings.api.port, settings.health.port) == (Settings().api.port, Settings().health.port)
+
+
+def test_the_image_starts_the_command_as_a_numbered_user() -> None:
+    assert json.loads(instructions("ENTRYPOINT")[0]) == list(project()["scripts"])
+    assert instructions("USER") == ["10001:10001"]
+
+
+def test_the_image_installs_only_what_is_locked() -> None:
+    installs = [step for run in instructions("RUN") for step in run.split("&&") if "/pip install" in step]
+    assert installs
+    assert all("--require-hashes" in step or "--no-index" in step for step in installs)
+
+
+def test_what_the_image_copies_is_there_and_not_ignored() -> None:
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    sources = [word for copy in instructions("COPY") if "--from" not in copy for word in copy.split()[:-1]]
+    assert sources
+    assert sorted(sources) == sorted(line[1:] for line in ignored if line.startswith("!"))
+    assert all((ROOT / source).exists() for source in sources)

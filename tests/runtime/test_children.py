@@ -1,0 +1,217 @@
+"""Child servers: healthy when started, gone when stopped, found again when their parent was killed, with their data."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import asyncpg
+import pymongo
+import pytest
+
+from shared.domain.errors import Unavailable
+from shared.runtime import handshakes, processes
+from shared.runtime.children import Child, ChildServer, mongodb_child, postgres_child
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+MAKERS: list[Callable[[Path], Child]] = [mongodb_child, postgres_child]
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Callable[[Child], Child]]:
+    """Whatever a test starts is stopped, also when it fails."""
+    children: list[Child] = []
+
+    def keep(child: Child) -> Child:
+        children.append(child)
+        return child
+
+    yield keep
+    for child in children:
+        await child.stop()
+
+
+def script(text: str) -> Callable[[int], list[str]]:
+    return lambda _port: [sys.executable, "-c", text]
+
+
+async def never(_port: int) -> bool:
+    return False
+
+
+async def always(_port: int) -> bool:
+    return True
+
+
+def dummy(text: str, healthy: Callable[[int], Awaitable[bool]] = never) -> ChildServer:
+    return ChildServer("dummy", script(text), healthy, lambda: None)
+
+
+def mark_in(folder: Path, name: str) -> processes.ProcessMark:
+    mark = processes.read_mark(folder / f"{name}.mark")
+    assert mark is not None
+    return mark
+
+
+async def put_and_count(child: Child) -> int:
+    """Store one more document or row, and say how many there are."""
+    if child.server.name == "mongodb":
+        client: pymongo.AsyncMongoClient[dict[str, int]] = pymongo.AsyncMongoClient(f"mongodb://127.0.0.1:{child.port}")
+        async with client:
+            await client["kept"]["things"].insert_one({})
+            return await client["kept"]["things"].count_documents({})
+    connection = await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{child.port}/postgres")
+    await connection.execute("CREATE TABLE IF NOT EXISTS things (id serial)")
+    await connection.execute("INSERT INTO things DEFAULT VALUES")
+    count: int = await connection.fetchval("SELECT count(*) FROM things")
+    await connection.close()
+    return count
+
+
+@pytest.mark.parametrize("make", MAKERS)
+async def test_data_survive_a_stop_and_a_kill(
+    make: Callable[[Path], Child], tmp_path: Path, opened: Callable[[Child], Child]
+) -> None:
+    child = opened(make(tmp_path))
+    await child.start()
+    assert await put_and_count(child) == 1
+    mark = mark_in(tmp_path, child.server.name)
+    await child.stop()
+    assert not processes.is_alive(mark)
+    await child.start()
+    assert await put_and_count(child) == 2
+    processes.end(mark_in(tmp_path, child.server.name), grace_seconds=0, first=signal.SIGKILL)
+    assert not child.alive
+    await child.stop()
+    await child.start()
+    assert await put_and_count(child) == 3
+
+
+@pytest.mark.parametrize("make", MAKERS)
+async def test_a_killed_parent_leaves_nothing_that_the_next_start_does_not_end(
+    make: Callable[[Path], Child], tmp_path: Path, opened: Callable[[Child], Child]
+) -> None:
+    program = f"""
+        import asyncio, os, pathlib, signal
+        from shared.runtime.children import {make.__name__} as make
+        async def main():
+            child = make(pathlib.Path({str(tmp_path)!r}))
+            await child.start()
+            os.kill(os.getpid(), signal.SIGKILL)
+        asyncio.run(main())
+    """
+    parent = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=CHECKOUT, check=False)
+    assert parent.returncode == -signal.SIGKILL
+    child = opened(make(tmp_path))
+    left = mark_in(tmp_path, child.server.name)
+    await child.start()
+    assert not processes.is_alive(left)
+    assert await put_and_count(child) == 1
+
+
+async def test_what_a_dead_parent_left_is_ended_even_if_the_kernel_did_not(
+    tmp_path: Path, opened: Callable[[Child], Child]
+) -> None:
+    left = processes.spawn(["sleep", "600"], mark_file=tmp_path / "dummy.mark", log=tmp_path / "dummy.log")
+    assert processes.is_alive(left)
+    child = opened(Child(dummy("import time; time.sleep(600)", always), tmp_path))
+    await child.start()
+    assert not processes.is_alive(left)
+
+
+async def test_a_reused_pid_is_not_killed(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
+    stranger = processes.spawn(["sleep", "600"], mark_file=tmp_path / "stranger", log=tmp_path / "log")
+    stale = processes.ProcessMark(stranger.pid, "another boot: 1")
+    (tmp_path / "dummy.mark").write_text(f'{{"pid": {stale.pid}, "born": "{stale.born}"}}')
+    child = opened(Child(dummy("import time; time.sleep(600)", always), tmp_path))
+    await child.start()
+    assert processes.is_alive(stranger)
+    processes.end(stranger, grace_seconds=0, first=signal.SIGKILL)
+
+
+async def test_the_mark_is_there_before_the_server_is(tmp_path: Path) -> None:
+    shown = tmp_path / "shown"
+    mark_file = tmp_path / "mark"
+    mark = processes.spawn(["cp", str(mark_file), str(shown)], mark_file=mark_file, log=tmp_path / "log")
+    assert processes.wait_gone([mark], 10)
+    assert processes.read_mark(shown) == mark
+
+
+async def test_one_that_ends_at_once_says_why(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
+    child = opened(Child(dummy("import sys; sys.exit('no such luck')"), tmp_path))
+    with pytest.raises(Unavailable, match=r"ended as soon.*\n.*no such luck"):
+        await child.start()
+
+
+async def test_one_that_never_gets_healthy_is_ended(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
+    child = opened(Child(dummy("import time; time.sleep(600)"), tmp_path))
+    with pytest.raises(Unavailable, match=r"did not become healthy in 0.3 s"):
+        await child.start(within_seconds=0.3)
+    assert not processes.is_alive(mark_in(tmp_path, "dummy"))
+
+
+async def test_one_without_a_program_is_unavailable(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
+    server = ChildServer("dummy", lambda _port: ["/no/such/program"], always, lambda: None)
+    with pytest.raises(Unavailable, match="could not be started"):
+        await opened(Child(server, tmp_path)).start()
+
+
+async def test_one_deaf_to_its_signal_is_killed_with_its_children(
+    tmp_path: Path, opened: Callable[[Child], Child]
+) -> None:
+    deaf = "import signal, subprocess; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    deaf += "subprocess.run(['sleep', '600'])"
+    child = opened(Child(dummy(deaf, always), tmp_path))
+    await child.start()
+    mark = mark_in(tmp_path, "dummy")
+    async with asyncio.timeout(10):
+        while len(members := processes.family(mark)) < 2:
+            await asyncio.sleep(0.01)
+    await child.stop(grace_seconds=0.2)
+    assert not any(processes.is_alive(member) for member in members)
+
+
+async def test_two_parents_never_share_a_folder(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
+    first = opened(Child(dummy("import time; time.sleep(600)", always), tmp_path))
+    await first.start()
+    with pytest.raises(Unavailable, match="in use"):
+        await Child(first.server, tmp_path).start()
+    assert first.alive
+    await first.stop()
+    await opened(Child(first.server, tmp_path)).start()
+
+
+async def test_half_made_data_are_made_anew(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
+    half = tmp_path / "postgresql"
+    half.mkdir()
+    (half / "PG_VERSION").write_text("18")
+    child = opened(postgres_child(tmp_path))
+    await child.start()
+    assert await put_and_count(child) == 1
+
+
+async def test_handshakes_tell_a_server_from_an_open_port() -> None:
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    listener = await asyncio.start_server(babble, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        assert not await handshakes.mongodb_answers(port)
+        assert not await handshakes.postgres_answers(port)
+    assert not await handshakes.mongodb_answers(processes.free_port())
+
+
+def test_birth_of_what_is_not_there() -> None:
+    assert processes.birth(os.getpid()) is not None
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    assert processes.birth(zombie.pid) is None
+    zombie.wait()
+    assert processes.birth(zombie.pid) is None

@@ -1,0 +1,172 @@
+"""Settings come from defaults, file and environment, and their manual reads back as themselves."""
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta
+
+from shared.runtime.configuration import Misconfigured, describe, load
+from shared.runtime.settings import ApiSettings, FeedbackSettings, Settings, StoreSettings, without_secrets
+
+HINTS = {name: get_type_hints(type(section), include_extras=True) for name, section in Settings().sections().items()}
+FIELDS = [(section, field, hint) for section, hints in HINTS.items() for field, hint in hints.items()]
+NETWORKS = st.lists(st.ip_addresses().map(str), max_size=3).map(tuple)
+
+
+def values(section: str, field: str, hint: Any) -> st.SearchStrategy[Any]:
+    """Anything that the field allows."""
+    plain, *metas = get_args(hint)
+    limits = next((meta for meta in metas if isinstance(meta, Meta) and meta.ge is not None), Meta())
+    pattern = next((meta.pattern for meta in metas if isinstance(meta, Meta) and meta.pattern), None)
+    if (section, field) == ("feedback", "topics"):
+        return st.text().map(re.escape)
+    if get_origin(plain) is Literal:
+        return st.sampled_from(get_args(plain))
+    if plain is int:
+        return st.integers(int(limits.ge or 0), int(limits.le or 0))
+    if plain is float:
+        return st.floats(limits.ge, limits.le)
+    if plain is str:
+        return st.from_regex(pattern) if pattern else st.text(min_size=1)
+    return NETWORKS
+
+
+SETTINGS = st.builds(
+    lambda *sections: Settings(**dict(zip(HINTS, sections, strict=True))),
+    *(
+        st.builds(type(default), **{field: values(name, field, hint) for field, hint in HINTS[name].items()})
+        for name, default in Settings().sections().items()
+    ),
+)
+
+
+@given(SETTINGS)
+def test_the_manual_reads_back_as_the_same_settings(settings: Settings) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "carillon.toml")
+        path.write_text(describe(settings), "utf-8", newline="")
+        assert load({}, path) == settings
+
+
+@given(SETTINGS)
+def test_the_environment_carries_every_setting(settings: Settings) -> None:
+    environ = {}
+    for section, field, _ in FIELDS:
+        value = getattr(getattr(settings, section), field)
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        environ[f"CARILLON_{section}_{field}".upper()] = text
+    assert load(environ) == settings
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    assert load({"PATH": "/bin", "CARILLON_FAULT": "x", "CARILLON_TEST_ANY": "y", "CARILLON_CACHE": "z"}) == Settings()
+
+
+def test_the_defaults_obey_their_own_rules(tmp_path: Path) -> None:
+    (tmp_path / "all.toml").write_text(describe())
+    assert load({}, tmp_path / "all.toml") == Settings()
+
+
+@pytest.mark.parametrize(("section", "field", "hint"), FIELDS)
+def test_every_setting_is_documented_and_numbers_tell_their_unit(section: str, field: str, hint: Any) -> None:
+    plain, *metas = get_args(hint)
+    assert any(meta.description and meta.description.endswith(".") for meta in metas)
+    if plain is float and field != "max_user_failure_in_batch":
+        assert field.endswith(("_seconds", "_days"))
+    assert f"CARILLON_{section}_{field}".upper() in describe()
+
+
+def test_environment_wins_over_file_and_file_over_default(tmp_path: Path) -> None:
+    path = tmp_path / "carillon.toml"
+    path.write_text("[worker]\nlanes = 2\nbatch_size = 1000\n")
+    settings = load({"CARILLON_CONFIG": str(path), "CARILLON_WORKER_LANES": "3"})
+    assert (settings.worker.lanes, settings.worker.batch_size, settings.worker.plans_in_flight) == (3, 1000, 2)
+
+
+def test_lists_in_the_environment_are_separated_by_commas() -> None:
+    assert load({"CARILLON_API_TRUSTED_PROXIES": "10.0.0.0/8, ::1/128"}).api.trusted_proxies == (
+        "10.0.0.0/8",
+        "::1/128",
+    )
+    assert load({"CARILLON_API_TRUSTED_PROXIES": ""}).api.trusted_proxies == ()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("CARILLON_API_PROT", "1", "CARILLON_API_PORT"),
+        ("CARILLON_WROKER_LANES", "1", "CARILLON_WORKER_LANES"),
+        ("CARILLON_API_PORT", "99999", "api.port"),
+        ("CARILLON_API_PORT", "", "api.port"),
+        ("CARILLON_API_PORT", "tcp://10.0.0.1:8080", "api.port"),
+        ("CARILLON_STREAM_COMPRESSION", "snappy", "stream.compression"),
+        ("CARILLON_WORKER_BATCH_SIZE", "6000", "worker.batch_size"),
+        ("CARILLON_SHUTDOWN_GRACE_SECONDS", "nan", "shutdown.grace_seconds"),
+        ("CARILLON_STREAM_TOPIC_TEMPLATE", "push-%s", "stream.topic_template"),
+        ("CARILLON_STREAM_LEDGER_TOPIC", "ledger\n", "stream.ledger_topic"),
+        ("CARILLON_API_TRUSTED_PROXIES", "10.0.0.0/8,nowhere", "api.trusted_proxies"),
+        ("CARILLON_API_TRUSTED_PROXIES", "10.0.0.1/8", "api.trusted_proxies"),
+        ("CARILLON_FEEDBACK_TOPICS", "(", "feedback.topics"),
+    ],
+)
+def test_a_wrong_variable_is_named(variable: str, value: str, says: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load({variable: value})
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[worker]\nlane = 2", "did you mean worker.lanes?"),
+        ("[wroker]\nlanes = 2", "did you mean worker?"),
+        ("worker = 2", "worker: no such section"),
+        ('[worker]\nlanes = "many"', "worker.lanes"),
+        ("[worker\n", "cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_fault(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "carillon.toml"
+    path.write_text(text)
+    with pytest.raises(Misconfigured) as caught:
+        load({}, path)
+    assert str(path) in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="cannot be read"):
+        load({}, tmp_path / "missing.toml")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load({"CARILLON_API_PORT": "x", "CARILLON_WORKER_LANES": "0", "CARILLON_NOTHING": "1"})
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_no_error_and_no_repr_shows_a_password() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load({"CARILLON_STORE_URL": "mongodb//root:s3cret@db/x"})
+    assert "store.url" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in repr(Settings(store=StoreSettings(url="mongodb://root:s3cret@db/x")))
+    assert "db/x" in repr(Settings(store=StoreSettings(url="mongodb://root:s3cret@db/x")))
+
+
+@pytest.mark.parametrize("password", ["s3cret", "s3/cr@t", "s3:cret", "%40s3cret"])
+def test_passwords_are_masked_in_any_text(password: str) -> None:
+    masked = without_secrets(f"cannot reach 'amqp://guest:{password}@host:5672/v', nor http://host:80/")
+    assert masked == "cannot reach 'amqp://guest:***@host:5672/v', nor http://host:80/"
+
+
+def test_sections_made_in_code_check_what_types_cannot_say() -> None:
+    with pytest.raises(ValueError, match="trusted_proxies"):
+        ApiSettings(trusted_proxies=("here",))
+    with pytest.raises(ValueError, match="topics"):
+        FeedbackSettings(topics="(")

@@ -1,0 +1,289 @@
+"""Processes start in order, drain in reverse order, and say by their exit code how it went."""
+
+import asyncio
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.runtime.health import Health, Phase
+from shared.runtime.lifecycle import (
+    EXIT_CUT_OFF,
+    EXIT_DRAINED,
+    EXIT_FAILED,
+    Background,
+    Closing,
+    run,
+)
+from shared.runtime.settings import ShutdownSettings
+
+QUICK = ShutdownSettings(readiness_seconds=0, grace_seconds=10)
+
+
+class Recorded:
+    """A component that writes down what happens to it."""
+
+    def __init__(self, name: str, story: list[str]) -> None:
+        self.name = name
+        self.story = story
+        self.serving = asyncio.Event()
+        self.failure: asyncio.Future[None] = asyncio.Future()
+
+    async def start(self) -> None:
+        self.story.append(f"start {self.name}")
+        self.serving.set()
+
+    async def stop(self) -> None:
+        self.story.append(f"stop {self.name}")
+
+    async def wait(self) -> None:
+        await self.failure
+
+
+async def until_serving(health: Health) -> None:
+    async with asyncio.timeout(10):
+        while health.phase is not Phase.SERVING:
+            await asyncio.sleep(0.001)
+
+
+async def test_starts_in_order_and_stops_in_reverse_order() -> None:
+    story: list[str] = []
+    health, ending = Health(), asyncio.Event()
+    parts = [Recorded("one", story), Recorded("two", story)]
+    running = asyncio.create_task(run(parts, health=health, shutdown=QUICK, ending=ending, signals=False))
+    await until_serving(health)
+    ending.set()
+    assert await running == EXIT_DRAINED
+    assert story == ["start one", "start two", "stop two", "stop one"]
+    assert health.phase is Phase.DRAINING
+
+
+async def test_readiness_fails_for_a_while_before_anything_stops() -> None:
+    health, ending = Health(), asyncio.Event()
+    stopped: list[tuple[Phase, float]] = []
+
+    async def close() -> None:
+        stopped.append((health.phase, time.monotonic()))
+
+    shutdown = ShutdownSettings(readiness_seconds=0.05, grace_seconds=10)
+    running = asyncio.create_task(
+        run([Closing("pool", close)], health=health, shutdown=shutdown, ending=ending, signals=False)
+    )
+    await until_serving(health)
+    began = time.monotonic()
+    ending.set()
+    assert await running == EXIT_DRAINED
+    ((phase, instant),) = stopped
+    assert phase is Phase.DRAINING
+    assert instant - began >= 0.05
+
+
+async def test_a_component_that_cannot_start_stops_what_was_started() -> None:
+    story: list[str] = []
+
+    class Broken(Recorded):
+        async def start(self) -> None:
+            raise OSError("port in use")
+
+    parts = [Recorded("one", story), Broken("two", story), Recorded("three", story)]
+    assert await run(parts, health=Health(), shutdown=QUICK, signals=False) == EXIT_FAILED
+    assert story == ["start one", "stop one"]
+
+
+@pytest.mark.parametrize("how", ["raises", "returns", "is cancelled"])
+async def test_a_component_that_ends_by_itself_ends_the_process(how: str) -> None:
+    story: list[str] = []
+    health = Health()
+    one, two = Recorded("one", story), Recorded("two", story)
+    running = asyncio.create_task(run([one, two], health=health, shutdown=QUICK, signals=False))
+    await until_serving(health)
+    match how:
+        case "raises":
+            two.failure.set_exception(RuntimeError("broken"))
+        case "returns":
+            two.failure.set_result(None)
+        case _:
+            two.failure.cancel()
+    assert await asyncio.wait_for(running, 10) == EXIT_FAILED
+    assert story[-2:] == ["stop two", "stop one"]
+    assert list(health.dead) == ["two"]
+
+
+async def test_work_in_hand_is_finished_within_the_grace_period() -> None:
+    health, ending = Health(), asyncio.Event()
+    done: list[str] = []
+
+    async def work(stopping: asyncio.Event) -> None:
+        await stopping.wait()
+        await asyncio.sleep(0.05)
+        done.append("batch")
+
+    part = Background("sender", work)
+    running = asyncio.create_task(run([part], health=health, shutdown=QUICK, ending=ending, signals=False))
+    await until_serving(health)
+    ending.set()
+    assert await running == EXIT_DRAINED
+    assert done == ["batch"]
+
+
+async def test_work_that_outlives_the_grace_period_is_cancelled_and_the_rest_still_closes() -> None:
+    health, ending = Health(), asyncio.Event()
+    story: list[str] = []
+
+    async def endless(stopping: asyncio.Event) -> None:
+        try:
+            await asyncio.Future()
+        except asyncio.CancelledError:
+            story.append("cancelled")
+            raise
+
+    async def close() -> None:
+        story.append("closed")
+
+    shutdown = ShutdownSettings(readiness_seconds=0, grace_seconds=0.05)
+    parts = [Closing("pool", close), Background("endless", endless)]
+    running = asyncio.create_task(run(parts, health=health, shutdown=shutdown, ending=ending, signals=False))
+    await until_serving(health)
+    ending.set()
+    assert await asyncio.wait_for(running, 10) == EXIT_CUT_OFF
+    assert story == ["cancelled", "closed"]
+
+
+async def test_a_failing_stop_is_told_and_the_rest_still_closes() -> None:
+    health, ending = Health(), asyncio.Event()
+    story: list[str] = []
+
+    class Stubborn(Recorded):
+        async def stop(self) -> None:
+            raise RuntimeError("no")
+
+    parts = [Recorded("one", story), Stubborn("two", story)]
+    running = asyncio.create_task(run(parts, health=health, shutdown=QUICK, ending=ending, signals=False))
+    await until_serving(health)
+    ending.set()
+    assert await running == EXIT_FAILED
+    assert story[-1] == "stop one"
+
+
+async def test_ending_during_a_start_cancels_it() -> None:
+    story: list[str] = []
+    health, ending = Health(), asyncio.Event()
+
+    class Waiting(Recorded):
+        async def start(self) -> None:
+            ending.set()
+            await asyncio.Future()
+
+    parts = [Recorded("one", story), Waiting("two", story), Recorded("three", story)]
+    code = await asyncio.wait_for(run(parts, health=health, shutdown=QUICK, ending=ending, signals=False), 10)
+    assert code == EXIT_DRAINED
+    assert story == ["start one", "stop one"]
+
+
+PROCESS = """
+import asyncio, sys
+from shared.runtime import logs
+from shared.runtime.health import Health, server
+from shared.runtime.lifecycle import Background, run
+from shared.runtime.settings import HealthSettings, LogSettings, ShutdownSettings
+
+async def work(stopping):
+    print("port", pages.port, flush=True)
+    await stopping.wait()
+    print("stopping", flush=True)
+    if sys.argv[1] == "hangs":
+        await asyncio.Future()
+    print("finished the work in hand", flush=True)
+
+async def main():
+    global pages
+    health = Health()
+    pages = server(health, HealthSettings(port=0))
+    shutdown = ShutdownSettings(readiness_seconds=float(sys.argv[2]), grace_seconds=60)
+    return await run([pages, Background("work", work)], health=health, shutdown=shutdown)
+
+logs.set_up(LogSettings(format="json"))
+sys.exit(asyncio.run(main()))
+"""
+
+
+class Process:
+    """A real process with health pages."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.popen = subprocess.Popen(
+            [sys.executable, "-c", PROCESS, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._guard = threading.Timer(60, self.popen.kill)
+        self._guard.start()
+        self.port = int(self.line().split()[1])
+
+    def line(self) -> str:
+        assert self.popen.stdout is not None
+        return self.popen.stdout.readline().strip()
+
+    def ready(self) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def until_ready_is(self, status: int) -> Any:
+        deadline = time.monotonic() + 10
+        while (answer := self.ready())[0] != status:
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.01)
+        return answer[1]
+
+    def end(self) -> tuple[int, list[dict[str, Any]]]:
+        _, stderr = self.popen.communicate(timeout=30)
+        return self.popen.returncode, [json.loads(line) for line in stderr.splitlines()]
+
+    def close(self) -> None:
+        self._guard.cancel()
+        self.popen.kill()
+        self.popen.communicate()
+
+
+@pytest.fixture
+def process(request: pytest.FixtureRequest) -> Iterator[Process]:
+    started = Process(*request.param)
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize("process", [("ends", "1.5")], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_fails_readiness_first_and_then_drains(process: Process, number: signal.Signals) -> None:
+    process.until_ready_is(200)
+    os.kill(process.popen.pid, number)
+    assert process.until_ready_is(503) == {"ready": False, "phase": "draining", "failing": {}}
+    assert [process.line(), process.line()] == ["stopping", "finished the work in hand"]
+    code, lines = process.end()
+    assert code == EXIT_DRAINED
+    assert [line["event"] for line in lines] == ["ready", "stopping", "ended"]
+
+
+@pytest.mark.parametrize("process", [("hangs", "0")], indirect=True)
+def test_a_second_signal_ends_the_process_at_once(process: Process) -> None:
+    process.until_ready_is(200)
+    os.kill(process.popen.pid, signal.SIGTERM)
+    assert process.line() == "stopping"
+    os.kill(process.popen.pid, signal.SIGTERM)
+    code, _ = process.end()
+    assert code == 128 + signal.SIGTERM

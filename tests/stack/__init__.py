@@ -1,0 +1,44 @@
+"""The native stack: the real servers that the tests run against, without Docker.
+
+`ensure()` starts what does not run on free loopback ports, with data in a temporary folder, and says where it is; what
+is healthy is used as it is, so a stack that a person started (`make stack`) serves every test session of the checkout.
+Servers outlive whoever started them. What a dead starter left behind is found by its marks (`shared.runtime.processes`)
+and ended.
+"""
+
+from tests.stack.control import (
+    NAMES,
+    Session,
+    down,
+    ensure,
+    keep,
+    kill,
+    log_text,
+    pause,
+    pid,
+    restart,
+    start,
+    status,
+    stop,
+    unpause,
+)
+from tests.stack.endpoints import Endpoints, MissingPart
+
+__all__ = [
+    "NAMES",
+    "Endpoints",
+    "MissingPart",
+    "Session",
+    "down",
+    "ensure",
+    "keep",
+    "kill",
+    "log_text",
+    "pause",
+    "pid",
+    "restart",
+    "start",
+    "status",
+    "stop",
+    "unpause",
+]

@@ -1,0 +1,54 @@
+"""Where the servers of the stack are."""
+
+import msgspec
+
+
+class MissingPart(LookupError):
+    """A test asked for a server that this machine does not have; the text says why."""
+
+
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """The addresses of the stack. Asking for one whose server is missing raises MissingPart.
+
+    `addresses` holds what there is by attribute name, `missing` the reason by server name, `pids` the servers'
+    processes as they were when this was made (a restart changes them).
+    """
+
+    addresses: dict[str, str]
+    missing: dict[str, str]
+    pids: dict[str, int]
+
+    @property
+    def mongo_url(self) -> str:
+        """mongodb://127.0.0.1:PORT"""
+        return self._address("mongo", "mongo_url")
+
+    @property
+    def rabbit_url(self) -> str:
+        """amqp://guest:guest@127.0.0.1:PORT/"""
+        return self._address("rabbitmq", "rabbit_url")
+
+    @property
+    def rabbit_management_url(self) -> str:
+        """http://guest:guest@127.0.0.1:PORT, without a path"""
+        return self._address("rabbitmq", "rabbit_management_url")
+
+    @property
+    def postgres_url(self) -> str:
+        """postgresql://postgres@127.0.0.1:PORT/postgres"""
+        return self._address("postgres", "postgres_url")
+
+    @property
+    def kafka_servers(self) -> str:
+        """127.0.0.1:PORT"""
+        return self._address("kafka", "kafka_servers")
+
+    @property
+    def s3_url(self) -> str:
+        """http://127.0.0.1:PORT; any credentials"""
+        return self._address("s3", "s3_url")
+
+    def _address(self, server: str, name: str) -> str:
+        if server in self.missing:
+            raise MissingPart(f"{server}: {self.missing[server]}")
+        return self.addresses[name]

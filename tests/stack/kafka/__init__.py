@@ -1,0 +1,155 @@
+"""Apache Kafka as one process that is both broker and controller (KRaft), from jars that Maven fetches once."""
+
+import asyncio
+import base64
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from tests.stack import places
+from tests.stack.install import need_program
+from tests.stack.server import Command, Missing, Ports, Server
+
+_POM = Path(__file__).with_name("pom.xml")
+# Memory for the tests' loads; the rest is what Kafka's own start script says, less what a short life never needs.
+_JVM = ("-Xmx768m", "-Xms256m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+        "-Xshare:auto", "-XX:-UsePerfData", "-Djava.awt.headless=true",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")  # fmt: skip
+
+
+class KafkaServer(Server):
+    """The broker. Topics are made by whoever needs them; partitions default to 8."""
+
+    name = "kafka"
+    port_names = ("client", "controller")
+
+    def install(self) -> None:
+        class_path()
+
+    def prepare(self, ports: Ports) -> None:
+        template = self._formatted(ports)
+        shutil.copytree(template, self.data, dirs_exist_ok=True)
+
+    def _formatted(self, ports: Ports) -> Path:
+        """A formatted, empty data folder; made once, because it costs a whole JVM of start-up."""
+        template = _jars().with_name(_jars().name + "-formatted")
+        if not template.exists():
+            with tempfile.TemporaryDirectory(dir=places.cache()) as folder:
+                data = Path(folder) / "data"
+                properties = Path(folder) / "server.properties"
+                properties.write_text(_properties(ports, data))
+                _java("kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(properties))
+                _keep(data, template)
+        return template
+
+    def command(self, ports: Ports) -> Command:
+        properties = self.folder / "server.properties"
+        properties.write_text(_properties(ports, self.data))
+        java = need_program("java", "default-jre-headless")
+        return Command([java, *_JVM, "-cp", class_path(), "kafka.Kafka", str(properties)])
+
+    def healthy(self, ports: Ports) -> bool:
+        try:  # the client would log every refused connection
+            socket.create_connection(("127.0.0.1", ports["client"]), timeout=1).close()
+        except OSError:
+            return False
+        return asyncio.run(_lists_itself(ports["client"]))
+
+    def addresses(self, ports: Ports) -> dict[str, str]:
+        return {"kafka_servers": f"127.0.0.1:{ports['client']}"}
+
+
+def class_path() -> str:
+    """The class path of Kafka's broker and tools; fetched by Maven the first time. Raises Missing."""
+    jars = _jars()
+    if not jars.exists():
+        need_program("java", "default-jre-headless")
+        maven = need_program("mvn", "maven")
+        places.say("kafka: fetching its jars (mvn)")
+        with tempfile.TemporaryDirectory(dir=places.cache()) as folder:
+            fetched = Path(folder) / "jars"
+            _fetch(maven, fetched)
+            _keep(fetched, jars)
+    return f"{jars}{os.sep}*"
+
+
+def _fetch(maven: str, into: Path) -> None:
+    goal = ["-q", "-B", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    done = subprocess.run([maven, *goal], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise Missing(f"Maven could not fetch Kafka's jars: {(done.stdout + done.stderr).strip()[-400:]}")
+
+
+def _jars() -> Path:
+    return places.cache() / f"kafka-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]}"
+
+
+def _keep(made: Path, target: Path) -> None:
+    """Put a finished folder in its place at once, unless somebody else was faster."""
+    try:
+        made.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+
+
+def _java(*words: str) -> None:
+    java = need_program("java", "default-jre-headless")
+    command = [java, "-XX:TieredStopAtLevel=1", "-cp", class_path(), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise RuntimeError(f"{words[0]} failed: {(done.stdout + done.stderr).strip()[-800:]}")
+
+
+def _new_cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+
+
+def _properties(ports: Ports, data: Path) -> str:
+    client, controller = ports["client"], ports["controller"]
+    return f"""\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=CLIENT://127.0.0.1:{client}
+listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=CLIENT
+controller.listener.names=CONTROLLER
+log.dirs={data}
+auto.create.topics.enable=false
+num.partitions=8
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=8
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=8
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.dedupe.buffer.size=16777216
+"""
+
+
+async def _lists_itself(port: int) -> bool:
+    """Whether the broker answers metadata that names a broker (so its controller has let it in)."""
+    client = AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{port}", request_timeout_ms=3000)
+    try:
+        async with asyncio.timeout(4):
+            await client.start()
+            described = await client.describe_cluster()
+    except (KafkaError, OSError, TimeoutError):
+        return False
+    finally:
+        await client.close()
+    return bool(described.get("brokers"))

@@ -1,0 +1,68 @@
+"""MongoDB: the stand-in `secantusd-rs` from the wheel or from another build, or any MongoDB given by URL.
+
+`CARILLON_TEST_MONGO_BINARY` chooses a build; it runs beside the wheel's, with data of its own.
+`CARILLON_TEST_MONGO_URL` chooses a server that is not ours: it is used, never started or stopped.
+"""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+from shared.runtime import embedded_servers
+from tests.stack.server import Command, Missing, Ports, Server
+
+BINARY_VARIABLE = "CARILLON_TEST_MONGO_BINARY"
+URL_VARIABLE = "CARILLON_TEST_MONGO_URL"
+
+
+class MongoServer(Server):
+    """The stand-in, always with `--sync-on-commit`: without it kill -9 loses acknowledged writes."""
+
+    name = "mongo"
+
+    @property
+    def key(self) -> str:
+        chosen = os.environ.get(BINARY_VARIABLE)
+        return f"mongo-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}" if chosen else "mongo"
+
+    def install(self) -> None:
+        self._binary()
+
+    def _binary(self) -> Path:
+        chosen = os.environ.get(BINARY_VARIABLE)
+        if chosen:
+            if not (found := shutil.which(chosen)):
+                raise Missing(f"{BINARY_VARIABLE} names {chosen}, which is no program")
+            return Path(found)
+        try:
+            return embedded_servers.mongodb_binary()
+        except FileNotFoundError as absent:
+            raise Missing(str(absent)) from None
+
+    def command(self, ports: Ports) -> Command:
+        return Command(embedded_servers.mongodb_command(self._binary(), self.data, ports["client"]))
+
+    def healthy(self, ports: Ports) -> bool:
+        return mongo_answers(self.addresses(ports)["mongo_url"])
+
+    def addresses(self, ports: Ports) -> dict[str, str]:
+        return {"mongo_url": f"mongodb://127.0.0.1:{ports['client']}"}
+
+
+def mongo_answers(url: str) -> bool:
+    """Whether the server at the URL answers a ping and a read."""
+    client: pymongo.MongoClient[dict[str, Any]]
+    client = pymongo.MongoClient(url, serverSelectionTimeoutMS=1000, timeoutMS=3000)
+    try:
+        client.admin.command("ping")
+        client["carillon"]["health"].find_one({"_id": 0})
+    except PyMongoError:
+        return False
+    finally:
+        client.close()
+    return True

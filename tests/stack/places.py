@@ -1,0 +1,71 @@
+"""Where the stack of this checkout keeps its data, its logs and its downloads, and the locks that guard them."""
+
+import fcntl
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def say(text: str) -> None:
+    """One line of progress; standard output belongs to the endpoints."""
+    print(f"[stack] {text}", file=sys.stderr, flush=True)
+
+
+def home() -> Path:
+    """The folder of this checkout's and user's stack. Others may pass through it: PostgreSQL runs as another user."""
+    key = hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:8]
+    folder = Path(tempfile.gettempdir()) / f"carillon-stack-{os.getuid()}-{key}"
+    folder.mkdir(mode=0o711, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to somebody else")
+    return folder
+
+
+def cache() -> Path:
+    """What is downloaded once for all checkouts of this user."""
+    chosen = os.environ.get("CARILLON_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(chosen) if chosen else Path(base) / "carillon"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def sole_starter() -> Iterator[None]:
+    """Only one process at a time starts or stops servers. The kernel lets go of the lock when its holder dies."""
+    with _opened("starter.lock") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process is starting or stopping it: waiting")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class InUse:
+    """Held by each test session: the last one to leave stops a stack that a session started."""
+
+    def __init__(self) -> None:
+        self._file = _opened("users.lock")
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def leave(self) -> bool:
+        """Give it up; True if nobody else uses the stack now."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            self._file.close()
+        return True
+
+
+def _opened(name: str) -> IO[bytes]:
+    return (home() / name).open("ab")

@@ -1,0 +1,39 @@
+"""Streams to test: every test of the contract runs on each of them."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from shared.stream import Stream
+from shared.stream.kafka import KafkaStream
+from shared.stream.local import LocalStream
+
+OpenStream = Callable[[], Stream]
+
+
+@pytest.fixture(params=["kafka", "local"])
+def open_stream(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStream:
+    """Opens the same stream as often as it is called, as so many processes would."""
+    if request.param == "local":
+        return lambda: LocalStream(tmp_path / "stream.db")
+    servers = request.getfixturevalue("stack").kafka_servers
+    return lambda: KafkaStream(servers, compression="zstd", request_timeout_seconds=10)
+
+
+@pytest.fixture
+async def stream(open_stream: OpenStream) -> AsyncIterator[Stream]:
+    """One open stream with its ledger made."""
+    opened = open_stream()
+    await opened.setup({})
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def topic(stream: Stream) -> str:
+    """A topic of the test's own."""
+    name = f"push-t{secrets.token_hex(4)}_apns-massive"
+    await stream.setup({name: 4})
+    return name

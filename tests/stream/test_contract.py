@@ -1,0 +1,144 @@
+"""What every stream promises (`shared/stream/__init__.py`)."""
+
+import asyncio
+import secrets
+
+import pytest
+from msgspec.structs import replace
+
+from shared.domain.batches import Batch, BatchStatus, KeyRange, Receipt
+from shared.domain.errors import LaneLost
+from shared.stream import Stream
+from tests.stream.conftest import OpenStream
+
+RECEIPT = Receipt(sent=3, skipped=1, reasons={"no-token": 1}, locales={"en": 2, "pt": 1})
+
+
+def records(count: int = 3) -> list[bytes]:
+    return [b'{"n":%d}' % number for number in range(count)]
+
+
+def a_batch(ordinal: int = 0, job_id: str = "") -> Batch:
+    job_id = job_id or f"job-{secrets.token_hex(6)}"
+    return Batch(job_id=job_id, ordinal=ordinal, range=KeyRange(0, 9), size=4, status=BatchStatus.SENDING, attempts=1)
+
+
+async def committed(stream: Stream, topic: str, expected: int) -> list[bytes]:
+    """Every committed record of the topic: waits for `expected`, then looks whether more come."""
+    values: list[bytes] = []
+    async with stream.reader(topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
+        async with asyncio.timeout(20):
+            while len(values) < expected:
+                for chunk in await reader.read(0.2):
+                    values += [value for value in chunk.values if value is not None]
+        for chunk in await reader.read(0.5):
+            values += [value for value in chunk.values if value is not None]
+    return values
+
+
+async def test_a_batch_goes_out_once_with_its_receipt(stream: Stream, topic: str) -> None:
+    batch = a_batch()
+    async with stream.lane() as lane:
+        await lane.produce(batch, topic, records(), RECEIPT)
+        owned = replace(batch, owner=lane.id)
+    assert sorted(await committed(stream, topic, 3)) == records()
+    assert await stream.recover(owned) == RECEIPT
+
+
+async def test_an_owner_that_sent_nothing_has_no_receipt(stream: Stream) -> None:
+    async with stream.lane() as lane:
+        assert await stream.recover(replace(a_batch(), owner=lane.id)) is None
+
+
+async def test_a_fenced_lane_commits_nothing_ever(open_stream: OpenStream, stream: Stream, topic: str) -> None:
+    other = open_stream()
+    batch = a_batch()
+    async with stream.lane() as lane:
+        assert await other.recover(replace(batch, owner=lane.id)) is None
+        with pytest.raises(LaneLost):
+            await lane.produce(batch, topic, records(), RECEIPT)
+        lost = lane.id
+    async with stream.lane() as fresh:
+        assert fresh.id != lost
+        await fresh.produce(batch, topic, records(), RECEIPT)
+    assert sorted(await committed(stream, topic, 3)) == records()
+    assert await other.recover(replace(batch, owner=lost)) is None
+    await other.close()
+
+
+async def test_recovery_races_with_the_owner_and_one_of_them_wins(
+    open_stream: OpenStream, stream: Stream, topic: str
+) -> None:
+    other = open_stream()
+    job_id, sent = f"job-{secrets.token_hex(6)}", 0
+    for ordinal in range(12):
+        batch = a_batch(ordinal, job_id)
+        async with stream.lane() as lane:
+            owned = replace(batch, owner=lane.id)
+            produced, recovered = await asyncio.gather(
+                lane.produce(batch, topic, records(50), RECEIPT), other.recover(owned), return_exceptions=True
+            )
+        assert produced is None or isinstance(produced, LaneLost)
+        assert recovered is None or recovered == RECEIPT
+        # What recovery said stays true, and the owner never claims what recovery denied.
+        assert await other.recover(owned) == recovered
+        assert not (produced is None and recovered is None)
+        sent += 50 if recovered else 0
+    assert len(await committed(stream, topic, sent)) == sent
+    await other.close()
+
+
+async def test_a_slot_remembers_its_last_batch(stream: Stream, topic: str) -> None:
+    first = a_batch(0)
+    second = a_batch(32, first.job_id)
+    async with stream.lane() as lane:
+        await lane.produce(first, topic, records(), RECEIPT)
+    async with stream.lane() as lane:
+        await lane.produce(second, topic, records(), RECEIPT)
+        assert await stream.recover(replace(second, owner=lane.id)) == RECEIPT
+
+
+async def test_readers_start_where_the_book_says(stream: Stream, topic: str) -> None:
+    await stream.publish(topic, records(10))
+    everything = await committed(stream, topic, 10)
+    assert sorted(everything) == sorted(records(10))
+
+    async def positions(partitions: list[str]) -> dict[str, int]:
+        return dict.fromkeys(partitions, 1_000_000)
+
+    async with stream.reader(topic, group=f"g-{secrets.token_hex(4)}", positions=positions) as reader:
+        chunks = await reader.read(2)
+        assert chunks == [] or all(chunk.first < 1_000_000 for chunk in chunks)
+
+
+async def test_rewinding_reads_again(stream: Stream, topic: str) -> None:
+    await stream.publish(topic, records(5))
+    async with stream.reader(topic, group=f"g-{secrets.token_hex(4)}") as reader:
+        async with asyncio.timeout(20):
+            while not (chunks := await reader.read(0.5)):
+                pass
+        first = chunks[0]
+        await reader.rewind(first.partition, first.first)
+        async with asyncio.timeout(20):
+            while not (again := await reader.read(0.5)):
+                pass
+        assert first.partition in {chunk.partition for chunk in again}
+
+
+async def test_a_topic_that_appears_later_is_read_from_its_first_record(stream: Stream) -> None:
+    prefix = f"later-{secrets.token_hex(4)}"
+    async with stream.reader(f"{prefix}-.*", group=f"g-{secrets.token_hex(4)}") as reader:
+        assert await reader.read(0.2) == []
+        await stream.setup({f"{prefix}-one": 1})
+        await stream.publish(f"{prefix}-one", records(2))
+        async with asyncio.timeout(40):
+            while not (chunks := await reader.read(1)):
+                pass
+    assert [chunk.values for chunk in chunks] == [records(2)]
+
+
+async def test_an_empty_batch_has_a_receipt_too(stream: Stream, topic: str) -> None:
+    batch = a_batch()
+    async with stream.lane() as lane:
+        await lane.produce(batch, topic, [], Receipt(skipped=4))
+        assert await stream.recover(replace(batch, owner=lane.id)) == Receipt(skipped=4)
