@@ -1,7 +1,7 @@
 """The API as one ASGI application: resources over the capabilities that it is given. Orchestration only.
 
-The server in front must not rewrite the peer's address from `x-forwarded-for` (uvicorn: `proxy_headers=False`): who may name a person
-is decided by the address that the connection really comes from.
+The server in front must not rewrite the peer's address from `x-forwarded-for` (uvicorn: `proxy_headers=False`): who
+may name a person is decided by the address that the connection really comes from.
 """
 
 from typing import Any

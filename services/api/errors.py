@@ -1,7 +1,7 @@
 """THE error table: which error becomes which status, and the problem document (RFC 9457) that tells it.
 
-`reason` is Marathon's name for `detail`. What is not in the tree of `shared.domain.errors` is a fault of ours: it is logged and
-answered as a 500 that tells nothing about the inside.
+`reason` is Marathon's name for `detail`. What is not in the tree of `shared.domain.errors` is a fault of ours: it is
+logged and answered as a 500 that tells nothing about the inside.
 """
 
 from http import HTTPStatus
@@ -46,7 +46,8 @@ _DETAILS: dict[HTTPStatus, str] = {
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """A problem document. `reason` says the same as `detail`; `field` names the input that is wrong, `value` what it was."""
+    """A problem document. `reason` says the same as `detail`; `field` names the input that is wrong, `value` what it
+    was."""
 
     title: str
     status: int
@@ -74,7 +75,7 @@ def headers_of(problem: Problem, error: Exception) -> dict[str, str]:
     return own | _HEADERS.get(HTTPStatus(problem.status), {})
 
 
-def refuse(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def refuse(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Answer with the problem, and log it where it is not the caller's."""
     problem = problem_of(error)
     report(problem, error)

@@ -1,8 +1,9 @@
 """Who is asking, and what they may.
 
-A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can reach the port
-past the proxy could write that header. A service shows `Authorization: Bearer <token>`, of which only the SHA-256 is known here.
-Everything below `PROTECTED` asks for an identity first, so that a stranger learns nothing, not even which paths there are.
+A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can
+reach the port past the proxy could write that header. A service shows `Authorization: Bearer <token>`, of which only
+the SHA-256 is known here. Everything below `PROTECTED` asks for an identity first, so that a stranger learns nothing,
+not even which paths there are.
 """
 
 import ipaddress
@@ -78,7 +79,8 @@ class Directory:
         return await self._person(headers.getall(EMAIL_HEADER, []), peer)
 
     async def _service(self, secrets_shown: list[str]) -> Caller:
-        token = await self._store.tokens.with_digest(secret_digest(secrets_shown[0])) if len(secrets_shown) == 1 else None
+        shown = secrets_shown[0] if len(secrets_shown) == 1 else ""
+        token = await self._store.tokens.with_digest(secret_digest(shown)) if shown else None
         if token is None:
             raise Unauthorized("this token is not known")
         return token_caller(token)

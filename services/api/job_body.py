@@ -6,6 +6,7 @@ What this version cannot do yet passes the same checks first, so that a mistake 
 import hashlib
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from services.api import wire
@@ -37,11 +38,13 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
             "No filters: everybody.",
             extra_json_schema={"additionalProperties": {"type": "string"}, "examples": [{"locale": "en,pt"}]},
         ),
-    ] = {}
-    context: Annotated[dict[str, Any], Meta(description="Fills the tags of the templates.")] = {}
+    ] = msgspec.field(default_factory=dict)
+    context: Annotated[dict[str, Any], Meta(description="Fills the tags of the templates.")] = msgspec.field(
+        default_factory=dict
+    )
     metadata: Annotated[
         dict[str, Any], Meta(description="Goes out with each message. `dryRun: true` replaces the device tokens.")
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     expires_at: Annotated[int, Nanoseconds, Meta(description="What is not sent by then is dropped.")] = 0
     starts_at: Annotated[int, Nanoseconds, _later("When to start.")] = 0
     localized: Annotated[bool, _later("Start at the time of each user's zone.")] = False
@@ -105,7 +108,8 @@ def check(body: JobBody, *, now: int) -> None:
         raise Invalid(reason, field="csvPath", value=body.csv_path)
     for key, value in body.filters.items():
         if not isinstance(value, str):
-            raise Invalid(f"invalid filters: the value of {key!r} must be a string", field=f"filters.{key}", value=value)
+            reason = f"invalid filters: the value of {key!r} must be a string"
+            raise Invalid(reason, field=f"filters.{key}", value=value)
 
 
 def check_templates(names: tuple[str, ...], locales: dict[str, set[str]]) -> None:

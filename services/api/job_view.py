@@ -42,8 +42,9 @@ class StatusEvent(Struct, frozen=True, kw_only=True):
 class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A job. Times in nanoseconds since the epoch, 0 and `""` where unset; a recipient is a device.
 
-    `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`. `reasons` tells failed and skipped ones apart by why, `locales` counts
-    what was sent; both are there once the job has ended. `failure` says what stopped a job that no user stopped.
+    `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`. `reasons` tells failed and skipped ones apart by
+    why, `locales` counts what was sent; both are there once the job has ended. `failure` says what stopped a job that
+    no user stopped.
     """
 
     id: str

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from services.api import job_body, paging, wire
 from services.api.apps import app_of
@@ -23,7 +23,13 @@ from shared.flow import JobFlow
 from shared.runtime.clock import Clock
 from shared.store import Store
 
-Position = tuple[Annotated[int, Meta(ge=0, lt=2**63)], str]
+
+class Position(Struct, frozen=True, array_like=True):
+    """Where a job stands in the list of its app's."""
+
+    created_at: Annotated[int, Meta(ge=0, lt=2**63)]
+    id: str
+
 
 TEMPLATE = Parameter(
     name="template",
@@ -53,17 +59,17 @@ class JobsResource:
         """All of them."""
         ok, created, missing = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NOT_FOUND
         every, one = "/apps/{app_id:str}/jobs", "/apps/{app_id:str}/jobs/{job_id:str}"
-        who, view = Who.OF_APP, JobView
+        who = Who.OF_APP
         moves = {"pause": self.pause, "resume": self.resume, "stop": self.stop}
         return [
-            endpoint("GET", every, self.index, who=who, answers={ok: list[view]}, parameters=(NAMED,), paged=True),
+            endpoint("GET", every, self.index, who=who, answers={ok: list[JobView]}, parameters=(NAMED,), paged=True),
             endpoint(
-                "POST", every, self.add, who=who, body=JobBody, answers={created: view, ok: view},
+                "POST", every, self.add, who=who, body=JobBody, answers={created: JobView, ok: JobView},
                 problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE, KEY),
             ),
-            endpoint("GET", one, self.show, who=who, answers={ok: view}, problems=(missing,)),
+            endpoint("GET", one, self.show, who=who, answers={ok: JobView}, problems=(missing,)),
             *(
-                endpoint("PUT", f"{one}/{name}", move, who=who, answers={ok: view}, problems=(missing,))
+                endpoint("PUT", f"{one}/{name}", move, who=who, answers={ok: JobView}, problems=(missing,))
                 for name, move in moves.items()
             ),
         ]  # fmt: skip
@@ -75,8 +81,9 @@ class JobsResource:
         if app is None:
             return wire.answer([])
         template = paging.first(request, "template")
-        found = await self._store.jobs.page(app.id, template=template, after=asked.after, limit=asked.fetch)
-        jobs, headers = paging.page(request, asked, found, lambda job: (job.created_at, job.id))
+        after = None if asked.after is None else (asked.after.created_at, asked.after.id)
+        found = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.fetch)
+        jobs, headers = paging.page(request, asked, found, lambda job: Position(job.created_at, job.id))
         totals = await self._flow.progress(jobs)
         return wire.answer([job_view(job, app, totals.get(job.id, Totals())) for job in jobs], headers=headers)
 

@@ -6,6 +6,7 @@ Labels are the route's template, the method and the status: never an id, never w
 import time
 from typing import Any
 
+from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.runtime import logs
@@ -25,7 +26,7 @@ class Observed:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()

@@ -1,7 +1,7 @@
 """What a route is: a method, a path, who may use it, and what the OpenAPI document tells of it, in one call.
 
-A bare function or method of a resource becomes a Litestar handler here and nowhere else, so a route without a rule for its callers or
-without a description cannot exist.
+A bare function or method of a resource becomes a Litestar handler here and nowhere else, so a route without a rule
+for its callers or without a description cannot exist.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,8 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """A route as the OpenAPI document tells it. `answers` maps a status to the type of its body, `None` for an empty one."""
+    """A route as the OpenAPI document tells it. `answers` maps a status to the type of its body, `None` for an empty
+    one."""
 
     who: Who
     tag: str
@@ -62,7 +63,8 @@ def endpoint(
     parameters: tuple[Parameter, ...] = (),
     paged: bool = False,
 ) -> HTTPRouteHandler:
-    """The handler of one route. Its summary is the function's docstring; its tag the first part of its path that groups it.
+    """The handler of one route. Its summary is the function's docstring; its tag the first part of its path that
+    groups it.
 
     `body` is the type of the request's body; the function itself reads it, in its own time.
     """

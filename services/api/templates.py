@@ -3,6 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Meta, Struct
@@ -29,7 +30,7 @@ Locale = Annotated[
 Content = Annotated[
     dict[str, Any],
     Meta(
-        description="Becomes `aps` (apns) or `data` (gcm); `{{name}}` is filled from the context, else from the defaults.",
+        description="Becomes `aps` (apns) or `data` (gcm); the context, else the defaults, fill `{{name}}`.",
         extra_json_schema={"minProperties": 1, "examples": [{"alert": "{{user}} liked your {{thing}}"}]},
     ),
 ]
@@ -46,8 +47,8 @@ class TemplateBody(wire.Body, frozen=True, kw_only=True):
 
     name: Name = ""
     locale: Locale = ""
-    defaults: dict[str, Any] = {}
-    body: Content = {}
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    body: Content = msgspec.field(default_factory=dict)
 
 
 class TemplateView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -93,16 +94,16 @@ class TemplatesResource:
         ok, created, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT
         missing, taken = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
         every, one = "/apps/{app_id:str}/templates", "/apps/{app_id:str}/templates/{template_id:str}"
-        view, who = TemplateView, Who.OF_APP
+        who = Who.OF_APP
         return [
-            endpoint("GET", every, self.index, who=who, answers={ok: list[view]}, paged=True),
+            endpoint("GET", every, self.index, who=who, answers={ok: list[TemplateView]}, paged=True),
             endpoint(
                 "POST", every, self.add, who=who, body=TemplateBody | list[TemplateBody],
-                answers={created: view | list[view]}, problems=(taken,), parameters=(MULTIPLE,),
+                answers={created: TemplateView | list[TemplateView]}, problems=(taken,), parameters=(MULTIPLE,),
             ),
-            endpoint("GET", one, self.show, who=who, answers={ok: view}, problems=(missing,)),
+            endpoint("GET", one, self.show, who=who, answers={ok: TemplateView}, problems=(missing,)),
             endpoint(
-                "PUT", one, self.update, who=who, body=TemplateBody, answers={ok: view}, problems=(missing, taken)
+                "PUT", one, self.update, who=who, body=TemplateBody, answers={ok: TemplateView}, problems=(missing, taken)
             ),
             endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing,)),
         ]  # fmt: skip

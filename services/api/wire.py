@@ -1,8 +1,9 @@
 """What crosses the wire: Marathon's reading of a body, and its way of writing one.
 
-A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched without regard
-to case, `null` is the same as absent, unknown keys are ignored, and an integer is a literal one (`1.0` is none). A key
-that stands twice, a text with a NUL or half a surrogate pair, a number out of range or too deep a nesting is refused.
+A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched
+without regard to case, `null` is the same as absent, unknown keys are ignored, and an integer is a literal one (`1.0`
+is none). A key that stands twice, a text with a NUL or half a surrogate pair, a number out of range or too deep a
+nesting is refused.
 """
 
 import functools
@@ -83,7 +84,7 @@ def nothing() -> Response[None]:
 
 
 def _first_value(body: bytes) -> Any:
-    # Bytes that are no UTF-8 become halves of surrogate pairs, which are found where they matter and ignored behind the value.
+    # Bytes that are no UTF-8 become halves of surrogate pairs: found where they matter, ignored behind the value.
     text = body.decode("utf-8", "surrogateescape")
     start = _SPACE.match(text)
     try:

@@ -1,7 +1,7 @@
 """The pool of connections to the push database, and the one place where the driver's errors are translated."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 import asyncpg
@@ -54,8 +54,13 @@ class Connections:
             Invalid: the table, a column or a value is not what the statement takes it for.
         """
         with translated():
-            async with self._pool.acquire(timeout=CONNECT_SECONDS + self._patience) as connection:
+            connection = await self._pool.acquire(timeout=CONNECT_SECONDS + self._patience)
+            try:
                 return await connection.fetch(statement, *arguments, timeout=self._patience)
+            finally:
+                # A connection that cannot be given back is thrown away; that must hide neither rows nor a cancellation.
+                with suppress(*FAILURES):
+                    await self._pool.release(connection, timeout=GRACE_SECONDS)
 
     async def close(self) -> None:
         """End the connections, at once if they do not end by themselves."""

@@ -97,7 +97,7 @@ def token_caller(token: Token) -> Caller:
 
 
 def secret_digest(secret: str) -> str:
-    """What is stored of a token's secret: SHA-256, in hex. The secret is random, so it needs no salt and no stretching."""
+    """What is stored of a token's secret: SHA-256, in hex. It is random, so it needs no salt and no stretching."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -38,5 +38,6 @@ async def _exchange(port: int, message: bytes, at_least: int) -> bytes:
                 return head + await reader.read(65_536)
             finally:
                 writer.close()
+                await writer.wait_closed()
     except (OSError, TimeoutError, asyncio.IncompleteReadError):
         return b""

@@ -104,7 +104,7 @@ class Templates:
         self, app_id: str, template_id: str, *, name: str, locale: str, body: dict[str, Any],
         defaults: dict[str, Any] | None, at: int,
     ) -> Template | None:  # fmt: skip
-        """Replace what the template says, its defaults only where some are given; `None` when the app has no such template.
+        """Replace what the template says, its defaults only where some are given; `None` when the app has none such.
 
         Raises:
             Conflict: the app has another one with this name and locale.

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 class Gate:
-    """Relays connections to the server of a URL while it is open. Closed, it refuses them; frozen, it passes nothing on."""
+    """Relays connections to the server of a URL while open. Closed, it refuses them; frozen, it passes nothing on."""
 
     def __init__(self, target: str) -> None:
         self._target = urlsplit(target)

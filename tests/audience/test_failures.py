@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import asyncpg
 import pytest
 
 from shared.audience import Audience
@@ -151,7 +150,7 @@ async def test_a_reader_that_is_cancelled_leaves_a_pool_that_works(owner: Any, b
     await works(behind)
 
 
-async def test_a_database_that_does_not_exist_and_a_refused_user_are_unavailable(push_database: str, owner: Any) -> None:
+async def test_a_missing_database_and_a_user_without_rights_are_unavailable(push_database: str, owner: Any) -> None:
     role = "nobody_" + push_database.rpartition("/")[2]
     await owner.execute(f"CREATE ROLE {role} LOGIN")
     base, _, name = push_database.rpartition("/")
@@ -196,7 +195,6 @@ async def test_a_column_that_is_altered_or_added_in_mid_job_is_read_as_it_is_now
     assert len(await behind.read(TABLE, {"level": "7", "fresh": "yes"}, KeyRange(0, 9))) == 3
 
 
-async def test_nothing_is_ever_written(push_database: str, owner: Any, audience: Audience) -> None:
-    with pytest.raises(Unavailable):
+async def test_connections_cannot_write(audience: Audience) -> None:
+    with pytest.raises(Unavailable, match="read-only"):
         await audience._connections.fetch(f"DELETE FROM {TABLE}")
-    assert isinstance(owner, asyncpg.Connection)

@@ -1,7 +1,8 @@
-"""`python -m tests.stack up|down|status|restart NAME|logs NAME`: the native stack by hand."""
+"""`python -m tests.stack up [NAME...]|down|status|restart NAME|kill NAME|logs NAME`: the native stack by hand."""
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,8 +13,9 @@ def main() -> int:
     """Do what the command line says; 1 if a server is missing."""
     parser = argparse.ArgumentParser(prog="python -m tests.stack", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
+    up = verbs.add_parser("up", help="start what does not run (or only these servers); prints where everything is")
+    up.add_argument("names", nargs="*", metavar="NAME", help=", ".join(stack.NAMES))
     for verb, text in (
-        ("up", "start what does not run; prints where everything is"),
         ("down", "end it all, and forget the data"),
         ("status", "say what runs"),
     ):
@@ -25,14 +27,16 @@ def main() -> int:
     ):
         verbs.add_parser(verb, help=text).add_argument("name", choices=stack.NAMES)
     chosen = parser.parse_args()
-    return _do(chosen.verb, getattr(chosen, "name", ""))
+    if unknown := set(getattr(chosen, "names", ())) - set(stack.NAMES):
+        parser.error(f"no such server: {', '.join(sorted(unknown))}")
+    return _do(chosen.verb, getattr(chosen, "name", ""), getattr(chosen, "names", ()))
 
 
-def _do(verb: str, name: str) -> int:
+def _do(verb: str, name: str, names: Sequence[str]) -> int:
     match verb:
         case "up":
             stack.keep()
-            return _show(stack.ensure())
+            return _show(stack.ensure(*names))
         case "status":
             return _show(stack.status())
         case "down":

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from shared.runtime import processes
@@ -25,14 +26,14 @@ def servers() -> dict[str, Server]:
     return {server.name: server for server in found if server.name != "mongo" or not os.environ.get(URL_VARIABLE)}
 
 
-def ensure() -> Endpoints:
-    """Start what does not run, leave alone what is healthy, and say where everything is."""
+def ensure(*names: str) -> Endpoints:
+    """Start what does not run (only the named servers, if any), leave alone what is healthy, say where everything is."""
     with places.sole_starter():
-        return _ensure()
+        return _ensure(names)
 
 
-def _ensure() -> Endpoints:
-    ours = servers()
+def _ensure(names: Collection[str] = ()) -> Endpoints:
+    ours = {name: server for name, server in servers().items() if not names or name in names}
     with ThreadPoolExecutor(len(ours)) as pool:
         reasons = dict(zip(ours, pool.map(_try_bring_up, ours.values()), strict=True))
     return _endpoints(ours, {name: reason for name, reason in reasons.items() if reason})

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+HOME_VARIABLE = "CARILLON_TEST_STACK"  # the folder of another stack beside the usual one
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -21,7 +22,8 @@ def say(text: str) -> None:
 def home() -> Path:
     """The folder of this checkout's and user's stack. Others may pass through it: PostgreSQL runs as another user."""
     key = hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:8]
-    folder = Path(tempfile.gettempdir()) / f"carillon-stack-{os.getuid()}-{key}"
+    usual = Path(tempfile.gettempdir()) / f"carillon-stack-{os.getuid()}-{key}"
+    folder = Path(os.environ.get(HOME_VARIABLE) or usual)
     folder.mkdir(mode=0o711, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to somebody else")

@@ -109,6 +109,8 @@ def perform(world: World, rules: Rules, index: int, op: Any, outcome: Any) -> tu
         case ops.Append() | ops.Commit() | ops.Abort() | ops.Start():
             return on_lane(world, rules, index, op, outcome)
         case ops.Fence(lane):
+            if rules.patient:
+                raise Violation("a healthy lane is fenced", lane)
             return fenced(world, lane), OK
         case ops.ReadMarker(slot):
             return (world, world.markers[slot]) if outcome == DONE else (spend(world, "silent"), SILENCE)

@@ -355,7 +355,7 @@ def upkeep(rules: Rules) -> Program:
             yield Publish(Message("plan"))
         case "renew":
             batch = yield Read(target)
-            if batch.status in IN_FLIGHT:
+            if batch.status is QUEUED or (batch.status is SENDING and not rules.patient):
                 yield from publish_next_turn(rules, target, batch)
         case "feed":
             yield from feed(rules, target)

@@ -6,7 +6,7 @@ from tests.domain.protocol.automaton import automaton
 from tests.domain.protocol.steps import actor_steps, after
 from tests.domain.protocol.world import IN_FLIGHT, Faults, Rules, Violation, World
 
-TWICE, UNTRUE, BACKWARDS, CROWDED, TORN, TOTALS, NEVER = (
+TWICE, UNTRUE, BACKWARDS, CROWDED, TORN, TOTALS, NEVER, CHURN = (
     "a batch is out twice",
     "a status is not what is out",
     "a marker goes backwards",
@@ -14,6 +14,7 @@ TWICE, UNTRUE, BACKWARDS, CROWDED, TORN, TOTALS, NEVER = (
     "torn plan",
     "totals are wrong",
     "not settled in the end",
+    "taken more often than it was delivered",
 )
 MAX_CHORES = 60
 MAX_ROUNDS = 400
@@ -30,6 +31,8 @@ def check(before: World, now: World, rules: Rules) -> None:
             raise Violation(BACKWARDS, f"{old} -> {new}")
     if not now.job.open:
         check_closed(now)
+    if rules.takes and any(batch.attempts > rules.takes for batch in now.batches):
+        raise Violation(CHURN, repr(now.batches))
 
 
 def check_records(world: World) -> None:

@@ -49,12 +49,15 @@ class Violation(Exception):
 class Rules(NamedTuple):
     """The protocol's constants. `self_recovery`: a worker that lost its lane recovers the batch itself if it still owns it.
 
-    `attempts`: takes after which a batch fails; 0 means never.
+    `attempts`: takes after which a batch fails; 0 means never. `patient`: upkeep spares owned batches, as its ages have it do
+    while nothing fails; nobody may be fenced then. `takes`: how often a batch may be taken; 0 means no limit.
     """
 
     slots: int = 1
     attempts: int = 0
     self_recovery: bool = False
+    patient: bool = False
+    takes: int = 0
     flaw: Flaw | None = None
 
 

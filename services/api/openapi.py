@@ -1,0 +1,142 @@
+"""The OpenAPI 3.1 document, made from the routes themselves: what a route says of itself is all there is to know."""
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, get_args
+
+import msgspec
+from litestar.handlers import HTTPRouteHandler
+
+from services.api import wire
+from services.api.errors import PROBLEM, Problem
+from services.api.identity import EMAIL_HEADER, Who
+from services.api.routes import Operation, Parameter
+
+Json = dict[str, Any]
+
+TITLE = "Carillon"
+DESCRIPTION = (
+    "Timed messages at scale: push jobs, exactly once. Clients of Marathon work against these routes as they are. "
+    "In a body, `null` is the same as absent, keys are matched without regard to case, and unknown ones are ignored."
+)
+VERSION = "1"
+SECURITY: Json = {
+    "token": {"type": "http", "scheme": "bearer", "description": "A service's token: see `/tokens`."},
+    "person": {
+        "type": "apiKey",
+        "in": "header",
+        "name": EMAIL_HEADER,
+        "description": "The e-mail address of a user, believed only from a trusted proxy.",
+    },
+}
+_PARAMETER = re.compile(r"\{(\w+):str\}")
+
+
+def document(handlers: Iterable[HTTPRouteHandler]) -> Json:
+    """The document of these routes."""
+    handlers = list(handlers)
+    paths: Json = {}
+    for handler in handlers:
+        operation: Operation = handler.opt["operation"]
+        path = next(iter(handler.paths))
+        described = paths.setdefault(_PARAMETER.sub(lambda match: f"{{{_camel(match[1])}}}", path), {})
+        described[next(iter(handler.http_methods)).lower()] = _operation(handler, path, operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "version": VERSION, "description": DESCRIPTION},
+        "paths": paths,
+        "components": {"schemas": _schemas(handlers), "securitySchemes": SECURITY},
+    }
+
+
+def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Json:
+    named = [_path_parameter(name) for name in _PARAMETER.findall(path)]
+    described: Json = {
+        "operationId": f"{_camel(handler.handler_name)}{operation.tag.capitalize()}",
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "security": [] if operation.who is Who.EVERYBODY else [{name: []} for name in SECURITY],
+        "parameters": named + [_parameter(parameter) for parameter in operation.parameters],
+        "responses": _responses(operation, takes_input=bool(named or operation.parameters or operation.body)),
+    }
+    if operation.body is not None:
+        content = {"application/json": {"schema": _schema(operation.body)}}
+        described["requestBody"] = {"required": True, "content": content}
+    return described
+
+
+def _responses(operation: Operation, *, takes_input: bool) -> Json:
+    described: Json = {str(int(status)): _answer(status, kind, operation) for status, kind in operation.answers.items()}
+    problems = {*operation.problems}
+    if operation.who is not Who.EVERYBODY:
+        problems |= {HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
+    if operation.who in {Who.ADMIN, Who.OF_APP}:
+        problems |= {HTTPStatus.FORBIDDEN}
+    if takes_input:
+        problems |= {HTTPStatus.UNPROCESSABLE_ENTITY}
+    if operation.body is not None:
+        problems |= {HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
+    for status in sorted(problems):
+        described[str(int(status))] = {
+            "description": status.phrase,
+            "content": {PROBLEM: {"schema": _schema(Problem)}},
+        }
+    return described
+
+
+def _answer(status: HTTPStatus, kind: Any, operation: Operation) -> Json:
+    described: Json = {"description": status.phrase}
+    if kind is not None:
+        described["content"] = {"application/json": {"schema": _schema(kind)}}
+    if operation.paged:
+        link = {"description": '`<...>; rel="next"`, if there is a next page.', "schema": {"type": "string"}}
+        described["headers"] = {"Link": link}
+    return described
+
+
+def _parameter(parameter: Parameter) -> Json:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.required,
+        "description": parameter.description,
+        "schema": parameter.schema,
+    }
+
+
+def _path_parameter(name: str) -> Json:
+    schema = {"type": "string", "format": "uuid"}
+    return {"name": _camel(name), "in": "path", "required": True, "schema": schema}
+
+
+def _schema(kind: Any) -> Json:
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
+    return schema
+
+
+def _schemas(handlers: list[HTTPRouteHandler]) -> Json:
+    operations: list[Operation] = [handler.opt["operation"] for handler in handlers]
+    kinds: list[Any] = [Problem, *(operation.body for operation in operations if operation.body is not None)]
+    kinds += [kind for operation in operations for kind in operation.answers.values() if kind is not None]
+    _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    for body in {part for kind in kinds for part in (kind, *get_args(kind)) if _is_body(part)}:
+        properties = components[body.__name__]["properties"]
+        components[body.__name__]["properties"] = {name: _or_null(schema) for name, schema in properties.items()}
+    return components
+
+
+def _is_body(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, wire.Body)
+
+
+def _or_null(schema: Json) -> Json:
+    """The schema of a field that may also be null, which stands for its default."""
+    about = {key: schema[key] for key in ("description", "default") if key in schema}
+    rule = {key: value for key, value in schema.items() if key not in about}
+    return about | {"anyOf": [rule, {"type": "null"}]}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

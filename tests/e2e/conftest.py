@@ -1,0 +1,35 @@
+"""A house of processes on the native stack."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.house import House, house_on
+from tests.stack import Endpoints
+
+
+@pytest.fixture
+async def house(
+    stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, tmp_path: Path
+) -> AsyncIterator[House]:
+    """Small batches and short patience, so that many things happen in little time; the promises are the same."""
+    environment = {
+        "CARILLON_STORE_URL": mongo_database,
+        "CARILLON_BROKER_URL": rabbit_vhost,
+        "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
+        "CARILLON_STREAM_URL": f"kafka://{stack.kafka_servers}",
+        "CARILLON_STREAM_TRANSACTION_TIMEOUT_SECONDS": "4",
+        "CARILLON_AUDIENCE_URL": push_database,
+        "CARILLON_API_PORT": "0",
+        "CARILLON_HEALTH_PORT": "0",
+        "CARILLON_WORKER_BATCH_SIZE": "1000",
+        "CARILLON_WORKER_PAGE_BATCHES": "8",
+        "CARILLON_SCHEDULER_UPKEEP_SECONDS": "0.5",
+        "CARILLON_SCHEDULER_STALE_SECONDS": "2",
+        "CARILLON_SCHEDULER_MARGIN_SECONDS": "1",
+        "CARILLON_SHUTDOWN_READINESS_SECONDS": "0",
+        "CARILLON_LOGS_FORMAT": "json",
+    }
+    async with house_on(environment, tmp_path, push_database) as house:
+        yield house

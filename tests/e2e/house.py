@@ -1,0 +1,226 @@
+"""Carillon as real processes on the servers of one test, and oracles that look at it from outside.
+
+The oracles read Kafka, MongoDB and PostgreSQL themselves; they never ask the program under test whether it did well.
+"""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import signal
+import sys
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from services.compose import Capabilities, opened
+from shared.domain.jobs import Job, JobStatus, Service
+from shared.domain.templates import Template
+from shared.runtime.configuration import load
+
+SETTLED_WITHIN = 90.0
+
+
+class Process:
+    """One of Carillon's processes, with its log in a file."""
+
+    def __init__(self, child: asyncio.subprocess.Process, log: Path, faults: Path) -> None:
+        self._child = child
+        self._log = log
+        self._faults = faults
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    async def ready(self) -> None:
+        """Wait until all its components have started."""
+        await until(lambda: '"ready"' in self.log or self._child.returncode is not None, "a process to be ready")
+        assert self._child.returncode is None, self.log
+
+    async def reached(self, point: str) -> None:
+        """Wait until the armed fault point has fired."""
+        await until(lambda: self._faults.exists() and point in self._faults.read_text().split(), point)
+
+    async def gone(self) -> int:
+        """Wait for its end; the exit code, negative for a signal."""
+        async with asyncio.timeout(SETTLED_WITHIN):
+            return await self._child.wait()
+
+    def send(self, number: signal.Signals) -> None:
+        if self._child.returncode is None:
+            self._child.send_signal(number)
+
+    async def end(self) -> None:
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGKILL)
+        await self._child.wait()
+
+    async def said(self, pattern: str) -> re.Match[str]:
+        """Wait for a line of its log."""
+        await until(lambda: re.search(pattern, self.log) is not None, pattern)
+        found = re.search(pattern, self.log)
+        assert found is not None
+        return found
+
+
+class House:
+    """The processes of one test, one app with two locales, and its devices."""
+
+    def __init__(self, environment: dict[str, str], folder: Path, push_database: str, with_: Capabilities) -> None:
+        self.environment = environment
+        self.with_ = with_
+        self.app = f"t{secrets.token_hex(5)}"
+        self.app_id = str(uuid.uuid4())
+        self.topic = f"push-{self.app}_apns-massive"
+        self._folder = folder
+        self._push_database = push_database
+        self._processes: list[Process] = []
+
+    async def start(self, service: str, *, fault: str = "", **environment: str) -> Process:
+        """Start a process, armed with faults; returns when it is ready."""
+        process = await self.spawn(service, fault=fault, **environment)
+        await process.ready()
+        return process
+
+    async def spawn(self, service: str, *, fault: str = "", **environment: str) -> Process:
+        number = len(self._processes)
+        log, faults = self._folder / f"{service}-{number}.log", self._folder / f"{service}-{number}.faults"
+        armed = {"CARILLON_FAULT": fault, "CARILLON_FAULT_FILE": str(faults)}
+        with log.open("wb") as output:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "services",
+                service,
+                env={**os.environ, **self.environment, **armed, **environment},
+                stdout=output,
+                stderr=output,
+            )
+        process = Process(child, log, faults)
+        self._processes.append(process)
+        return process
+
+    async def devices(self, count: int) -> None:
+        """Fill the app's table: users `u<n>`, every third one Portuguese."""
+        connection = await asyncpg.connect(self._push_database)
+        await connection.execute(
+            f'CREATE TABLE "{self.app}_apns" (seq_id bigint PRIMARY KEY, user_id text, token text, locale text, '
+            "region text, tz text)"
+        )
+        await connection.copy_records_to_table(
+            f"{self.app}_apns",
+            records=((n, f"u{n}", f"{n:064x}", "pt" if n % 3 == 0 else "en", "BR", "-0300") for n in range(1, count + 1)),
+        )
+        await connection.execute("ANALYZE")
+        await connection.close()
+        for locale in ("en", "pt"):
+            await self.with_.store.templates.add(
+                Template(id=str(uuid.uuid4()), app_id=self.app_id, name="like", locale=locale, body={"alert": "{{who}}"})
+            )
+
+    def job(self, **fields: Any) -> Job:
+        return Job(
+            id=str(uuid.uuid4()),
+            app_id=self.app_id,
+            app_name=self.app,
+            service=Service.APNS,
+            template_names=("like",),
+            created_by="test@example.com",
+            group_id=str(uuid.uuid4()),
+            context={"who": "Ana"},
+            created_at=self.with_.clock.now_ns(),
+            **fields,
+        )
+
+    async def post(self, **fields: Any) -> str:
+        """Start a job as the API does."""
+        job, _ = await self.with_.jobs.start(self.job(**fields))
+        return job.id
+
+    async def closed(self, job_id: str) -> Job:
+        """Wait until nothing is left to do for the job."""
+
+        async def is_closed() -> bool:
+            job = await self.with_.store.jobs.get(job_id)
+            return job is not None and not job.open
+
+        try:
+            await until(is_closed, f"job {job_id} to close")
+        except TimeoutError:
+            found = await self.with_.store.jobs.get(job_id)
+            raise AssertionError(f"not closed: {found}\n{self.logs()}") from None
+        job = await self.with_.store.jobs.get(job_id)
+        assert job is not None
+        return job
+
+    async def sent_per_device(self, expected: int) -> Counter[str]:
+        """How many committed records each device has on Kafka: waits for `expected` in all, then looks for more."""
+        tokens: Counter[str] = Counter()
+        async with self.with_.stream.reader(self.topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
+            async with asyncio.timeout(60):
+                while tokens.total() < expected:
+                    tokens += await _read(reader.read)
+            tokens += await _read(reader.read)
+        return tokens
+
+    async def exactly_once(self, job_id: str, devices: int) -> None:
+        """The job is completed, its totals are exact, and every device has one record."""
+        job = await self.closed(job_id)
+        assert job.status is JobStatus.COMPLETED, job
+        assert job.totals is not None
+        assert (job.totals.planned, job.totals.sent, job.totals.failed) == (devices, devices, 0)
+        assert job.totals.batches == job.totals.settled == job.plan.end
+        per_device = await self.sent_per_device(devices)
+        assert len(per_device) == devices
+        assert set(per_device.values()) == {1}
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {process._log.name}\n{process.log[-6000:]}" for process in self._processes)
+
+    async def end(self) -> None:
+        for process in self._processes:
+            await process.end()
+
+
+async def _read(read: Callable[[float], Any]) -> Counter[str]:
+    tokens: Counter[str] = Counter()
+    for chunk in await read(1.0):
+        tokens.update(json.loads(value)["DeviceToken"] for value in chunk.values)
+    return tokens
+
+
+async def until(condition: Callable[[], Any], what: str, seconds: float = SETTLED_WITHIN) -> None:
+    """Look again and again until it holds; a `TimeoutError` names what was waited for."""
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                outcome = condition()
+                if await outcome if asyncio.iscoroutine(outcome) else outcome:
+                    return
+                await asyncio.sleep(0.03)
+    except TimeoutError:
+        raise TimeoutError(f"waited {seconds:g} s for {what}") from None
+
+
+@asynccontextmanager
+async def house_on(environment: dict[str, str], folder: Path, push_database: str) -> AsyncIterator[House]:
+    """A house with everything set up and nothing running."""
+    with_ = await opened(load(environment), service="test")
+    await with_.setup()
+    house = House(environment, folder, push_database, with_)
+    try:
+        yield house
+    finally:
+        await house.end()
+        await with_.close()
