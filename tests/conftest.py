@@ -4,19 +4,18 @@ A test whose server this machine does not have is skipped, and the end of the ru
 Nothing is connected to before a test asks for it.
 """
 
-import asyncio
 import os
 import secrets
 import urllib.request
 from base64 import b64encode
-from collections.abc import Coroutine, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
 from tests.stack import Endpoints, MissingPart, Session
+from tests.stack.server import run_apart
 
 _missed = pytest.StashKey[dict[str, list[str]]]()
 
@@ -55,9 +54,9 @@ def rabbit_vhost(stack: Endpoints) -> Iterator[str]:
 def push_database(stack: Endpoints) -> Iterator[str]:
     """The URL of an empty PostgreSQL database of the test's own, dropped afterwards."""
     name = _random_name()
-    _elsewhere(_execute(stack.postgres_url, f'CREATE DATABASE "{name}"'))
+    run_apart(_execute(stack.postgres_url, f'CREATE DATABASE "{name}"'))
     yield _with_path(stack.postgres_url, name)
-    _elsewhere(_execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+    run_apart(_execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
 def _random_name() -> str:
@@ -85,12 +84,6 @@ async def _execute(url: str, statement: str) -> None:
         await connection.execute(statement)
     finally:
         await connection.close()
-
-
-def _elsewhere(work: Coroutine[Any, Any, None]) -> None:
-    """Run it in a loop of its own in a thread of its own: the test's loop is none of a fixture's business."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, work).result()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api import paging, wire
@@ -124,11 +125,11 @@ class AppsResource:
         await self._store.apps.add(app)
         return wire.answer(app_view(app), HTTPStatus.CREATED)
 
-    async def show(self, app_id: str) -> Response[bytes]:
+    async def show(self, app_id: FromPath[str]) -> Response[bytes]:
         """Show an app."""
         return wire.answer(app_view(await app_of(self._store, app_id)))
 
-    async def update(self, request: Request[Any, Any, Any], app_id: str) -> Response[bytes]:
+    async def update(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         """Change an app's name and bundle id. Jobs that exist keep the name that they were made with."""
         body = wire.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
@@ -139,7 +140,7 @@ class AppsResource:
             raise NotFound("there is no app with this id", field="appId", value=app_id)
         return wire.answer(app_view(changed))
 
-    async def remove(self, app_id: str) -> Response[None]:
+    async def remove(self, app_id: FromPath[str]) -> Response[None]:
         """Delete an app with its templates and jobs, if none of these is unfinished."""
         app = await app_of(self._store, app_id)
         if await self._store.jobs.has_open(app.id):

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 
 from services.api.identity import Who
 from services.api.openapi import TITLE, document
@@ -83,7 +84,7 @@ class DocumentationResource:
         headers = {"content-security-policy": POLICY}
         return Response(PAGE, media_type="text/html", headers=headers)
 
-    async def asset(self, name: str) -> Response[Any]:
+    async def asset(self, name: FromPath[str]) -> Response[Any]:
         """A file that the page needs."""
         kind = _TYPES.get(name.rpartition(".")[2], "")
         if name in _WRITTEN_HERE:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api import job_body, paging, wire
@@ -27,7 +28,7 @@ from shared.store import Store
 class Position(Struct, frozen=True, array_like=True):
     """Where a job stands in the list of its app's."""
 
-    created_at: Annotated[int, Meta(ge=0, lt=2**63)]
+    created_at: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     id: str
 
 
@@ -74,7 +75,7 @@ class JobsResource:
             ),
         ]  # fmt: skip
 
-    async def index(self, request: Request[Any, Any, Any], app_id: str) -> Response[bytes]:
+    async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         """List an app's jobs, the oldest first; an unknown app has none."""
         asked = paging.asked(request, Position)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
@@ -87,7 +88,7 @@ class JobsResource:
         totals = await self._flow.progress(jobs)
         return wire.answer([job_view(job, app, totals.get(job.id, Totals())) for job in jobs], headers=headers)
 
-    async def add(self, request: Request[Any, Any, Any], app_id: str) -> Response[bytes]:
+    async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         """Make a job, which starts at once."""
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
@@ -108,12 +109,12 @@ class JobsResource:
             job, fresh = await self._flow.start(self._made(body, app, names, caller.name, key))
         return await self._answered(job, app, HTTPStatus.CREATED if fresh else HTTPStatus.OK)
 
-    async def show(self, app_id: str, job_id: str) -> Response[bytes]:
+    async def show(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Show a job and its progress."""
         app, job = await self._job(app_id, job_id)
         return await self._answered(job, app)
 
-    async def pause(self, app_id: str, job_id: str) -> Response[bytes]:
+    async def pause(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Hold a job: nothing more is sent until it is resumed."""
         app, job = await self._job(app_id, job_id)
         paused = await self._flow.pause(job.id)
@@ -121,7 +122,7 @@ class JobsResource:
             raise await self._forbidden("pause", job)
         return await self._answered(paused, app)
 
-    async def resume(self, app_id: str, job_id: str) -> Response[bytes]:
+    async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Let a paused job, or one that broke its circuit, go on."""
         app, job = await self._job(app_id, job_id)
         resumed = await self._flow.resume(job.id)
@@ -129,7 +130,7 @@ class JobsResource:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
         return await self._answered(resumed, app)
 
-    async def stop(self, app_id: str, job_id: str) -> Response[bytes]:
+    async def stop(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """End a job for good; what is not sent is dropped. A stopped job stays stopped."""
         app, job = await self._job(app_id, job_id)
         stopped = await self._flow.stop(job.id) or await self._stopped(job.id)

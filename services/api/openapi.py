@@ -30,6 +30,7 @@ SECURITY: Json = {
         "description": "The e-mail address of a user, believed only from a trusted proxy.",
     },
 }
+RULES_AGAINST_UNSET = {"enum", "minLength", "minProperties", "pattern"}
 _PARAMETER = re.compile(r"\{(\w+):str\}")
 
 
@@ -121,9 +122,24 @@ def _schemas(handlers: list[HTTPRouteHandler]) -> Json:
     kinds += [kind for operation in operations for kind in operation.answers.values() if kind is not None]
     _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for body in {part for kind in kinds for part in (kind, *get_args(kind)) if _is_body(part)}:
-        properties = components[body.__name__]["properties"]
-        components[body.__name__]["properties"] = {name: _or_null(schema) for name, schema in properties.items()}
+        components[body.__name__] |= _body_fields(components[body.__name__]["properties"])
     return components
+
+
+def _body_fields(properties: Json) -> Json:
+    """A field whose rule the unset value breaks must be given; any other may also be null, which is the same as absent."""
+    needed = [name for name, schema in properties.items() if RULES_AGAINST_UNSET & schema.keys()]
+    return {
+        "properties": {
+            name: _without_default(schema) if name in needed else _or_null(schema)
+            for name, schema in properties.items()
+        },
+        "required": needed,
+    }
+
+
+def _without_default(schema: Json) -> Json:
+    return {key: value for key, value in schema.items() if key != "default"}
 
 
 def _is_body(kind: Any) -> bool:
@@ -131,7 +147,6 @@ def _is_body(kind: Any) -> bool:
 
 
 def _or_null(schema: Json) -> Json:
-    """The schema of a field that may also be null, which stands for its default."""
     about = {key: schema[key] for key in ("description", "default") if key in schema}
     rule = {key: value for key, value in schema.items() if key not in about}
     return about | {"anyOf": [rule, {"type": "null"}]}

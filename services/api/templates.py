@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api import paging, wire
@@ -103,12 +104,13 @@ class TemplatesResource:
             ),
             endpoint("GET", one, self.show, who=who, answers={ok: TemplateView}, problems=(missing,)),
             endpoint(
-                "PUT", one, self.update, who=who, body=TemplateBody, answers={ok: TemplateView}, problems=(missing, taken)
+                "PUT", one, self.update, who=who, body=TemplateBody, answers={ok: TemplateView},
+                problems=(missing, taken),
             ),
             endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing,)),
         ]  # fmt: skip
 
-    async def index(self, request: Request[Any, Any, Any], app_id: str) -> Response[bytes]:
+    async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         """List an app's templates, the oldest first; an unknown app has none."""
         asked = paging.asked(request, str)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
@@ -118,7 +120,7 @@ class TemplatesResource:
         templates, headers = paging.page(request, asked, found, lambda template: template.id)
         return wire.answer([template_view(template, app) for template in templates], headers=headers)
 
-    async def add(self, request: Request[Any, Any, Any], app_id: str) -> Response[bytes]:
+    async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         """Make a template, or with `multiple=true` several, all or none."""
         wanted = read_uuid(app_id, field="appId")
         content = await request.body()
@@ -135,7 +137,7 @@ class TemplatesResource:
         views = [template_view(template, app) for template in templates]
         return wire.answer(views if several else views[0], HTTPStatus.CREATED)
 
-    async def show(self, app_id: str, template_id: str) -> Response[bytes]:
+    async def show(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[bytes]:
         """Show a template."""
         app = await app_of(self._store, app_id)
         template = await self._store.templates.get(read_uuid(template_id, field="templateId"))
@@ -143,7 +145,9 @@ class TemplatesResource:
             raise _missing(template_id)
         return wire.answer(template_view(template, app))
 
-    async def update(self, request: Request[Any, Any, Any], app_id: str, template_id: str) -> Response[bytes]:
+    async def update(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], template_id: FromPath[str]
+    ) -> Response[bytes]:
         """Change a template; its defaults stay where none are given. Jobs that are being sent keep their copy."""
         body = _check(wire.read(await request.body(), TemplateBody))
         wanted = read_uuid(template_id, field="templateId")
@@ -156,7 +160,7 @@ class TemplatesResource:
             raise _missing(template_id)
         return wire.answer(template_view(changed, app))
 
-    async def remove(self, app_id: str, template_id: str) -> Response[None]:
+    async def remove(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
         """Delete a template."""
         app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")
         if not await self._store.templates.remove(app, template):

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api import paging, wire
@@ -92,7 +93,7 @@ class TokensResource:
         await self._store.tokens.add(token)
         return wire.answer(IssuedToken(**_fields(token), token=secret), HTTPStatus.CREATED)
 
-    async def remove(self, token_id: str) -> Response[None]:
+    async def remove(self, token_id: FromPath[str]) -> Response[None]:
         """Revoke a token."""
         if not await self._store.tokens.remove(read_uuid(token_id, field="tokenId")):
             raise NotFound("there is no token with this id", field="tokenId", value=token_id)

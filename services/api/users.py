@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api import paging, wire
@@ -16,7 +17,7 @@ from shared.domain.errors import NotFound
 from shared.runtime.clock import Clock
 from shared.store import Store
 
-Email = Annotated[str, Meta(extra_json_schema={"format": "email", "maxLength": 254})]
+Email = Annotated[str, Meta(extra_json_schema={"format": "email", "minLength": 3, "maxLength": 254})]
 AllowedApps = Annotated[
     tuple[str, ...] | None, Meta(description="The ids of the apps that may be used; all of them by an admin.")
 ]
@@ -106,12 +107,12 @@ class UsersResource:
         await self._store.users.add(user)
         return wire.answer(user_view(user), HTTPStatus.CREATED)
 
-    async def show(self, user_id: str) -> Response[bytes]:
+    async def show(self, user_id: FromPath[str]) -> Response[bytes]:
         """Show a user."""
         user = await self._store.users.get(read_uuid(user_id, field="userId"))
         return wire.answer(user_view(_found(user, user_id)))
 
-    async def update(self, request: Request[Any, Any, Any], user_id: str) -> Response[bytes]:
+    async def update(self, request: Request[Any, Any, Any], user_id: FromPath[str]) -> Response[bytes]:
         """Change what a user may do. The body holds a valid email, which is otherwise ignored."""
         body = wire.read(await request.body(), UserBody)
         check_email(body.email)
@@ -123,7 +124,7 @@ class UsersResource:
         )
         return wire.answer(user_view(_found(user, user_id)))
 
-    async def remove(self, user_id: str) -> Response[None]:
+    async def remove(self, user_id: FromPath[str]) -> Response[None]:
         """Delete a user."""
         if not await self._store.users.remove(read_uuid(user_id, field="userId")):
             raise _missing(user_id)

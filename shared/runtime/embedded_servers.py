@@ -55,6 +55,9 @@ def make_cluster(programs: Path, data: Path, user: str | None, *more: str) -> No
 
     Raises CalledProcessError, whose stderr is initdb's.
     """
+    if user is not None:
+        let_pass(programs)
+        let_pass(data.parent)
     made = data.with_name(f"{data.name}.made")
     if made.exists():
         return
@@ -62,8 +65,6 @@ def make_cluster(programs: Path, data: Path, user: str | None, *more: str) -> No
     data.mkdir(mode=0o700)
     if user is not None:
         shutil.chown(data, user)
-        let_pass(programs)
-        let_pass(data.parent)
     subprocess.run(
         [*initdb_command(programs, data), *more],
         cwd="/",

@@ -7,7 +7,7 @@ Time is the database's: `changed_at` fields are set by `$currentDate`, and ages 
 Queries are equality first, one range last, so that a real mongod and the stand-in server both take them from an index.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Self
 
 from pymongo import AsyncMongoClient
@@ -77,7 +77,8 @@ class Store:
         """The database's clock."""
         with translated():
             reply: dict[str, Any] = await self._database.command("hello")
-        return reply["localTime"]
+        # A command's reply is decoded with the driver's own defaults: naive, in UTC.
+        return reply["localTime"].replace(tzinfo=UTC)
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""

@@ -130,6 +130,13 @@ async def test_few_rows_far_apart_are_gathered_into_fewer_cuts(audience: Audienc
     assert [cut.size for _, cut in plan] == [10, 10, 10, 10]  # of 20 scans that find 2 each, 5 a call
 
 
+@pytest.mark.parametrize("place", [8, 9, 16, 17, 40])
+async def test_a_row_behind_scans_that_find_nothing_is_found(audience: Audience, owner: Any, place: int) -> None:
+    await fill(owner, 40, locale=f"CASE WHEN i = {place} THEN 'en' ELSE 'pt' END")
+    plan = await planned(audience, {"locale": "en"}, 40, size=5, batches=2)
+    assert [cut for _, cut in plan] == [Cut(place, 1)]
+
+
 async def test_an_audience_of_nobody_has_no_cuts(audience: Audience, owner: Any) -> None:
     assert await audience.highest(TABLE) == 0
     assert await audience.cut(TABLE, {}, after=BEGINNING, upto=0, size=5, batches=2) == []

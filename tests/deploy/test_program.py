@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from shared.runtime.configuration import PREFIX, Misconfigured, load
+from shared.runtime.health import Health, pages
 from shared.runtime.settings import Settings
 from tests.deploy.manifests import (
     ROOT,
@@ -39,6 +40,10 @@ def test_every_command_exists() -> None:
     (entry,) = project()["scripts"].values()
     command = EntryPoint("carillon", entry, "console_scripts").load()
     assert {*SERVICES, "init"} <= command.commands.keys()
+
+
+def test_the_pages_that_are_probed_exist() -> None:
+    assert {"/livez", "/readyz", "/metrics"} <= {route.path for route in pages(Health()).routes}
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -20,6 +20,7 @@ async def house(
         "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
         "CARILLON_STREAM_URL": f"kafka://{stack.kafka_servers}",
         "CARILLON_STREAM_TRANSACTION_TIMEOUT_SECONDS": "4",
+        "CARILLON_STREAM_REQUEST_TIMEOUT_SECONDS": "5",
         "CARILLON_AUDIENCE_URL": push_database,
         "CARILLON_API_PORT": "0",
         "CARILLON_HEALTH_PORT": "0",

@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -22,7 +23,14 @@ MAKERS: list[Callable[[Path], Child]] = [mongodb_child, postgres_child]
 
 
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Callable[[Child], Child]]:
+def folder() -> Iterator[Path]:
+    """Not pytest's own: every session closes its parent to other users again, and PostgreSQL may have to be one."""
+    with tempfile.TemporaryDirectory(prefix="carillon-children-") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+async def opened(folder: Path) -> AsyncIterator[Callable[[Child], Child]]:
     """Whatever a test starts is stopped, also when it fails."""
     children: list[Child] = []
 
@@ -74,17 +82,17 @@ async def put_and_count(child: Child) -> int:
 
 @pytest.mark.parametrize("make", MAKERS)
 async def test_data_survive_a_stop_and_a_kill(
-    make: Callable[[Path], Child], tmp_path: Path, opened: Callable[[Child], Child]
+    make: Callable[[Path], Child], folder: Path, opened: Callable[[Child], Child]
 ) -> None:
-    child = opened(make(tmp_path))
+    child = opened(make(folder))
     await child.start()
     assert await put_and_count(child) == 1
-    mark = mark_in(tmp_path, child.server.name)
+    mark = mark_in(folder, child.server.name)
     await child.stop()
     assert not processes.is_alive(mark)
     await child.start()
     assert await put_and_count(child) == 2
-    processes.end(mark_in(tmp_path, child.server.name), grace_seconds=0, first=signal.SIGKILL)
+    processes.end(mark_in(folder, child.server.name), grace_seconds=0, first=signal.SIGKILL)
     assert not child.alive
     await child.stop()
     await child.start()
@@ -93,81 +101,81 @@ async def test_data_survive_a_stop_and_a_kill(
 
 @pytest.mark.parametrize("make", MAKERS)
 async def test_a_killed_parent_leaves_nothing_that_the_next_start_does_not_end(
-    make: Callable[[Path], Child], tmp_path: Path, opened: Callable[[Child], Child]
+    make: Callable[[Path], Child], folder: Path, opened: Callable[[Child], Child]
 ) -> None:
     program = f"""
         import asyncio, os, pathlib, signal
         from shared.runtime.children import {make.__name__} as make
         async def main():
-            child = make(pathlib.Path({str(tmp_path)!r}))
+            child = make(pathlib.Path({str(folder)!r}))
             await child.start()
             os.kill(os.getpid(), signal.SIGKILL)
         asyncio.run(main())
     """
     parent = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=CHECKOUT, check=False)
     assert parent.returncode == -signal.SIGKILL
-    child = opened(make(tmp_path))
-    left = mark_in(tmp_path, child.server.name)
+    child = opened(make(folder))
+    left = mark_in(folder, child.server.name)
     await child.start()
     assert not processes.is_alive(left)
     assert await put_and_count(child) == 1
 
 
 async def test_what_a_dead_parent_left_is_ended_even_if_the_kernel_did_not(
-    tmp_path: Path, opened: Callable[[Child], Child]
+    folder: Path, opened: Callable[[Child], Child]
 ) -> None:
-    left = processes.spawn(["sleep", "600"], mark_file=tmp_path / "dummy.mark", log=tmp_path / "dummy.log")
+    left = processes.spawn(["sleep", "600"], mark_file=folder / "dummy.mark", log=folder / "dummy.log")
     assert processes.is_alive(left)
-    child = opened(Child(dummy("import time; time.sleep(600)", always), tmp_path))
+    child = opened(Child(dummy("import time; time.sleep(600)", always), folder))
     await child.start()
     assert not processes.is_alive(left)
 
 
-async def test_a_reused_pid_is_not_killed(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
-    stranger = processes.spawn(["sleep", "600"], mark_file=tmp_path / "stranger", log=tmp_path / "log")
+async def test_a_reused_pid_is_not_killed(folder: Path, opened: Callable[[Child], Child]) -> None:
+    stranger = processes.spawn(["sleep", "600"], mark_file=folder / "stranger", log=folder / "log")
     stale = processes.ProcessMark(stranger.pid, "another boot: 1")
-    (tmp_path / "dummy.mark").write_text(f'{{"pid": {stale.pid}, "born": "{stale.born}"}}')
-    child = opened(Child(dummy("import time; time.sleep(600)", always), tmp_path))
+    (folder / "dummy.mark").write_text(f'{{"pid": {stale.pid}, "born": "{stale.born}"}}')
+    child = opened(Child(dummy("import time; time.sleep(600)", always), folder))
     await child.start()
     assert processes.is_alive(stranger)
     processes.end(stranger, grace_seconds=0, first=signal.SIGKILL)
 
 
-async def test_the_mark_is_there_before_the_server_is(tmp_path: Path) -> None:
-    shown = tmp_path / "shown"
-    mark_file = tmp_path / "mark"
-    mark = processes.spawn(["cp", str(mark_file), str(shown)], mark_file=mark_file, log=tmp_path / "log")
+async def test_the_mark_is_there_before_the_server_is(folder: Path) -> None:
+    shown = folder / "shown"
+    mark_file = folder / "mark"
+    mark = processes.spawn(["cp", str(mark_file), str(shown)], mark_file=mark_file, log=folder / "log")
     assert processes.wait_gone([mark], 10)
     assert processes.read_mark(shown) == mark
 
 
-async def test_one_that_ends_at_once_says_why(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
-    child = opened(Child(dummy("import sys; sys.exit('no such luck')"), tmp_path))
+async def test_one_that_ends_at_once_says_why(folder: Path, opened: Callable[[Child], Child]) -> None:
+    child = opened(Child(dummy("import sys; sys.exit('no such luck')"), folder))
     with pytest.raises(Unavailable, match=r"ended as soon.*\n.*no such luck"):
         await child.start()
 
 
-async def test_one_that_never_gets_healthy_is_ended(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
-    child = opened(Child(dummy("import time; time.sleep(600)"), tmp_path))
+async def test_one_that_never_gets_healthy_is_ended(folder: Path, opened: Callable[[Child], Child]) -> None:
+    child = opened(Child(dummy("import time; time.sleep(600)"), folder))
     with pytest.raises(Unavailable, match=r"did not become healthy in 0.3 s"):
         await child.start(within_seconds=0.3)
-    assert not processes.is_alive(mark_in(tmp_path, "dummy"))
+    assert not processes.is_alive(mark_in(folder, "dummy"))
 
 
-async def test_one_without_a_program_is_unavailable(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
+async def test_one_without_a_program_is_unavailable(folder: Path, opened: Callable[[Child], Child]) -> None:
     server = ChildServer("dummy", lambda _port: ["/no/such/program"], always, lambda: None)
     with pytest.raises(Unavailable, match="could not be started"):
-        await opened(Child(server, tmp_path)).start()
+        await opened(Child(server, folder)).start()
 
 
 async def test_one_deaf_to_its_signal_is_killed_with_its_children(
-    tmp_path: Path, opened: Callable[[Child], Child]
+    folder: Path, opened: Callable[[Child], Child]
 ) -> None:
     deaf = "import signal, subprocess; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     deaf += "subprocess.run(['sleep', '600'])"
-    child = opened(Child(dummy(deaf, always), tmp_path))
+    child = opened(Child(dummy(deaf, always), folder))
     await child.start()
-    mark = mark_in(tmp_path, "dummy")
+    mark = mark_in(folder, "dummy")
     async with asyncio.timeout(10):
         while len(members := processes.family(mark)) < 2:
             await asyncio.sleep(0.01)
@@ -175,21 +183,21 @@ async def test_one_deaf_to_its_signal_is_killed_with_its_children(
     assert not any(processes.is_alive(member) for member in members)
 
 
-async def test_two_parents_never_share_a_folder(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
-    first = opened(Child(dummy("import time; time.sleep(600)", always), tmp_path))
+async def test_two_parents_never_share_a_folder(folder: Path, opened: Callable[[Child], Child]) -> None:
+    first = opened(Child(dummy("import time; time.sleep(600)", always), folder))
     await first.start()
     with pytest.raises(Unavailable, match="in use"):
-        await Child(first.server, tmp_path).start()
+        await Child(first.server, folder).start()
     assert first.alive
     await first.stop()
-    await opened(Child(first.server, tmp_path)).start()
+    await opened(Child(first.server, folder)).start()
 
 
-async def test_half_made_data_are_made_anew(tmp_path: Path, opened: Callable[[Child], Child]) -> None:
-    half = tmp_path / "postgresql"
+async def test_half_made_data_are_made_anew(folder: Path, opened: Callable[[Child], Child]) -> None:
+    half = folder / "postgresql"
     half.mkdir()
     (half / "PG_VERSION").write_text("18")
-    child = opened(postgres_child(tmp_path))
+    child = opened(postgres_child(folder))
     await child.start()
     assert await put_and_count(child) == 1
 

@@ -53,6 +53,13 @@ def test_the_manual_reads_back_as_the_same_settings(settings: Settings) -> None:
         assert load({}, path) == settings
 
 
+def test_every_control_character_survives_the_manual(tmp_path: Path) -> None:
+    url = "mongodb://" + "".join(map(chr, [*range(32), 127, 0x85, 0x2028])) + '"\\#'
+    settings = Settings(store=StoreSettings(url=url))
+    (tmp_path / "carillon.toml").write_text(describe(settings), "utf-8", newline="")
+    assert load({}, tmp_path / "carillon.toml") == settings
+
+
 @given(SETTINGS)
 def test_the_environment_carries_every_setting(settings: Settings) -> None:
     environ = {}

@@ -21,6 +21,7 @@ from shared.runtime.lifecycle import (
     EXIT_FAILED,
     Background,
     Closing,
+    Component,
     run,
 )
 from shared.runtime.settings import ShutdownSettings
@@ -149,7 +150,7 @@ async def test_work_that_outlives_the_grace_period_is_cancelled_and_the_rest_sti
         story.append("closed")
 
     shutdown = ShutdownSettings(readiness_seconds=0, grace_seconds=0.05)
-    parts = [Closing("pool", close), Background("endless", endless)]
+    parts: list[Component] = [Closing("pool", close), Background("endless", endless)]
     running = asyncio.create_task(run(parts, health=health, shutdown=shutdown, ending=ending, signals=False))
     await until_serving(health)
     ending.set()

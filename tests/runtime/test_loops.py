@@ -64,18 +64,21 @@ async def test_trigger_during_a_run_runs_once_more() -> None:
 
 
 async def test_failures_are_counted_and_survived() -> None:
-    runs: asyncio.Queue[int] = asyncio.Queue()
+    pauses: list[float] = []
+    recovered = asyncio.Event()
 
     async def run_once() -> None:
-        runs.put_nowait(1)
-        if runs.qsize() < 3:
+        pauses.append(loop.pause_seconds())
+        if len(pauses) <= 3:
             raise ConnectionError("down")
+        if len(pauses) == 5:
+            recovered.set()
 
-    async with running(Periodic("failing", run_once, interval_seconds=0.001)) as loop:
-        while runs.qsize() < 3:
-            await asyncio.sleep(0.001)
-        assert count("loop_runs_total", loop="failing", outcome="failed") == 2
-        loop.trigger()
+    loop = Periodic("failing", run_once, interval_seconds=0.001, jitter=0.0)
+    async with running(loop):
+        await asyncio.wait_for(recovered.wait(), 10)
+    assert pauses[:5] == pytest.approx([0.001, 0.001, 0.002, 0.004, 0.001])
+    assert count("loop_runs_total", loop="failing", outcome="failed") == 3
     assert count("loop_runs_total", loop="failing", outcome="ok") >= 1
 
 

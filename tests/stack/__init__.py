@@ -4,6 +4,9 @@
 is healthy is used as it is, so a stack that a person started (`make stack`) serves every test session of the checkout.
 Servers outlive whoever started them. What a dead starter left behind is found by its marks (`shared.runtime.processes`)
 and ended.
+
+Every function here blocks until it is done; a coroutine calls it by `asyncio.to_thread` if its loop must go on
+meanwhile.
 """
 
 from tests.stack.control import (

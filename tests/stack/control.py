@@ -16,6 +16,8 @@ from tests.stack.rabbitmq import RabbitServer
 from tests.stack.s3 import S3Server
 from tests.stack.server import Missing, Server, bring_up, take_down
 
+# The brokers would take seconds to put away what is thrown away; PostgreSQL would wait for its clients at SIGTERM.
+_END_FOR_GOOD = {"kafka": signal.SIGKILL, "rabbitmq": signal.SIGKILL, "postgres": signal.SIGINT}
 NAMES = ("mongo", "rabbitmq", "postgres", "kafka", "s3")
 _STOPPED_BY_LAST_SESSION = "stop-when-unused"
 
@@ -27,14 +29,14 @@ def servers() -> dict[str, Server]:
 
 
 def ensure(*names: str) -> Endpoints:
-    """Start what does not run (only the named servers, if any), leave alone what is healthy, say where everything is."""
+    """Start what does not run (of the named servers, if any), leave alone what is healthy, say where everything is."""
     with places.sole_starter():
         return _ensure(names)
 
 
 def _ensure(names: Collection[str] = ()) -> Endpoints:
     ours = {name: server for name, server in servers().items() if not names or name in names}
-    with ThreadPoolExecutor(len(ours)) as pool:
+    with ThreadPoolExecutor(len(ours) or 1) as pool:
         reasons = dict(zip(ours, pool.map(_try_bring_up, ours.values()), strict=True))
     return _endpoints(ours, {name: reason for name, reason in reasons.items() if reason})
 
@@ -90,8 +92,7 @@ def _down() -> None:
 def _end_marked(key: str) -> None:
     mark = processes.read_mark(places.home() / key / "mark.json")
     if mark is not None and processes.is_alive(mark):
-        first = signal.SIGINT if key == "postgres" else signal.SIGTERM
-        processes.end(mark, grace_seconds=10.0, first=first)
+        processes.end(mark, grace_seconds=10.0, first=_END_FOR_GOOD.get(key, signal.SIGTERM))
         places.say(f"{key}: stopped")
 
 

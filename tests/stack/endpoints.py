@@ -51,4 +51,6 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     def _address(self, server: str, name: str) -> str:
         if server in self.missing:
             raise MissingPart(f"{server}: {self.missing[server]}")
+        if name not in self.addresses:
+            raise MissingPart(f"{server}: not asked for")
         return self.addresses[name]

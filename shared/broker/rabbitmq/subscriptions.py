@@ -84,12 +84,9 @@ class RabbitSubscription:
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
         """An answer to the broker. On a dead connection it does nothing; where it is stuck, the subscription ends."""
-        if self._link is None:
-            return
         try:
-            async with answered("answer", ANSWER_SECONDS) as deadline:
-                with self._link.bounds(deadline):
-                    yield
+            async with answered("answer", ANSWER_SECONDS):
+                yield
         except NoAnswer as error:
             self._end(str(error))
         except Unavailable as error:
@@ -123,11 +120,10 @@ class RabbitSubscription:
     async def _leave(self) -> None:
         """Close the channel, so that what is unanswered goes back; if it will not close, the connection must."""
         self._end()
-        if self._channel is None or self._channel.is_closed or self._link is None:
+        if self._channel is None or self._channel.is_closed:
             return
         try:
-            async with answered(f"unsubscribe from {self._queue}", CLOSE_SECONDS) as deadline:
-                with self._link.bounds(deadline):
-                    await self._channel.close()
+            async with answered(f"unsubscribe from {self._queue}", CLOSE_SECONDS):
+                await self._channel.close()
         except Unavailable:
             self._line.retire(self._link)

@@ -60,8 +60,8 @@ class Ledger:
         async with self._lock:
             try:
                 with translated():
-                    await fault("stream.marker_read")
                     async with asyncio.timeout(self._timeout_seconds):
+                        await fault("stream.marker_read")
                         marker = await self._read(batch)
             except BaseException:
                 await self.close()

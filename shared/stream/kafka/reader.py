@@ -1,4 +1,10 @@
-"""A group member that reads committed records and starts where somebody else's book says."""
+"""A group member that reads committed records and starts where somebody else's book says.
+
+A rebalance hands out partitions at any time, and the driver begins to fetch them at once, from a place of its own
+choice. So a partition is **seated** first: its position is looked up and sought by `read` itself, where a failure
+reaches the caller and is tried again. What comes of a partition without a seat in the present assignment is dropped; it
+is read again.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -7,13 +13,15 @@ from contextlib import asynccontextmanager, suppress
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import IllegalStateError, KafkaError
-from aiokafka.structs import TopicPartition
+from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from shared.stream import Chunk, Positions
 from shared.stream.kafka.connections import stopped, translated
 
 _METADATA_SECONDS = 10
 _START_SECONDS = 20
+_REPORT_SECONDS = 3
+_REBALANCE_SECONDS = 1.0
 _MAX_RECORDS = 20_000
 
 
@@ -28,63 +36,109 @@ async def reading(
         group_id=group,
         isolation_level="read_committed",
         enable_auto_commit=False,
+        # A position whose records are gone goes on at the earliest that is there.
         auto_offset_reset="earliest",
         metadata_max_age_ms=_METADATA_SECONDS * 1000,
         fetch_max_bytes=32 * 1024 * 1024,
         max_partition_fetch_bytes=4 * 1024 * 1024,
     )
-    consumer.subscribe(pattern=pattern, listener=_Seek(consumer, positions))
+    seats = _Seats()
+    # The driver is content with a topic whose beginning matches.
+    consumer.subscribe(pattern=rf"(?:{pattern})\Z", listener=seats)
     try:
         with translated():
             async with asyncio.timeout(_START_SECONDS):
                 await consumer.start()
-        yield KafkaReader(consumer)
+        yield KafkaReader(consumer, seats, positions)
     finally:
         await stopped(consumer)
 
 
-class _Seek(ConsumerRebalanceListener):
-    """Moves every newly assigned partition to where its reading stands."""
+class _Seats(ConsumerRebalanceListener):
+    """The partitions of the present assignment whose position was sought.
 
-    def __init__(self, consumer: AIOKafkaConsumer, positions: Positions | None) -> None:
-        self._consumer = consumer
-        self._positions = positions
+    `open` only from the end of a rebalance to the next one's beginning. In between the driver takes seeks for the old
+    assignment and gives records of the new one.
+    """
+
+    def __init__(self) -> None:
+        self.taken: set[TopicPartition] = set()
+        self.open = False
+        self.rebalances = 0
 
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """Nothing to hand over: positions are kept elsewhere."""
+        self._clear()
 
     async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        """Seek."""
-        names = {_name(partition): partition for partition in assigned}
-        stored = await self._positions(list(names)) if self._positions and names else {}
-        for name, partition in names.items():
-            # Position 0 of a partition whose head is gone resets to the earliest record.
-            self._consumer.seek(partition, stored.get(name, 0))
+        self._clear()
+        self.open = True
+
+    def _clear(self) -> None:
+        self.taken.clear()
+        self.open = False
+        self.rebalances += 1
 
 
 class KafkaReader:
     """See `shared.stream.Reader`."""
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, seats: _Seats, positions: Positions | None) -> None:
         self._consumer = consumer
+        self._seats = seats
+        self._positions = positions
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
-        with translated():
-            found = await self._consumer.getmany(timeout_ms=int(wait_seconds * 1000), max_records=_MAX_RECORDS)
+        await self._seat()
+        found = await self._fetched(wait_seconds)
         return [
             Chunk(_name(partition), records[0].offset, records[-1].offset + 1, [record.value for record in records])
             for partition, records in found.items()
-            if records
+            if records and partition in self._seats.taken
         ]
 
     async def rewind(self, partition: str, position: int) -> None:
-        with suppress(IllegalStateError):
-            self._consumer.seek(_partition(partition), position)
+        self._seek(_partition(partition), position)
 
     async def report(self, positions: Mapping[str, int]) -> None:
-        with suppress(KafkaError, TimeoutError):
-            async with asyncio.timeout(_METADATA_SECONDS):
-                await self._consumer.commit({_partition(name): offset for name, offset in positions.items()})
+        offsets = {_partition(name): offset for name, offset in positions.items()}
+        mine = {partition: offset for partition, offset in offsets.items() if partition in self._seats.taken}
+        with suppress(KafkaError, TimeoutError, AssertionError):
+            async with asyncio.timeout(_REPORT_SECONDS):
+                if mine:
+                    await self._consumer.commit(mine)
+
+    async def _fetched(self, wait_seconds: float) -> Mapping[TopicPartition, list[ConsumerRecord]]:
+        # During a rebalance the driver waits without regard to its own time-out.
+        with translated(), suppress(TimeoutError):
+            async with asyncio.timeout(wait_seconds + _REBALANCE_SECONDS):
+                found: Mapping[TopicPartition, list[ConsumerRecord]] = await self._consumer.getmany(
+                    timeout_ms=int(wait_seconds * 1000), max_records=_MAX_RECORDS
+                )
+                return found
+        return {}
+
+    async def _seat(self) -> None:
+        """Seek every assigned partition that has not been sought since the last rebalance."""
+        if not self._seats.open:
+            return
+        rebalances = self._seats.rebalances
+        standing = [partition for partition in self._consumer.assignment() if partition not in self._seats.taken]
+        if not standing:
+            return
+        stored = await self._positions([_name(partition) for partition in standing]) if self._positions else {}
+        if rebalances != self._seats.rebalances:
+            return  # the next read sees the new assignment
+        self._seats.taken |= {
+            partition for partition in standing if self._seek(partition, stored.get(_name(partition), 0))
+        }
+
+    def _seek(self, partition: TopicPartition, position: int) -> bool:
+        """`False` when the partition is no longer ours, or the driver is between two assignments."""
+        try:
+            self._consumer.seek(partition, position)
+        except (IllegalStateError, AssertionError):
+            return False
+        return True
 
 
 def _name(partition: TopicPartition) -> str:

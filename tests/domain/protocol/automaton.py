@@ -1,14 +1,15 @@
 """Programs as finite automata: a generator cannot be copied or compared, but where it stands can.
 
-What a program does next depends on its position and its locals alone. So each (position, locals) that is met gets a number,
-and stepping is a look-up by (number, reply), filled in the first time by running the generator anew up to there.
+What a program does next depends on its position and its locals alone. So each (position, locals) that is met gets a
+number, and stepping is a look-up by (number, reply), filled in the first time by running the generator up to there.
 """
 
 from collections.abc import Hashable
 from functools import cache
 from typing import Any, NamedTuple
 
-from tests.domain.protocol.programs import PROGRAMS, Program
+from tests.domain.protocol.feeding import Program
+from tests.domain.protocol.programs import PROGRAMS
 from tests.domain.protocol.world import Rules
 
 

@@ -1,28 +1,30 @@
 """What an operation does to the world, for every way in which it may come out.
 
-`outcomes` lists the ways, the usual ones first; `perform` takes one of them. A reply that is lost leaves three worlds: it
-happened, it did not, or it will happen later.
+`outcomes` lists the ways, the usual ones first; `perform` takes one of them. A reply that is lost leaves three
+worlds: it happened, it did not, or it will happen later.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from shared.domain.batches import BatchStatus
 from shared.domain.batches import TRANSITIONS as BATCH_MOVES
+from shared.domain.batches import BatchStatus
 from shared.domain.jobs import TRANSITIONS as JOB_MOVES
 from shared.domain.jobs import JobStatus
-from tests.domain.protocol import programs as ops
-from tests.domain.protocol.programs import FENCED, OK, REFUSED, SILENCE
+from tests.domain.protocol import operations as ops
+from tests.domain.protocol.operations import FENCED, OK, REFUSED, SILENCE
+from tests.domain.protocol.transactions import ended, fenced, shown, swap, with_actor, with_lane, with_new_lane
 from tests.domain.protocol.world import (
     IN_FLIGHT,
-    Actor,
     Entry,
+    Faults,
     Flaw,
     Insert,
     Lane,
     Move,
     MoveJob,
     Piece,
+    Promise,
     Rules,
     Violation,
     World,
@@ -110,7 +112,7 @@ def perform(world: World, rules: Rules, index: int, op: Any, outcome: Any) -> tu
             return on_lane(world, rules, index, op, outcome)
         case ops.Fence(lane):
             if rules.patient:
-                raise Violation("a healthy lane is fenced", lane)
+                raise Violation(Promise.FENCED, lane)
             return fenced(world, lane), OK
         case ops.ReadMarker(slot):
             return (world, world.markers[slot]) if outcome == DONE else (spend(world, "silent"), SILENCE)
@@ -134,8 +136,8 @@ def look(world: World, rules: Rules, op: Any) -> Any:
         case ops.Read(ordinal):
             return world.batches[ordinal] if ordinal < len(world.batches) else None
         case ops.Lowest(slot, statuses):
-            ordinal = world.lowest(slot, rules.slots, frozenset(statuses))
-            return None if ordinal is None else (ordinal, world.batches[ordinal])
+            lowest = world.lowest(slot, rules.slots, frozenset(statuses))
+            return None if lowest is None else (lowest, world.batches[lowest])
         case ops.ReadLast():
             return (len(world.entries) - 1, world.entries[-1] if world.entries else Entry(0, 0))
         case ops.Done():
@@ -147,7 +149,10 @@ def look(world: World, rules: Rules, op: Any) -> Any:
 def spend(world: World, fault: str) -> World:
     """One fault of this kind fewer to come."""
     left = getattr(world.faults, fault)
-    return world if left < 0 else world._replace(faults=world.faults._replace(**{fault: left - 1}))
+    if left < 0:
+        return world
+    faults: Any = world.faults._asdict() | {fault: left - 1}
+    return world._replace(faults=Faults(**faults))
 
 
 def write(world: World, wanted: Write, outcome: str) -> tuple[World, Any]:
@@ -169,22 +174,22 @@ def applied(world: World, wanted: Write) -> tuple[World, Any]:
             if world.job.status not in sources or not world.job.open:
                 return world, False
             if target is not world.job.status and target not in JOB_MOVES[world.job.status]:
-                raise Violation("illegal move", repr(wanted))
+                raise Violation(Promise.ILLEGAL, repr(wanted))
             return world._replace(job=world.job._replace(status=target, open=not close)), True
         case Insert(ordinal, entry):
             if ordinal < len(world.entries):
                 return world, False
             if ordinal > len(world.entries):
-                raise Violation("torn plan", "an entry after a gap")
+                raise Violation(Promise.TORN, "an entry after a gap")
             return world._replace(entries=(*world.entries, entry)), True
-        case Move(ordinal):
-            batch = world.entries[ordinal]
+        case Move():
+            batch = world.entries[wanted.ordinal]
             if not wanted.matches(batch):
                 return world, None
             if batch.status is None or wanted.target not in BATCH_MOVES[batch.status] | {batch.status}:
-                raise Violation("illegal move", repr(wanted))
+                raise Violation(Promise.ILLEGAL, repr(wanted))
             moved = wanted.after(batch)
-            return world._replace(entries=swap(world.entries, ordinal, moved)), moved
+            return world._replace(entries=swap(world.entries, wanted.ordinal, moved)), moved
 
 
 def on_broker(world: World, index: int, op: Any, outcome: Any) -> tuple[World, Any]:
@@ -240,69 +245,3 @@ def append(world: World, lane: Lane, piece: Piece, outcome: str) -> tuple[World,
     if outcome == REFUSED:
         return spend(world, "refuse"), REFUSED
     return with_lane(world, world.lane(lane.id)._replace(content=(*lane.content, piece))), OK
-
-
-def ended(world: World, lane: Lane, commit: bool, *, lagging: bool = False) -> World:
-    """The transaction is committed, or rolled back."""
-    if not commit:
-        return with_lane(world, lane._replace(content=(), asked=False))
-    records = tuple((piece.ordinal, piece.receipt) for piece in lane.content if piece.records)
-    markers = tuple(piece for piece in lane.content if piece.marker)
-    world = world._replace(topic=tuple(sorted((*world.topic, *records))))
-    world = superseded(world, {slot_of(world, piece) for piece in markers})
-    world = with_lane(world, lane._replace(content=(), asked=False, hidden=markers))
-    return world if lagging else shown(world, lane.id)
-
-
-def slot_of(world: World, piece: Piece) -> int:
-    """The slot that the marker is for."""
-    return piece.ordinal % len(world.markers)
-
-
-def superseded(world: World, slots: set[int]) -> World:
-    """Earlier markers of these slots that nobody saw are never seen: of two, Kafka keeps the one that was written later,
-    even where the earlier one's transaction is the last to be completed."""
-    for lane in world.lanes:
-        world = with_lane(world, lane._replace(hidden=tuple(p for p in lane.hidden if slot_of(world, p) not in slots)))
-    return world
-
-
-def shown(world: World, id: str) -> World:
-    """The markers of the lane's last commit can be read by everybody."""
-    lane = world.lane(id)
-    for piece in lane.hidden:
-        world = world._replace(markers=swap(world.markers, slot_of(world, piece), (piece.ordinal, piece.receipt)))
-    return with_lane(world, lane._replace(hidden=()))
-
-
-def fenced(world: World, id: str) -> World:
-    """A successor has started: what was decided shows, what was open is rolled back, the next epoch counts."""
-    lane = shown(world, id).lane(id)
-    return with_lane(shown(world, id), Lane(id, lane.epoch + 1))
-
-
-def with_actor(world: World, index: int, actor: Actor) -> World:
-    """The world with this actor in it."""
-    return world._replace(actors=swap(world.actors, index, actor))
-
-
-def with_lane(world: World, lane: Lane) -> World:
-    """The world with this lane in it; one of which nothing is to be told needs no mention."""
-    others = [other for other in world.lanes if other.id != lane.id]
-    told = others if lane == Lane(lane.id) else [*others, lane]
-    return world._replace(lanes=tuple(sorted(told)))
-
-
-def with_new_lane(world: World, rules: Rules, index: int) -> World:
-    """The actor gives its lane up for another one."""
-    actor = world.actors[index]
-    if rules.flaw is Flaw.REUSED_LANE:
-        world = fenced(world, actor.lane)
-        return with_actor(world, index, actor._replace(epoch=world.lane(actor.lane).epoch))
-    name, _, number = actor.lane.partition(".")
-    return with_actor(world, index, actor._replace(lane=f"{name}.{int(number) + 1}", epoch=0))
-
-
-def swap(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
-    """The tuple with another item there."""
-    return (*items[:index], item, *items[index + 1 :])

@@ -2,20 +2,9 @@
 
 from shared.domain.batches import BatchStatus
 from shared.domain.jobs import JobStatus
-from tests.domain.protocol.automaton import automaton
 from tests.domain.protocol.steps import actor_steps, after
-from tests.domain.protocol.world import IN_FLIGHT, Faults, Rules, Violation, World
+from tests.domain.protocol.world import IN_FLIGHT, Faults, Promise, Rules, Violation, World
 
-TWICE, UNTRUE, BACKWARDS, CROWDED, TORN, TOTALS, NEVER, CHURN = (
-    "a batch is out twice",
-    "a status is not what is out",
-    "a marker goes backwards",
-    "a chain has two batches in flight",
-    "torn plan",
-    "totals are wrong",
-    "not settled in the end",
-    "taken more often than it was delivered",
-)
 MAX_CHORES = 60
 MAX_ROUNDS = 400
 
@@ -28,11 +17,11 @@ def check(before: World, now: World, rules: Rules) -> None:
         check_plan(now)
     for old, new in zip(before.markers, now.markers, strict=True):
         if old is not None and (new is None or new[0] < old[0] or (new[0] == old[0] and new != old)):
-            raise Violation(BACKWARDS, f"{old} -> {new}")
+            raise Violation(Promise.BACKWARDS, f"{old} -> {new}")
     if not now.job.open:
         check_closed(now)
     if rules.takes and any(batch.attempts > rules.takes for batch in now.batches):
-        raise Violation(CHURN, repr(now.batches))
+        raise Violation(Promise.CHURN, repr(now.batches))
 
 
 def check_records(world: World) -> None:
@@ -40,51 +29,51 @@ def check_records(world: World) -> None:
     for ordinal, batch in enumerate(world.batches):
         out = [receipt for other, receipt in world.topic if other == ordinal]
         if len(out) > 1:
-            raise Violation(TWICE, f"{ordinal}: {out}")
+            raise Violation(Promise.TWICE, f"{ordinal}: {out}")
         if batch.status is BatchStatus.SENT and out != [batch.receipt]:
-            raise Violation(UNTRUE, f"{ordinal} is sent by {batch.receipt!r}, out is {out}")
+            raise Violation(Promise.UNTRUE, f"{ordinal} is sent by {batch.receipt!r}, out is {out}")
         if batch.status not in (BatchStatus.SENT, BatchStatus.SENDING) and out:
-            raise Violation(UNTRUE, f"{ordinal} is {batch.status}, but out")
+            raise Violation(Promise.UNTRUE, f"{ordinal} is {batch.status}, but out")
         if (batch.status is BatchStatus.SENDING) > bool(batch.owner):
-            raise Violation(UNTRUE, f"{ordinal} is sending without an owner")
+            raise Violation(Promise.UNTRUE, f"{ordinal} is sending without an owner")
 
 
 def check_chains(world: World, rules: Rules) -> None:
-    """A chain has at most one batch in flight, and nothing behind it is settled before it, unless the job was stopped."""
+    """A chain has at most one batch in flight."""
     for slot in range(rules.slots):
         flying = [batch for batch in world.batches[slot :: rules.slots] if batch.status in IN_FLIGHT]
         if len(flying) > 1:
-            raise Violation(CROWDED, repr(flying))
+            raise Violation(Promise.CROWDED, repr(flying))
 
 
 def check_plan(world: World) -> None:
-    """The batches lie end to end, so that every device is in one; the plan's end is the audience's, unless it was stopped."""
+    """The batches lie end to end, so that every device is in one; the plan ends with the audience or a stop."""
     upto = 0
     for entry in world.entries:
         if entry.after != upto:
-            raise Violation(TORN, repr(world.entries))
+            raise Violation(Promise.TORN, repr(world.entries))
         upto = entry.upto
     if world.ended and upto != world.devices and world.job.status is not JobStatus.STOPPED:
-        raise Violation(TORN, f"ends at {upto}")
+        raise Violation(Promise.TORN, f"ends at {upto}")
 
 
 def check_closed(world: World) -> None:
     """A closed job has nothing unsettled, and a completed one has sent everything that did not fail."""
     if not world.all_settled:
-        raise Violation(TOTALS, f"closed with unsettled batches: {world.batches}")
+        raise Violation(Promise.TOTALS, f"closed with unsettled batches: {world.batches}")
     if world.job.status is JobStatus.COMPLETED:
         done = sum(batch.upto - batch.after for batch in world.batches)
         sent = {ordinal for ordinal, _ in world.topic}
         said = {ordinal for ordinal, batch in enumerate(world.batches) if batch.status is BatchStatus.SENT}
         if done != world.devices or sent != said:
-            raise Violation(TOTALS, f"{done} of {world.devices} devices; {sent} are out, {said} are sent")
+            raise Violation(Promise.TOTALS, f"{done} of {world.devices} devices; {sent} are out, {said} are sent")
 
 
 class Settling:
     """Whether everything settles once nothing fails any more, everybody runs, and a paused job is resumed.
 
-    A fair schedule: all actors in turn, and upkeep, one chore after the other, whenever nobody else has anything to do (its ages
-    see to that). Worlds that are known to end well are remembered.
+    A fair schedule: all actors in turn, and upkeep, one chore after the other, whenever nobody else has anything to do
+    (its ages see to that). Worlds that are known to end well are remembered.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -138,10 +127,4 @@ class Settling:
 
     def _judge(self, world: World) -> None:
         if world.job.open or not world.all_settled:
-            raise Violation(NEVER, f"{world.job}, {world.entries}")
-
-
-def position_of(world: World, rules: Rules, index: int) -> str:
-    """What the actor waits for, for people."""
-    actor = world.actors[index]
-    return str(automaton(actor.kind, rules).wants(actor.state))
+            raise Violation(Promise.NEVER, f"{world.job}, {world.entries}")

@@ -4,18 +4,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests.domain.protocol.automaton import automaton
-from tests.domain.protocol.effects import (
-    applied,
-    ended,
-    fenced,
-    outcomes,
-    perform,
-    released,
-    shown,
-    spend,
-    with_actor,
-    with_new_lane,
-)
+from tests.domain.protocol.effects import applied, outcomes, perform, released, spend
+from tests.domain.protocol.transactions import ended, fenced, shown, with_actor, with_new_lane
 from tests.domain.protocol.world import Rules, World
 
 OUTSIDE = -1
@@ -77,9 +67,7 @@ def after(world: World, rules: Rules, step: Step) -> World:
         return struck(world, rules, step)
     world, reply = perform(world, rules, step.actor, step.what, step.outcome)
     actor = world.actors[step.actor]
-    return with_actor(
-        world, step.actor, actor._replace(state=automaton(actor.kind, rules).advance(actor.state, reply))
-    )
+    return with_actor(world, step.actor, actor._replace(state=automaton(actor.kind, rules).advance(actor.state, reply)))
 
 
 def struck(world: World, rules: Rules, step: Step) -> World:
@@ -90,20 +78,20 @@ def struck(world: World, rules: Rules, step: Step) -> World:
         case "show":
             return shown(world, step.outcome)
         case "late write":
-            left = list(world.late)
-            left.remove(step.outcome)
-            return applied(world._replace(late=tuple(left)), step.outcome)[0]
-    world = spend(world, step.what)
+            return applied(world._replace(late=without(world.late, step.outcome)), step.outcome)[0]
+        case _:
+            return failed(spend(world, step.what), rules, step)
+
+
+def failed(world: World, rules: Rules, step: Step) -> World:
+    """The world after a fault."""
     match step.what:
         case "crash":
             return crashed(world, rules, step.actor)
         case "cut":
-            held = world.actors[step.actor].held
-            return with_actor(released(world, step.actor), step.actor, world.actors[step.actor]._replace(cut=held is not None))
+            return with_actor(released(world, step.actor), step.actor, world.actors[step.actor]._replace(cut=True))
         case "purge":
-            left = list(world.messages)
-            left.remove(step.outcome)
-            return world._replace(messages=tuple(left))
+            return world._replace(messages=without(world.messages, step.outcome))
         case "double":
             return world._replace(messages=tuple(sorted((*world.messages, step.outcome))))
         case "expire":
@@ -116,3 +104,9 @@ def crashed(world: World, rules: Rules, index: int) -> World:
     """The process is gone with its lane and starts anew; its message is the broker's again."""
     world = with_new_lane(released(world, index), rules, index)
     return with_actor(world, index, world.actors[index]._replace(state=0))
+
+
+def without(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
+    """The tuple with one of these items fewer."""
+    index = items.index(item)
+    return (*items[:index], *items[index + 1 :])

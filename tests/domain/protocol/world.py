@@ -38,19 +38,35 @@ class Flaw(StrEnum):
     NO_UPKEEP = "nobody looks for lost work"
 
 
+class Promise(StrEnum):
+    """What can be broken, in the words of a failed test."""
+
+    TWICE = "a batch is out twice"
+    UNTRUE = "a status is not what is out"
+    BACKWARDS = "a marker goes backwards"
+    CROWDED = "a chain has two batches in flight"
+    ILLEGAL = "a move that the table does not have"
+    TORN = "the plan is torn"
+    TOTALS = "a job is closed too early"
+    NEVER = "not settled in the end"
+    CHURN = "taken more often than it was delivered"
+    FENCED = "a healthy lane is fenced"
+
+
 class Violation(Exception):
     """A promise is broken: which, and how."""
 
-    def __init__(self, promise: str, detail: str) -> None:
+    def __init__(self, promise: Promise, detail: str) -> None:
         super().__init__(f"{promise}: {detail}")
         self.promise = promise
 
 
 class Rules(NamedTuple):
-    """The protocol's constants. `self_recovery`: a worker that lost its lane recovers the batch itself if it still owns it.
+    """The protocol's constants.
 
-    `attempts`: takes after which a batch fails; 0 means never. `patient`: upkeep spares owned batches, as its ages have it do
-    while nothing fails; nobody may be fenced then. `takes`: how often a batch may be taken; 0 means no limit.
+    `attempts`: takes after which a batch fails; 0 means never. `self_recovery`: a worker that lost its lane recovers
+    the batch itself if it still owns it. `patient`: upkeep spares owned batches, as its ages have it do while nothing
+    fails; nobody may be fenced then. `takes`: how often a batch may be taken; 0 means no limit.
     """
 
     slots: int = 1
@@ -146,8 +162,11 @@ class Faults(NamedTuple):
 
 
 class World(NamedTuple):
-    """All there is. `topic` lists the committed batches, `markers` the last marker of each slot, `late` the writes that
-    reach MongoDB after their sender gave up on them."""
+    """All there is.
+
+    `topic` lists the committed batches, `markers` the last marker of each slot, `late` the writes that reach MongoDB
+    after their sender gave up on them.
+    """
 
     job: Job
     entries: tuple[Entry, ...]
@@ -204,11 +223,7 @@ class Move(NamedTuple):
 
     def matches(self, batch: Entry) -> bool:
         """Whether the compare-and-set finds what it wants."""
-        return (
-            batch.status in self.sources
-            and self.turn in (None, batch.turn)
-            and self.owner in (None, batch.owner)
-        )
+        return batch.status in self.sources and self.turn in (None, batch.turn) and self.owner in (None, batch.owner)
 
     def after(self, batch: Entry) -> Entry:
         """The batch as the move leaves it."""

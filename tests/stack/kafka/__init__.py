@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from tests.stack import places
 from tests.stack.install import need_program
-from tests.stack.server import Command, Missing, Ports, Server
+from tests.stack.server import Command, Missing, Ports, Server, run_apart
 
 _POM = Path(__file__).with_name("pom.xml")
 # Memory for the tests' loads; the rest is what Kafka's own start script says, less what a short life never needs.
@@ -61,7 +61,7 @@ class KafkaServer(Server):
             socket.create_connection(("127.0.0.1", ports["client"]), timeout=1).close()
         except OSError:
             return False
-        return asyncio.run(_lists_itself(ports["client"]))
+        return run_apart(_lists_itself(ports["client"]))
 
     def addresses(self, ports: Ports) -> dict[str, str]:
         return {"kafka_servers": f"127.0.0.1:{ports['client']}"}

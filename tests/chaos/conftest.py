@@ -1,0 +1,5 @@
+"""The house of the end-to-end tests, to be set on fire."""
+
+from tests.e2e.conftest import house
+
+__all__ = ["house"]

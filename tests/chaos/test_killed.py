@@ -1,0 +1,65 @@
+"""SIGKILL at every line of the sender and the planner where a death matters."""
+
+import signal
+
+import pytest
+
+from shared.domain.tasks import PlanJob
+from tests.e2e.house import House
+
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+SENDER = (
+    "send.before_take",
+    "send.after_take",
+    "send.in_transaction",
+    "send.after_commit",
+    "send.after_settle",
+    "send.before_feed",
+    "send.before_ack",
+    "feed.after_queue",
+)
+
+
+@pytest.mark.parametrize("point", SENDER)
+async def test_a_sender_dies(house: House, point: str) -> None:
+    await house.devices(20_000)
+    doomed = await house.start("worker", fault=f"{point}@3=kill")
+    job_id = await house.post()
+    assert await doomed.gone() == -signal.SIGKILL
+    await house.start("worker")
+    await house.start("scheduler")
+    await house.exactly_once(job_id, 20_000)
+
+
+@pytest.mark.parametrize("point", ["plan.after_page@2", "plan.before_end", "finish.after_totals"])
+async def test_a_planner_or_a_finisher_dies(house: House, point: str) -> None:
+    await house.devices(20_000)
+    doomed = await house.start("worker", fault=f"{point}=kill")
+    job_id = await house.post()
+    assert await doomed.gone() == -signal.SIGKILL
+    await house.start("worker")
+    await house.start("scheduler")
+    await house.exactly_once(job_id, 20_000)
+
+
+async def test_two_planners_at_once(house: House) -> None:
+    await house.devices(45_000)
+    for _ in range(2):
+        await house.start("worker", fault="plan.after_page@1=delay:0.3,plan.after_page@3=delay:0.3")
+    job_id = await house.post()
+    for _ in range(3):
+        await house.with_.feed.publish(PlanJob(job_id))
+    await house.exactly_once(job_id, 45_000)
+
+
+async def test_workers_die_again_and_again(house: House) -> None:
+    """Each worker is killed somewhere else, until one is let live."""
+    await house.devices(40_000)
+    await house.start("scheduler")
+    job_id = await house.post()
+    for number, point in enumerate(SENDER):
+        doomed = await house.start("worker", fault=f"{point}@{1 + number % 4}=kill")
+        assert await doomed.gone() == -signal.SIGKILL
+    await house.start("worker")
+    await house.exactly_once(job_id, 40_000)

@@ -1,0 +1,80 @@
+"""Replies that do not come, reads that fail, tasks that come twice or not at all."""
+
+import asyncio
+
+import pytest
+
+from shared.domain.batches import BatchStatus
+from shared.domain.tasks import QUEUES, SendBatch
+from tests.broker.administration import Administration
+from tests.e2e.house import House, until
+from tests.stack import Endpoints
+
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "stream.commit_reply=hang",
+        "stream.commit_reply=raise",
+        "stream.commit_reply=raise,stream.marker_read=raise",
+        "stream.commit_reply@2=hang,stream.marker_read=hang",
+        "stream.produce_one@5=raise",
+    ],
+)
+async def test_kafka_does_not_answer(house: House, fault: str) -> None:
+    await house.devices(8_000)
+    await house.start("worker", fault=fault)
+    await house.start("scheduler")
+    await house.exactly_once(await house.post(), 8_000)
+
+
+async def test_every_task_comes_twice(house: House) -> None:
+    await house.devices(40_000)
+    await house.start("worker")
+    await house.start("worker")
+    job_id = await house.post()
+    await until(lambda: doubled(house, job_id), "tasks to double")
+    await house.start("scheduler")
+    await house.exactly_once(job_id, 40_000)
+
+
+async def doubled(house: House, job_id: str) -> bool:
+    """Publish once more whatever is on its way now; whether the job has come to its end."""
+    batches = house.with_.store.batches
+    now = await house.with_.store.now()
+    for status in (BatchStatus.QUEUED, BatchStatus.SENDING):
+        for batch in await batches.changed_before(job_id, status, now):
+            await house.with_.feed.publish(SendBatch(job_id, batch.ordinal, batch.turn))
+    standing = await house.with_.store.jobs.standing(job_id)
+    return standing is not None and standing.end is not None and not await batches.any_unsettled(job_id)
+
+
+async def test_the_queues_are_purged(house: House) -> None:
+    await house.devices(40_000)
+    await house.start("scheduler")
+    await house.start("worker", fault=",".join(f"send.after_take@{n}=delay:0.1" for n in range(1, 30)))
+    job_id = await house.post()
+    for _ in range(10):
+        for queue in QUEUES:
+            await house.with_.broker.purge(queue)
+        await asyncio.sleep(0.1)  # so that the purges fall on different moments of the job
+    await house.exactly_once(job_id, 40_000)
+
+
+async def test_connections_to_rabbitmq_are_cut(house: House, stack: Endpoints, rabbit_vhost: str) -> None:
+    await house.devices(40_000)
+    await house.start("scheduler")
+    slow = ",".join(f"send.after_take@{n}=delay:0.2" for n in range(1, 30))
+    for _ in range(2):
+        await house.start("worker", fault=slow)
+    management = Administration(stack.rabbit_management_url, rabbit_vhost)
+    job_id = await house.post()
+    cut = 0
+    while cut < 6:
+        for name in (await management.connections()).values():
+            await management.cut(name)
+            cut += 1
+        await asyncio.sleep(0.2)  # the management API lists a new connection only after a moment
+    await house.exactly_once(job_id, 40_000)

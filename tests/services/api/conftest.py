@@ -1,0 +1,88 @@
+"""The API over the real store and the real push database: one house for a module, an app for each test."""
+
+import itertools
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import asyncpg
+import pytest_asyncio
+
+from services.api.app import create
+from shared.audience import Audience
+from shared.broker.memory import MemoryBroker
+from shared.domain.tasks import QUEUES
+from shared.flow import Feed, JobFlow
+from shared.runtime.clock import ManualClock
+from shared.runtime.settings import ApiSettings
+from shared.store import Store
+from tests.services.api.client import ADMIN, Client
+from tests.stack import Endpoints
+
+_serials = itertools.count()
+
+
+@dataclass
+class House:
+    store: Store
+    audience: Audience
+    broker: MemoryBroker
+    flow: JobFlow
+    clock: ManualClock
+    admin: Client
+
+    async def app(self, name: str = "game") -> str:
+        """The id of a new app; the push tables of `game` exist."""
+        made = await self.admin.post("/apps", {"name": name, "bundleId": f"com.example.g{next(_serials)}"})
+        assert made.status == 201, made.body
+        return str(made.json["id"])
+
+    async def app_with_template(self) -> str:
+        app_id = await self.app()
+        template = {"name": "like", "locale": "en", "body": {"alert": "{{user}} likes it"}, "defaults": {"user": "Ana"}}
+        made = await self.admin.post(f"/apps/{app_id}/templates", template)
+        assert made.status == 201, made.body
+        return app_id
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(stack: Endpoints) -> AsyncIterator[House]:
+    name = f"carillon_{secrets.token_hex(6)}"
+    push_url = await _push_database(stack.postgres_url, name)
+    store = Store.open(f"{stack.mongo_url}/{name}")
+    await store.setup()
+    audience = await Audience.open(push_url, pool_size=2, statement_timeout_seconds=10)
+    broker = MemoryBroker()
+    await broker.setup(QUEUES)
+    clock = ManualClock()
+    flow = JobFlow(store, Feed(store, broker), clock)
+    settings = ApiSettings(first_admin=ADMIN, trusted_proxies=("127.0.0.0/8", "::1/128"))
+    app = create(store=store, audience=audience, flow=flow, settings=settings, clock=clock)
+    yield House(store, audience, broker, flow, clock, Client(app, {"x-forwarded-email": ADMIN}))
+    await audience.close()
+    await store._client.drop_database(name)
+    await store.close()
+    await _execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def _push_database(url: str, name: str) -> str:
+    await _execute(url, f'CREATE DATABASE "{name}"')
+    target = f"{url.rpartition('/')[0]}/{name}"
+    for service in ("apns", "gcm"):
+        table = f"game_{service}"
+        await _execute(
+            target,
+            f"CREATE TABLE {table} (user_id text, token text, locale text, region text, tz text, seq_id bigint)",
+            f"CREATE INDEX ON {table} (seq_id)",
+            f"INSERT INTO {table} SELECT 'u' || n, 't' || n, 'en', 'US', '+0000', n FROM generate_series(1, 10) n",
+        )
+    return target
+
+
+async def _execute(url: str, *statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,116 @@
+"""What is true of every route: health, documentation, outages, faults, logs and metrics."""
+
+import re
+from typing import Any
+
+import pytest
+from litestar import Litestar
+from openapi_spec_validator import validate
+
+from services.api.app import create
+from shared.audience import Audience
+from shared.domain.errors import Invalid
+from shared.runtime.metrics import REGISTRY
+from shared.runtime.settings import ApiSettings
+from shared.store import Store
+from tests.services.api.client import ADMIN, Client
+from tests.services.api.conftest import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def rebuilt(house: House, **changes: Any) -> Litestar:
+    parts = {"store": house.store, "audience": house.audience, "flow": house.flow, "clock": house.clock}
+    return create(**(parts | {"settings": ApiSettings(first_admin=ADMIN)} | changes))
+
+
+async def test_the_health_check_asks_both_databases(house: House) -> None:
+    reply = await house.admin.get("/healthcheck")
+    assert (reply.status, reply.json) == (200, {"healthy": True})
+    gone = await Audience.open("postgresql://nobody@127.0.0.1:1/none", pool_size=1, statement_timeout_seconds=1)
+    reply = await Client(rebuilt(house, audience=gone)).get("/healthcheck")
+    assert (reply.status, reply.json) == (500, {"healthy": False})
+    await gone.close()
+
+
+async def test_a_server_that_is_away_is_a_503_that_says_when_to_come_back(house: House) -> None:
+    away = Store.open("mongodb://127.0.0.1:1/none?serverSelectionTimeoutMS=100")
+    away._client.options  # noqa: B018 - the client is made, and connects to nobody
+    app = rebuilt(house, store=away)
+    for client in (Client(app, {"x-forwarded-email": ADMIN}), Client(app, {"authorization": "Bearer x"})):
+        reply = await client.get("/apps")
+        assert reply.status == 503
+        assert int(reply.headers["retry-after"]) > 0
+        assert reply.headers["content-type"] == "application/problem+json"
+        assert "127.0.0.1" not in reply.body.decode()
+    await away.close()
+
+
+async def test_a_fault_of_ours_tells_nothing_about_the_inside(house: House) -> None:
+    class Broken:
+        async def check(self, *_: object) -> None:
+            raise RuntimeError("secret of the inside")
+
+    app_id = await house.app_with_template()
+    client = Client(rebuilt(house, audience=Broken()), house.admin.headers)
+    reply = await client.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})
+    assert reply.status == 500
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert "secret" not in reply.body.decode()
+    assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []
+
+
+async def test_a_first_admin_that_is_no_address_is_refused_at_the_start(house: House) -> None:
+    with pytest.raises(Invalid):
+        rebuilt(house, settings=ApiSettings(first_admin="root"))
+
+
+async def test_requests_are_measured_by_route_and_never_by_id(house: House) -> None:
+    app_id = await house.app()
+    labels = {"route": "/apps/{app_id}", "method": "GET", "status": "200"}
+    before = REGISTRY.get_sample_value("carillon_http_requests_total", labels) or 0
+    await house.admin.get(f"/apps/{app_id}")
+    await house.admin.send("BREW", f"/{app_id}")
+    assert REGISTRY.get_sample_value("carillon_http_requests_total", labels) == before + 1
+    seen = {
+        (sample.labels["route"], sample.labels["method"])
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if family.name == "carillon_http_requests"
+    }
+    assert ("unknown", "unknown") in seen
+    assert not any(re.search(r"[0-9a-f]{8}-", route) for route, _ in seen)
+
+
+async def test_the_document_is_valid_and_tells_every_route(house: House) -> None:
+    reply = await house.admin.get("/openapi.json")
+    document = reply.json
+    validate(document)
+    routes = {
+        (method, re.sub(r"\{\w+\}", "{}", path))
+        for path, methods in document["paths"].items()
+        for method in methods
+    }
+    for method, path in [
+        ("get", "/apps"), ("post", "/apps"), ("put", "/apps/{}"), ("delete", "/apps/{}"), ("post", "/apps/{}/templates"),
+        ("put", "/apps/{}/templates/{}"), ("post", "/apps/{}/jobs"), ("put", "/apps/{}/jobs/{}/pause"),
+        ("put", "/apps/{}/jobs/{}/resume"), ("put", "/apps/{}/jobs/{}/stop"), ("put", "/users/{}"), ("post", "/tokens"),
+        ("delete", "/tokens/{}"), ("get", "/healthcheck"),
+    ]:  # fmt: skip
+        assert (method, path) in routes
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    assert all(operation["summary"] for operation in operations)
+
+
+async def test_the_page_and_all_it_names_come_from_here(house: House) -> None:
+    stranger = Client(house.admin.app, {}, "203.0.113.9")
+    page = (await stranger.get("/docs")).body.decode()
+    assert "://" not in page
+    named = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(named) >= 4
+    for path in named:
+        reply = await stranger.get(path)
+        assert reply.status == 200
+        assert reply.body
+    assert "default-src 'self'" in (await stranger.get("/docs/")).headers["content-security-policy"]

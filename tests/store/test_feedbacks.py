@@ -1,0 +1,156 @@
+"""Positions and counts move together, or not at all, whoever else writes at the same time."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shared.domain.errors import Unavailable
+from shared.domain.feedback import OTHER
+from shared.domain.jobs import Job, Service
+from shared.store import Store
+
+
+@pytest.fixture
+async def store(mongo_database: str) -> AsyncIterator[Store]:
+    opened = Store.open(mongo_database)
+    await opened.setup()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def job(store: Store) -> str:
+    return await added(store)
+
+
+async def added(store: Store) -> str:
+    job = Job(
+        id=str(uuid.uuid4()),
+        app_id="a",
+        app_name="a",
+        service=Service.APNS,
+        template_names=("like",),
+        created_by="me",
+        group_id="g",
+    )
+    await store.jobs.add(job)
+    return job.id
+
+
+async def counts(store: Store, job_id: str) -> dict[str, int]:
+    job = await store.jobs.get(job_id)
+    assert job is not None
+    return job.feedbacks
+
+
+async def test_a_partition_begins_at_nothing_and_moves_with_its_counts(store: Store, job: str) -> None:
+    assert await store.feedbacks.positions(["t/0", "t/1"]) == {}
+    assert await store.feedbacks.flush("t/0", 0, 7, {(job, "ack"): 5, (job, "bad-device-token"): 2})
+    assert await store.feedbacks.flush("t/0", 7, 9, {(job, "ack"): 2})
+    assert await store.feedbacks.positions(["t/0", "t/1"]) == {"t/0": 9}
+    assert await counts(store, job) == {"ack": 7, "bad-device-token": 2}
+
+
+@pytest.mark.parametrize("start", [0, 5, 8])
+async def test_a_step_from_elsewhere_changes_nothing(store: Store, job: str, start: int) -> None:
+    await store.feedbacks.flush("t/0", 0, 7, {(job, "ack"): 7})
+    assert not await store.feedbacks.flush("t/0", start, 20, {(job, "ack"): 100})
+    assert await store.feedbacks.positions(["t/0"]) == {"t/0": 7}
+    assert await counts(store, job) == {"ack": 7}
+
+
+async def test_a_step_without_counts_moves_the_position(store: Store) -> None:
+    assert await store.feedbacks.flush("t/0", 0, 3, {})
+    assert await store.feedbacks.flush("t/0", 3, 4, {})
+    assert await store.feedbacks.positions(["t/0"]) == {"t/0": 4}
+
+
+async def test_one_step_counts_for_many_jobs_and_ignores_unknown_ones(store: Store) -> None:
+    jobs = [await added(store) for _ in range(3)]
+    step = {(job, "ack"): number for number, job in enumerate(jobs, start=1)}
+    assert await store.feedbacks.flush("t/0", 0, 9, {**step, ("nobody", "ack"): 5, (str(uuid.uuid4()), "x"): 1})
+    assert [await counts(store, job) for job in jobs] == [{"ack": 1}, {"ack": 2}, {"ack": 3}]
+    assert await store.jobs.get("nobody") is None
+
+
+async def test_a_job_takes_counts_from_many_partitions(store: Store, job: str) -> None:
+    steps = [store.feedbacks.flush(f"t/{number}", 0, 10, {(job, "ack"): 10, (job, f"e{number}"): 1}) for number in range(8)]
+    assert await asyncio.gather(*steps) == [True] * 8
+    assert await counts(store, job) == {"ack": 80} | {f"e{number}": 1 for number in range(8)}
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["first step", "later step"])
+async def test_of_two_that_store_the_same_step_one_wins(store: Store, mongo_database: str, begun: bool) -> None:
+    other = Store.open(mongo_database)
+    jobs = [await added(store), await added(store)]
+    start = 5 if begun else 0
+    for number in range(25):
+        partition = f"t/{number}"
+        if begun:
+            await store.feedbacks.flush(partition, 0, 5, {})
+        step = {(job, "ack"): 3 for job in jobs}
+        outcomes = await asyncio.gather(
+            store.feedbacks.flush(partition, start, 11, step), other.feedbacks.flush(partition, start, 12, step)
+        )
+        assert sorted(outcomes) == [False, True]
+        assert await store.feedbacks.positions([partition]) == {partition: 11 if outcomes[0] else 12}
+    assert [await counts(store, job) for job in jobs] == [{"ack": 75}] * 2
+    await other.close()
+
+
+async def test_counting_goes_on_while_others_move_the_job(store: Store, job: str) -> None:
+    async def moves() -> None:
+        for _ in range(100):
+            await store.jobs.touch(job)
+
+    async def steps() -> None:
+        for position in range(50):
+            assert await store.feedbacks.flush("t/0", position, position + 1, {(job, "ack"): 1})
+
+    await asyncio.gather(moves(), steps(), moves())
+    assert await counts(store, job) == {"ack": 50}
+
+
+async def test_the_outcome_after_the_hundredth_is_other(store: Store, job: str) -> None:
+    assert await store.feedbacks.flush("t/0", 0, 100, {(job, f"e{number}"): 1 for number in range(100)})
+    assert OTHER not in await counts(store, job)
+    assert await store.feedbacks.flush("t/0", 100, 105, {(job, "e7"): 2, (job, "new"): 2, (job, "newer"): 1})
+    after = await counts(store, job)
+    assert (len(after), after["e7"], after[OTHER]) == (101, 3, 3)
+
+
+async def test_the_limit_holds_for_partitions_that_bring_outcomes_at_the_same_time(store: Store, job: str) -> None:
+    steps = [
+        store.feedbacks.flush(f"t/{part}", 0, 9, {(job, f"e{part}-{n}"): 1 for n in range(40)}, max_outcomes=50)
+        for part in range(4)
+    ]
+    assert await asyncio.gather(*steps) == [True] * 4
+    after = await counts(store, job)
+    assert len(after.keys() - {OTHER}) == 50
+    assert sum(after.values()) == 160
+
+
+async def test_an_outcome_may_be_any_text(store: Store, job: str) -> None:
+    strange = {"a.b": 1, "$set": 2, "%2E": 3, "nul\0": 4, "Ünïcode ✓": 5, "_id": 6, "": 7, " ": 8}
+    assert await store.feedbacks.flush("t/0", 0, 1, {(job, outcome): count for outcome, count in strange.items()})
+    assert await counts(store, job) == strange
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=64), st.integers(1, 9), max_size=8))
+async def test_no_text_stops_it(store: Store, text: dict[str, int]) -> None:
+    job = await added(store)
+    step = {(job, outcome): count for outcome, count in text.items()} | {(outcome, "ack"): 1 for outcome in text}
+    assert await store.feedbacks.flush(f"t/{job}", 0, 1, step)
+    assert await counts(store, job) == text
+
+
+async def test_a_server_that_is_away_is_unavailable(mongo_database: str) -> None:
+    nowhere = Store.open("mongodb://127.0.0.1:1/carillon?serverSelectionTimeoutMS=200")
+    with pytest.raises(Unavailable):
+        await nowhere.feedbacks.flush("t/0", 0, 1, {})
+    await nowhere.close()
