@@ -111,6 +111,18 @@ def components(service: str, with_: Capabilities, health: Health) -> list[Compon
             raise Invalid(f"one of {', '.join(SERVICES)}", field="service")
 
 
+async def take_up(with_: Capabilities) -> None:
+    """Queue all unfinished work again at once. Only for the start of a store's only process, whose broker begins empty.
+
+    No patience is needed: nobody is at work. And no queue that fills here may keep the next job waiting, so upkeep asks a
+    broker that stays empty. Raises `Unavailable`.
+    """
+    nothing = MemoryBroker()
+    await nothing.setup(QUEUES)
+    at_once = Patience(queued=timedelta(0), owned=timedelta(0))
+    await Lost(with_.store, nothing, with_.feed, with_.jobs, at_once).find()
+
+
 def closing(with_: Capabilities) -> Component:
     """The component that closes the connections when all others have stopped."""
     return Closing("connections", with_.close)
@@ -130,9 +142,9 @@ def watch(services: Sequence[str], with_: Capabilities, health: Health) -> None:
 def _api(with_: Capabilities, health: Health) -> HttpServer:
     settings = with_.settings.api
     application = api_app.create(
-        store=with_.store, audience=with_.audience, jobs=with_.jobs, clock=with_.clock, settings=settings
+        store=with_.store, audience=with_.audience, flow=with_.jobs, clock=with_.clock, settings=settings
     )
-    return HttpServer("api", application, host=settings.host, port=settings.port)
+    return HttpServer("api", application, host=settings.host, port=settings.port, proxy_headers=False)
 
 
 def _upkeep(with_: Capabilities) -> Component:

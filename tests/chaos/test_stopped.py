@@ -23,7 +23,7 @@ async def test_a_sleeper_wakes_up_too_late(house: House, point: str) -> None:
     sleeper.send(signal.SIGCONT)
     sleeper.send(signal.SIGTERM)
     # Its end means that it has done whatever it still wanted to do.
-    assert await sleeper.gone() == 0, sleeper.log
+    assert await sleeper.gone() == 0, house.logs()
     await house.exactly_once(job_id, 8_000)
 
 
@@ -54,7 +54,7 @@ async def test_a_job_is_stopped_while_a_sleeper_owns_a_batch(house: House, point
     job = await house.closed(job_id)
     sleeper.send(signal.SIGCONT)
     sleeper.send(signal.SIGTERM)
-    assert await sleeper.gone() == 0, sleeper.log
+    assert await sleeper.gone() == 0, house.logs()
     assert job.status is JobStatus.STOPPED
     assert job.totals is not None
     sent = await house.sent_per_device(job.totals.sent)

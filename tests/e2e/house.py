@@ -46,7 +46,7 @@ class Process:
     async def ready(self) -> None:
         """Wait until all its components have started."""
         await until(lambda: '"ready"' in self.log or self._child.returncode is not None, "a process to be ready")
-        assert self._child.returncode is None, self.log
+        assert self._child.returncode is None, _readable(self.log)
 
     async def reached(self, point: str) -> None:
         """Wait until the armed fault point has fired."""
@@ -186,11 +186,25 @@ class House:
         assert set(per_device.values()) == {1}
 
     def logs(self) -> str:
-        return "\n".join(f"--- {process._log.name}\n{process.log[-6000:]}" for process in self._processes)
+        return "\n".join(f"--- {process._log.name}\n{_readable(process.log)}" for process in self._processes)
 
     async def end(self) -> None:
         for process in self._processes:
             await process.end()
+
+
+def _readable(log: str) -> str:
+    """The last lines of a JSON log, each exception cut to where it was raised."""
+    lines = []
+    for line in log.splitlines()[-40:]:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            lines.append(line)
+            continue
+        where = [part for part in event.pop("exception", "").splitlines() if part][-8:]
+        lines += [" ".join(f"{key}={value}" for key, value in event.items()), *(f"      {part}" for part in where)]
+    return "\n".join(lines)
 
 
 async def _read(read: Callable[[float], Any]) -> Counter[str]:

@@ -141,7 +141,9 @@ def look(world: World, rules: Rules, op: Any) -> Any:
         case ops.ReadLast():
             return (len(world.entries) - 1, world.entries[-1] if world.entries else Entry(0, 0))
         case ops.Done():
-            return world.all_settled and (world.ended or rules.flaw in (Flaw.OPEN_END, Flaw.UNENDED_STOP))
+            stopped = world.job.status is JobStatus.STOPPED
+            unended = rules.flaw is (Flaw.UNENDED_STOP if stopped else Flaw.OPEN_END)
+            return world.all_settled and (world.ended or unended)
         case _:
             raise TypeError(op)
 

@@ -85,7 +85,9 @@ def _fetch(maven: str, into: Path) -> None:
     goal = ["-q", "-B", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={into}"]
     done = subprocess.run([maven, *goal], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
-        raise Missing(f"Maven could not fetch Kafka's jars: {(done.stdout + done.stderr).strip()[-400:]}")
+        said = done.stdout + done.stderr
+        told = next((line for line in said.splitlines() if "ERROR" in line), said.strip())
+        raise Missing(f"Maven could not fetch Kafka's jars: {told[:400]}")
 
 
 def _jars() -> Path:

@@ -1,0 +1,276 @@
+"""All four services in one process, with servers of their own: for a laptop, the demo and the tests.
+
+    data folder ──> lock ──> MongoDB, PostgreSQL as children ──> setup ──> take up unfinished work ──> the services
+
+MongoDB and PostgreSQL keep their data in the folder and the stream is a file there; only the broker forgets, so that at
+the start everything unfinished is queued again, without the patience that upkeep has with others: the lock says that there
+are none. `running.json` in the folder tells other commands where this process can be reached.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services import compose
+from services.compose import Capabilities
+from shared.domain.errors import Conflict, Unavailable
+from shared.runtime import health, processes
+from shared.runtime.children import Child, mongodb_child, postgres_child
+from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
+from shared.runtime.processes import ProcessMark
+from shared.runtime.serving import HttpServer
+from shared.runtime.settings import Settings
+
+FIRST_ADMIN = "admin@example.com"
+EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
+_LOOK_SECONDS = 0.5
+
+
+class House(Struct, frozen=True, kw_only=True):
+    """Where a running embedded Carillon can be reached. `admin` is the e-mail address that may do everything."""
+
+    process: ProcessMark
+    api: str
+    health: str
+    store: str
+    audience: str
+    stream: str
+    data: str
+    admin: str
+
+
+Guest = Callable[[House, Capabilities], Awaitable[int]]
+"""What runs beside the services and gives the exit code; when it returns, everything ends."""
+
+
+def running(folder: Path) -> House | None:
+    """The embedded Carillon that runs on this folder now, if there is one."""
+    try:
+        house = msgspec.json.decode((folder / "running.json").read_bytes(), type=House)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return house if processes.is_alive(house.process) else None
+
+
+async def serve(settings: Settings, announce: Callable[[House], None], guest: Guest | None = None) -> int:
+    """Run until a signal, a failure or the guest's end; returns the exit code.
+
+    Raises:
+        Conflict: another process runs on the folder, or a port is taken.
+        Unavailable: a server is not installed or does not start.
+    """
+    folder = Path(settings.embedded.data_dir).resolve()
+    with _held(folder), _told_to_end():
+        async with _servers(folder) as servers:
+            own = _own(settings, folder, servers)
+            with_ = await compose.opened(own, service="embedded")
+            async with AsyncExitStack() as open_until_served:
+                open_until_served.push_async_callback(with_.close)
+                await with_.setup()
+                await compose.take_up(with_)
+                open_until_served.pop_all()
+            return await _served(with_, folder, servers, announce, guest)
+
+
+async def _served(
+    with_: Capabilities, folder: Path, servers: Sequence[Child], announce: Callable[[House], None], guest: Guest | None
+) -> int:
+    known, ending = health.Health(), asyncio.Event()
+    compose.watch(compose.SERVICES, with_, known)
+    components: list[Component] = [
+        Background("servers", lambda stopping: _watched(servers, stopping)),
+        health.server(known, with_.settings.health),
+        compose.closing(with_),
+    ]
+    for service in compose.SERVICES:
+        components += compose.components(service, with_, known)
+    ports = {part.name: part for part in components if isinstance(part, HttpServer)}
+    sign = _Sign(folder, lambda: _house(with_.settings, folder, ports), announce)
+    visit = _Visit(lambda: sign.house, with_, guest, ending)
+    code = await run([*components, sign, visit], health=known, shutdown=with_.settings.shutdown, ending=ending)
+    return code or visit.code
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """The folder, for this process alone."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock: IO[bytes] = (folder / "up.lock").open("ab")
+    except OSError as error:
+        raise Unavailable(f"the data folder cannot be used: {error}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            house = running(folder)
+            where = f" (process {house.process.pid}, {house.api})" if house else ""
+            raise Conflict(f"Carillon runs on {folder} already{where}; --data-dir takes another folder") from None
+        yield
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does, also while the servers start and nobody else listens to it."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+@asynccontextmanager
+async def _servers(folder: Path) -> AsyncIterator[tuple[Child, Child]]:
+    """MongoDB and PostgreSQL, both running."""
+    children = mongodb_child(folder), postgres_child(folder)
+    async with AsyncExitStack() as stack:
+        for child in children:
+            stack.push_async_callback(child.stop)
+        try:
+            async with asyncio.TaskGroup() as starting:
+                for child in children:
+                    starting.create_task(child.start())
+        except* Unavailable as failures:
+            raise failures.exceptions[0] from None
+        yield children
+
+
+async def _watched(servers: Sequence[Child], stopping: asyncio.Event) -> None:
+    """Raise `Unavailable` when one of the servers has died: without it nothing works here."""
+    while not stopping.is_set():
+        for server in servers:
+            if not server.alive:
+                raise Unavailable(f"{server.server.name} has ended by itself; its log is {server.log}")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), _LOOK_SECONDS)
+
+
+def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Settings:
+    """The settings with our own servers in the places of all others. Nothing balances load before a laptop."""
+    mongodb, postgresql = servers
+    return replace(
+        settings,
+        store=replace(settings.store, url=f"mongodb://127.0.0.1:{mongodb.port}/carillon"),
+        broker=replace(settings.broker, url="memory://"),
+        stream=replace(settings.stream, url=f"local://{quote(str(folder / 'stream.db'))}"),
+        audience=replace(settings.audience, url=f"postgresql://postgres@127.0.0.1:{postgresql.port}/postgres"),
+        api=replace(settings.api, first_admin=settings.api.first_admin or FIRST_ADMIN),
+        shutdown=replace(settings.shutdown, readiness_seconds=0.0),
+    )
+
+
+def _house(settings: Settings, folder: Path, ports: dict[str, HttpServer]) -> House:
+    pid = os.getpid()
+    return House(
+        process=ProcessMark(pid, processes.birth(pid) or ""),
+        api=_http(ports["api"]),
+        health=_http(ports["health"]),
+        store=settings.store.url,
+        audience=settings.audience.url,
+        stream=settings.stream.url,
+        data=str(folder),
+        admin=settings.api.first_admin,
+    )
+
+
+def _http(server: HttpServer) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - read, not listened on
+    return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+
+
+class _Sign:
+    """A component: tells where we are, once all services have started."""
+
+    name = "sign"
+
+    def __init__(self, folder: Path, look: Callable[[], House], announce: Callable[[House], None]) -> None:
+        self._file = folder / "running.json"
+        self._look = look
+        self._announce = announce
+        self.house: House
+
+    async def start(self) -> None:
+        self.house = self._look()
+        fresh = self._file.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(self.house))
+        fresh.replace(self._file)
+        self._announce(self.house)
+
+    async def stop(self) -> None:
+        self._file.unlink(missing_ok=True)
+
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
+
+
+class _Visit:
+    """A component: the guest, whose end is everybody's."""
+
+    name = "guest"
+
+    def __init__(
+        self, look: Callable[[], House], with_: Capabilities, guest: Guest | None, ending: asyncio.Event
+    ) -> None:
+        self._look = look
+        self._with = with_
+        self._guest = guest
+        self._ending = ending
+        self._task: asyncio.Task[int] | None = None
+        self.code = EXIT_DRAINED
+
+    async def start(self) -> None:
+        if self._guest is not None:
+            self._task = asyncio.ensure_future(self._guest(self._look(), self._with))
+            self._task.add_done_callback(lambda _: self._ending.set())
+
+    async def stop(self) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        self.code = EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
+
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
+
+
+def choose_ports(settings: Settings, asked: set[str]) -> tuple[Settings, list[str]]:
+    """The settings with free ports in the places of taken ones, and a sentence for each.
+
+    `asked` names the sections whose port somebody chose on purpose. Raises `Conflict` for one of these that is taken.
+    """
+    said: list[str] = []
+    for name in ("api", "health"):
+        section = getattr(settings, name)
+        if is_free(section.host, section.port):
+            continue
+        if name in asked:
+            raise Conflict(f"{name}.port: {section.host}:{section.port} is taken; 0 takes a free one")
+        said.append(f"port {section.port} is taken: the {name} port is another one")
+        settings = replace(settings, **{name: replace(section, port=0)})
+    return settings, said
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether we could listen there. Raises `Unavailable` for an address that is not this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        if error.errno == 98:
+            return False
+        raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return True
