@@ -1,20 +1,32 @@
-"""The `carillon` command: a sub-command per service, and what operators need around them."""
+"""The `carillon` command: a sub-command per service, and what people need around them.
+
+Exit codes: 0 done or drained, 1 failed (what and why is the last line on stderr), 2 a wrong command line, 3 drained but cut
+off, 130 interrupted before there was an outcome.
+"""
 
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import uvloop
+from msgspec.structs import replace
 
-from services import compose
-from shared.domain.errors import CarillonError
+from services import compose, demo, embedded
+from services.seed import Seeding, seed_and_tell
+from shared.domain.audiences import check_app_name
+from shared.domain.errors import CarillonError, Conflict, Invalid
+from shared.domain.jobs import Service
 from shared.runtime import configuration, health, logs
 from shared.runtime.lifecycle import run
-from shared.runtime.settings import Settings
+from shared.runtime.settings import Settings, without_secrets
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,7 +39,11 @@ from shared.runtime.settings import Settings
 )
 @click.pass_context
 def main(context: click.Context, config: Path | None) -> None:
-    """Timed messages at scale: push jobs from an HTTP call to Kafka, exactly once."""
+    """Timed messages at scale: push jobs from an HTTP call to Kafka, exactly once.
+
+    To see it work: carillon demo. To try it: carillon up, and in another terminal carillon seed. To run it on your own
+    servers: carillon init once, then api, scheduler, worker and feedback, any number of each.
+    """
     context.obj = config
 
 
@@ -44,12 +60,22 @@ def run_async(work: Coroutine[Any, Any, int]) -> None:
     try:
         code = uvloop.run(work)
     except CarillonError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(told(error)) from error
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = embedded.EXIT_INTERRUPTED
     sys.exit(code)
+
+
+def told(error: CarillonError) -> str:
+    """An error as people read it, without the passwords in it."""
+    field = getattr(error, "field", None)
+    text = str(error)
+    return without_secrets(text if field is None or field in text else f"{field}: {text}")
 
 
 async def serve(settings: Settings, services: Sequence[str]) -> int:
     """Run services until a signal ends them."""
+    _check_ports(settings, services)
     with_ = await compose.opened(settings, service="-".join(services))
     known = health.Health()
     compose.watch(services, with_, known)
@@ -57,6 +83,13 @@ async def serve(settings: Settings, services: Sequence[str]) -> int:
     for service in services:
         components += compose.components(service, with_, known)
     return await run(components, health=known, shutdown=settings.shutdown)
+
+
+def _check_ports(settings: Settings, services: Sequence[str]) -> None:
+    for name in ("health", "api") if "api" in services else ("health",):
+        section = getattr(settings, name)
+        if not embedded.is_free(section.host, section.port):
+            raise Conflict(f"{name}.port: {section.host}:{section.port} is taken")
 
 
 def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
@@ -95,7 +128,43 @@ def init(context: click.Context) -> None:
 
 
 @main.command()
+@click.option("--effective", is_flag=True, help="The values that hold here and now, with their passwords masked.")
 @click.pass_context
-def config(context: click.Context) -> None:
-    """Print all settings as they stand, each with what it means."""
-    click.echo(configuration.describe(settings_of(context)), nl=False)
+def config(context: click.Context, *, effective: bool) -> None:
+    """Print every setting with its default and what it means, as a settings file."""
+    text = without_secrets(configuration.describe(settings_of(context))) if effective else configuration.describe()
+    click.echo(text, nl=False)
+
+
+@main.command()
+@_data_dir
+@click.pass_context
+def up(context: click.Context, data_dir: str | None) -> None:
+    """Run all four services in one process, with servers of their own, until Ctrl-C. The data stay in a folder."""
+    settings = _embedded_settings(context, data_dir)
+    logs.set_up(settings.logs, service="embedded")
+
+    def announce(house: embedded.House) -> None:
+        click.echo(f"{embedded.described(house)}\n\nNext, in another terminal: carillon seed. Ctrl-C ends this.")
+
+    run_async(embedded.serve(settings, announce))
+
+
+def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings:
+    """The settings with this data folder, and with free ports where nobody asked for those that are taken."""
+    settings = settings_of(context)
+    if data_dir is not None:
+        settings = replace(settings, embedded=replace(settings.embedded, data_dir=data_dir))
+    asked = {
+        name
+        for name in ("api", "health")
+        if getattr(settings, name).port != getattr(Settings(), name).port
+        or f"CARILLON_{name.upper()}_PORT" in os.environ
+    }
+    try:
+        settings, said = embedded.choose_ports(settings, asked)
+    except CarillonError as error:
+        raise click.ClickException(told(error)) from error
+    for sentence in said:
+        click.echo(sentence, err=True)
+    return settings

@@ -1,7 +1,8 @@
-"""The only place that opens connections: from settings to the capabilities that a service is given, and to its components.
+"""The only place that opens connections: from settings to the capabilities that a service is given, and to its
+components.
 
-The scheme of each URL picks the implementation, so that any mixture works. Everything opens lazily: a server that is away when a
-process starts shows in `/readyz` and is used as soon as it is there.
+The scheme of each URL picks the implementation, so that any mixture works. Everything opens lazily: a server that is
+away when a process starts shows in `/readyz` and is used as soon as it is there.
 """
 
 import os
@@ -79,7 +80,8 @@ class Capabilities(Struct, frozen=True):
 
 
 async def opened(settings: Settings, *, service: str) -> Capabilities:
-    """The capabilities of a process; `service` names its connections. Raises `Invalid` for a URL that no part can read."""
+    """The capabilities of a process; `service` names its connections. Raises `Invalid` for a URL that no part can
+    read."""
     name = f"carillon {service} {socket.gethostname()}/{os.getpid()}"
     audience = await Audience.open(
         settings.audience.url,
@@ -114,8 +116,8 @@ def components(service: str, with_: Capabilities, health: Health) -> list[Compon
 async def take_up(with_: Capabilities) -> None:
     """Queue all unfinished work again at once. Only for the start of a store's only process, whose broker begins empty.
 
-    No patience is needed: nobody is at work. And no queue that fills here may keep the next job waiting, so upkeep asks a
-    broker that stays empty. Raises `Unavailable`.
+    No patience is needed: nobody is at work. And no queue that fills here may keep the next job waiting, so upkeep
+    asks a broker that stays empty. Raises `Unavailable`.
     """
     nothing = MemoryBroker()
     await nothing.setup(QUEUES)

@@ -8,6 +8,7 @@ are none. `running.json` in the folder tells other commands where this process c
 """
 
 import asyncio
+import errno
 import fcntl
 import os
 import signal
@@ -270,7 +271,22 @@ def is_free(host: str, port: int) -> bool:
     try:
         socket.create_server((host, port), family=family).close()
     except OSError as error:
-        if error.errno == 98:
+        if error.errno == errno.EADDRINUSE:
             return False
         raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return True
+
+
+def described(house: House) -> str:
+    """Where everything is, as people read it."""
+    lines = {
+        "API": house.api,
+        "its pages": f"{house.api}/docs",
+        "health": f"{house.health}/readyz (also /livez and /metrics)",
+        "MongoDB": house.store,
+        "push database": house.audience,
+        "records": house.stream,
+        "data": house.data,
+        "you are": f"{house.admin} (header x-forwarded-email)",
+    }
+    return "\n".join(["Carillon is up.", *(f"  {name:<14} {where}" for name, where in lines.items())])

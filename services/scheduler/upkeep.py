@@ -1,4 +1,5 @@
-"""Upkeep: one look at all open jobs every few seconds, by every scheduler process; what two find at once is moved once."""
+"""Upkeep: one look at all open jobs every few seconds, by every scheduler process; what two find at once is moved
+once."""
 
 from shared.flow import Lost
 from shared.runtime.loops import Periodic, Swept

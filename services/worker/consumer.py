@@ -1,8 +1,9 @@
 """The one place that takes, acknowledges and rejects messages.
 
-A message is acknowledged when its stage returns, rejected to the dead letters when nobody can read it, and kept while what the
-stage needs is away: then the stage runs again from its beginning, after a growing pause. What a stage gives up on is
-acknowledged too: the documents tell upkeep what is left to do. Nothing is ever requeued because somebody else was faster.
+A message is acknowledged when its stage returns, rejected to the dead letters when nobody can read it, and kept while
+what the stage needs is away: then the stage runs again from its beginning, after a growing pause. What a stage gives
+up on is acknowledged too: the documents tell upkeep what is left to do. Nothing is ever requeued because somebody
+else was faster.
 """
 
 import asyncio
@@ -144,5 +145,5 @@ class Consumer:
 
     async def _pause(self, patience: Patience, attempt: int) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(next_delay(patience.backoff, attempt, random.random())):  # noqa: S311 - jitter
+            async with asyncio.timeout(next_delay(patience.backoff, attempt, random.random())):
                 await self._stopping.wait()

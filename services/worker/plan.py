@@ -1,8 +1,8 @@
 """The planner: cuts a job's audience into batches, a page at a time, and feeds while it cuts.
 
-Planning can be done again from wherever it stopped, by anybody: what a plan is made of is fixed before the first cut, batches are inserted
-in order and never changed, and the end is itself an entry. A planner that finds an entry taken was overtaken; it reads the last
-one and goes on from there.
+Planning can be done again from wherever it stopped, by anybody: what a plan is made of is fixed before the first cut,
+batches are inserted in order and never changed, and the end is itself an entry. A planner that finds an entry taken
+was overtaken; it reads the last one and goes on from there.
 """
 
 import structlog

@@ -2,9 +2,9 @@
 
     recover ──> gate ──> read ──> hold_out ──> render ──> take ──> produce ──> settle ──> feed
 
-Recovery comes before everything, whatever the job's status: a batch with an owner may be out already. Reading and rendering come
-before the take, so that a transaction is short. Exactly once is the work of three lines: the take (a compare-and-set that names
-the lane), the transaction (records and receipt as one), and recovery (fence, then look).
+Recovery comes before everything, whatever the job's status: a batch with an owner may be out already. Reading and
+rendering come before the take, so that a transaction is short. Exactly once is the work of three lines: the take (a
+compare-and-set that names the lane), the transaction (records and receipt as one), and recovery (fence, then look).
 """
 
 from collections import OrderedDict
@@ -71,7 +71,8 @@ class Sender:
         self._in_hand: set[str] = set()
 
     async def __call__(self, task: Task) -> None:
-        """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it again."""
+        """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it
+        again."""
         assert isinstance(task, SendBatch)
         with structlog.contextvars.bound_contextvars(job_id=task.job_id, ordinal=task.ordinal):
             batch = await self._store.batches.get(task.job_id, task.ordinal)

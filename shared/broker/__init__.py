@@ -4,8 +4,8 @@ Guarantees of every implementation:
 
 - `publish` returns when the broker has the message safely (a confirm); a queue that does not exist is an error, never a
   silent loss. When it raises `Unavailable`, the message may or may not have arrived.
-- A delivery stays with its subscription until it is acknowledged, rejected or requeued. If the subscription ends first, it
-  is delivered again, to anybody.
+- A delivery stays with its subscription until it is acknowledged, rejected or requeued. If the subscription ends
+  first, it is delivered again, to anybody.
 - `reject` moves the message to the queue's dead letters, `<queue>.dlq`.
 - At most `prefetch` deliveries of a subscription are unanswered at a time.
 """

@@ -5,8 +5,8 @@ A batch is a reference, never data: a range of keys that can be read again and g
     planned <──> queued <──> sending ──> sent | failed
        └───────────┴──────────────────> dropped
 
-`sending` means that a lane owns the batch. It leaves that status only by the owner after a confirmed commit or abort, or
-by recovery, which fences the owner first. Settled statuses are final.
+`sending` means that a lane owns the batch. It leaves that status only by the owner after a confirmed commit or abort,
+or by recovery, which fences the owner first. Settled statuses are final.
 
 A job has `SLOTS` chains. Batch n stands in slot n mod SLOTS and is fed only when batch n - SLOTS is settled, so that a
 chain has one batch in flight and its slot's marker on the ledger is always the last one that went out.
@@ -56,7 +56,8 @@ class KeyRange(Struct, frozen=True, tag="keys"):
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True):
-    """What became of recipients. `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent."""
+    """What became of recipients. `reasons` tells failed and skipped ones apart by why, `locales` counts what was
+    sent."""
 
     sent: int = 0
     failed: int = 0
@@ -72,9 +73,7 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
 
     def bounded(self) -> Self:
         """The same sums with at most `RECEIPT_ENTRIES` reasons and locales each, the rarest folded into `other`."""
-        return type(self)(
-            self.sent, self.failed, self.skipped, self.held_out, top(self.reasons), top(self.locales)
-        )
+        return type(self)(self.sent, self.failed, self.skipped, self.held_out, top(self.reasons), top(self.locales))
 
     def __add__(self, more: "Receipt") -> "Receipt":
         return Receipt(
@@ -91,8 +90,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     """One page of a job's audience.
 
     `size` counts the rows when the plan was cut. `turn` is raised, by compare-and-set, by whoever puts the batch on the
-    broker; a message of another turn is void. `attempts` counts takes, `owner` names the lane that holds it, `changed_at` is
-    the database's time of the last move.
+    broker; a message of another turn is void. `attempts` counts takes, `owner` names the lane that holds it,
+    `changed_at` is the database's time of the last move.
     """
 
     job_id: str
@@ -140,7 +139,8 @@ def merged(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 def top(counts: dict[str, int]) -> dict[str, int]:
-    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_CHARACTERS`, the largest first; what is left is `other`."""
+    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_CHARACTERS`, the largest first; what is left is
+    `other`."""
     folded: Counter[str] = Counter()
     for rank, (key, count) in enumerate(Counter(counts).most_common()):
         fits = rank < RECEIPT_ENTRIES - 1 and len(key.encode()) <= RECEIPT_KEY_CHARACTERS

@@ -76,8 +76,8 @@ class Plan(Struct, frozen=True):
 
 
 class Totals(Struct, frozen=True):
-    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + what is unsettled
-    or was dropped."""
+    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + what is
+    unsettled or was dropped."""
 
     batches: int = 0
     settled: int = 0

@@ -43,7 +43,7 @@ FINISH_QUEUE = "push.finish"
 QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE)
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Task)
+_decoder: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
 
 
 def queue_of(task: Task) -> str:

@@ -1,7 +1,8 @@
-"""What several services do alike, above the capabilities: start a job, feed its chains, settle a batch, finish, find lost work.
+"""What several services do alike, above the capabilities: start a job, feed its chains, settle a batch, finish, find
+lost work.
 
-The documents in MongoDB are the truth and every move is a compare-and-set, so each of these can be done twice, late, or by two
-processes at once. What a dead process left half done, `lost` finds and has done again.
+The documents in MongoDB are the truth and every move is a compare-and-set, so each of these can be done twice, late,
+or by two processes at once. What a dead process left half done, `lost` finds and has done again.
 """
 
 from shared.flow.feed import Feed

@@ -1,8 +1,8 @@
 """Feeding: putting the next batch of each chain on the broker, and noticing when none is left.
 
-A chain's next batch is published only when the one before it is settled, by whoever settled it. The planner feeds what it cuts and
-`lost` feeds what a dead process did not. They cannot race: planned → queued is a compare-and-set, and only its winner
-publishes.
+A chain's next batch is published only when the one before it is settled, by whoever settled it. The planner feeds
+what it cuts and `lost` feeds what a dead process did not. They cannot race: planned → queued is a compare-and-set,
+and only its winner publishes.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ class Feed:
         self._broker = broker
 
     async def job(self, job_id: str) -> None:
-        """Queue every chain's lowest unsettled batch that is planned, if the job runs; have it finished if none is left.
+        """Queue every chain's lowest unsettled batch that is planned, if the job runs; have it finished if none is
+        left.
 
         Raises `Unavailable`; what was not queued then stays planned.
         """
@@ -54,7 +55,8 @@ class Feed:
             await self.publish(FinishJob(job_id))
 
     async def again(self, batch: Batch) -> bool:
-        """Give a queued or owned batch a new turn and a new message; its old message is void. `False`: somebody else did."""
+        """Give a queued or owned batch a new turn and a new message; its old message is void. `False`: somebody else
+        did."""
         renewed = await self._store.batches.requeue(batch)
         if renewed is None:
             return False

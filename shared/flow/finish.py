@@ -1,7 +1,7 @@
 """Closing a job: exact totals, summed from its batches, written once.
 
-Completion is counted, never guessed: the plan has its end and every batch is settled. A stopped job closes when nothing of it is
-unsettled, wherever its plan stood.
+Completion is counted, never guessed: the plan has its end and every batch is settled. A stopped job closes when
+nothing of it is unsettled, wherever its plan stood.
 """
 
 from shared.domain.batches import Receipt
@@ -28,6 +28,4 @@ class Finish:
         async for receipt in self._store.batches.receipts(job_id):
             summed = summed + receipt
         await fault("finish.after_totals")
-        return await self._store.jobs.close(
-            job_id, totals=totals, summed=summed, completed_at=self._clock.now_ns()
-        )
+        return await self._store.jobs.close(job_id, totals=totals, summed=summed, completed_at=self._clock.now_ns())

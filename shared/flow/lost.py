@@ -103,6 +103,4 @@ class Lost:
 
 
 def _sum(one: Found, other: Found) -> Found:
-    return Found(
-        one.jobs + other.jobs, one.plans + other.plans, one.queued + other.queued, one.owned + other.owned
-    )
+    return Found(one.jobs + other.jobs, one.plans + other.plans, one.queued + other.queued, one.owned + other.owned)

@@ -1,8 +1,9 @@
 """MongoDB, the only truth: one module per aggregate, each with a class around its collection.
 
-Every write is acknowledged by a majority and journalled. Every move is a compare-and-set that answers with the new value or
-`None`, which means that somebody else moved first. A compare-and-set whose reply was lost is decided by reading again.
-Time is the database's: `changed_at` fields are set by `$currentDate`, and ages are told against `Store.now()`.
+Every write is acknowledged by a majority and journalled. Every move is a compare-and-set that answers with the new
+value or `None`, which means that somebody else moved first. A compare-and-set whose reply was lost is decided by
+reading again. Time is the database's: `changed_at` fields are set by `$currentDate`, and ages are told against
+`Store.now()`.
 
 Queries are equality first, one range last, so that a real mongod and the stand-in server both take them from an index.
 """
@@ -76,9 +77,10 @@ class Store:
     async def now(self) -> datetime:
         """The database's clock."""
         with translated():
-            reply: dict[str, Any] = await self._database.command("hello")
+            reply = await self._database.command("hello")
+        measured: datetime = reply["localTime"]
         # A command's reply is decoded with the driver's own defaults: naive, in UTC.
-        return reply["localTime"].replace(tzinfo=UTC)
+        return measured.replace(tzinfo=UTC)
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""

@@ -52,9 +52,7 @@ class Apps:
         change = {"$set": {"name": name, "bundle_id": bundle_id, "updated_at": at}}
         with translated(duplicate=_taken):
             return _codec.maybe(
-                await self._apps.find_one_and_update(
-                    {"_id": app_id}, change, return_document=ReturnDocument.AFTER
-                )
+                await self._apps.find_one_and_update({"_id": app_id}, change, return_document=ReturnDocument.AFTER)
             )
 
     async def remove(self, app_id: str) -> bool:

@@ -1,7 +1,7 @@
 """Batches: one document each, insert-only and in order, and the end of the plan as the entry after the last of them.
 
-The end is an entry with the next ordinal, so of two planners that disagree one meets a duplicate key, whether it wants to add a
-batch or the end.
+The end is an entry with the next ordinal, so of two planners that disagree one meets a duplicate key, whether it
+wants to add a batch or the end.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -59,7 +59,7 @@ class Batches:
         """The batch, if the plan has one there."""
         with translated():
             document = await self._batches.find_one({"_id": batch_id(job_id, ordinal), "status": {"$ne": _END}})
-        return document and _value(document)
+        return None if document is None else _value(document)
 
     async def last(self, job_id: str) -> Batch | PlanEnd | None:
         """The last entry of the plan, `None` while there is none."""
@@ -71,7 +71,7 @@ class Batches:
 
     async def heads(self, job_id: str) -> list[Head]:
         """The lowest unsettled batch of every chain that has one, in order."""
-        pipeline = [
+        pipeline: list[Document] = [
             {"$match": {"job_id": job_id, "settled": False}},
             {"$group": {"_id": "$slot", "lowest": {"$min": {"ordinal": "$ordinal", "status": "$status"}}}},
         ]
@@ -142,7 +142,7 @@ class Batches:
 
     async def totals(self, job_ids: Sequence[str]) -> dict[str, Totals]:
         """The sums over the batches of these jobs as they stand now, by job."""
-        pipeline = [
+        pipeline: list[Document] = [
             {"$match": {"job_id": {"$in": list(job_ids)}, "status": {"$ne": _END}}},
             {
                 "$group": {
@@ -185,7 +185,7 @@ class Batches:
             change["$inc"] = {"turn": 1}
         with translated():
             document = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
-        return document and _value(document)
+        return None if document is None else _value(document)
 
 
 _COUNTS = ("sent", "failed", "skipped", "held_out")

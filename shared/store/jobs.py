@@ -75,8 +75,8 @@ class Jobs:
     async def page(
         self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
     ) -> list[Job]:
-        """An app's jobs by age, the oldest first, behind the position (`created_at`, id). `template` is a job's names as
-        they were given, joined by commas."""
+        """An app's jobs by age, the oldest first, behind the position (`created_at`, id). `template` is a job's names
+        as they were given, joined by commas."""
         query: dict[str, Any] = {"app_id": app_id}
         if template:
             query["template_names"] = template.split(",")

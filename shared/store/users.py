@@ -50,17 +50,13 @@ class Users:
         cursor = self._users.find({"_id": {"$gt": after}}).sort("_id", ASCENDING).limit(limit)
         return [user async for user in _codec.values(cursor)]
 
-    async def update(
-        self, user_id: str, *, is_admin: bool, allowed_apps: Sequence[str] | None, at: int
-    ) -> User | None:
+    async def update(self, user_id: str, *, is_admin: bool, allowed_apps: Sequence[str] | None, at: int) -> User | None:
         """Change what the user may do; `None` when there is none."""
         allowed = None if allowed_apps is None else list(allowed_apps)
         change = {"$set": {"is_admin": is_admin, "allowed_apps": allowed, "updated_at": at}}
         with translated():
             return _codec.maybe(
-                await self._users.find_one_and_update(
-                    {"_id": user_id}, change, return_document=ReturnDocument.AFTER
-                )
+                await self._users.find_one_and_update({"_id": user_id}, change, return_document=ReturnDocument.AFTER)
             )
 
     async def remove(self, user_id: str) -> bool:

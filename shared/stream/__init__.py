@@ -2,13 +2,13 @@
 
 How a batch goes out (the reasons and the measurements are in `shared/stream/kafka.py`):
 
-- A **lane** sends one batch at a time: its records and its receipt become visible together, or not at all. A lane's id is
-  random and never used again, so whoever knows the id can **fence** the lane: abort what it has open and make every later
-  commit of it fail.
-- `Stream.recover(batch)` fences the batch's owner and then tells whether the batch went out: its receipt, or `None`. The
-  answer is final: after `None`, no process can ever make this attempt visible.
-- `Lane.produce` ends in one of three ways: it returns (confirmed commit), raises `Aborted` (confirmed: nothing is out and
-  nothing will be), or raises `LaneLost` (nobody knows; only `recover` can tell, and the lane is never used again).
+- A **lane** sends one batch at a time: its records and its receipt become visible together, or not at all. A lane's
+  id is random and never used again, so whoever knows the id can **fence** the lane: abort what it has open and make
+  every later commit of it fail.
+- `Stream.recover(batch)` fences the batch's owner and then tells whether the batch went out: its receipt, or `None`.
+  The answer is final: after `None`, no process can ever make this attempt visible.
+- `Lane.produce` ends in one of three ways: it returns (confirmed commit), raises `Aborted` (confirmed: nothing is out
+  and nothing will be), or raises `LaneLost` (nobody knows; only `recover` can tell, and the lane is never used again).
 - A batch that is marked as taken by a lane is handed to `produce` at most once per take.
 
 Every implementation passes `tests/stream`.
@@ -43,7 +43,8 @@ class Lane(Protocol):
 
 
 class Chunk(Struct, frozen=True):
-    """Consecutive records of one partition. `next` is the position to read on from; `partition` reads `topic/number`."""
+    """Consecutive records of one partition. `next` is the position to read on from; `partition` reads
+    `topic/number`."""
 
     partition: str
     first: int
@@ -72,13 +73,15 @@ class Stream(Protocol):
     """Exactly-once sending, plain publishing and reading."""
 
     async def setup(self, topics: Mapping[str, int]) -> None:
-        """Make the ledger and these topics (name to partitions), idempotently (`carillon init`). Raises `Unavailable`."""
+        """Make the ledger and these topics (name to partitions), idempotently (`carillon init`). Raises
+        `Unavailable`."""
 
     async def verify(self) -> None:
         """Raise `Unavailable` unless the server is one whose promises we know and `setup` has been done."""
 
     def lane(self) -> AbstractAsyncContextManager[Lane]:
-        """Borrow a lane, waiting for a free one; a lost one is replaced. Raises `Unavailable` when none can be started."""
+        """Borrow a lane, waiting for a free one; a lost one is replaced. Raises `Unavailable` when none can be
+        started."""
 
     async def recover(self, batch: Batch) -> Receipt | None:
         """Fence `batch.owner`, then tell what of the batch went out: its receipt, or `None` for nothing, for ever.

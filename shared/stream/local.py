@@ -1,8 +1,8 @@
 """The stream as a local log in SQLite, for the embedded mode: the same promise without a broker.
 
-A batch's records and its receipt are one SQLite transaction, and a batch has at most one receipt. Fencing a lane is a row that every
-later transaction of the lane looks for, inside the transaction. All statements run one after the other on a thread of their own,
-so a fence waits for what is open. A topic is one partition. A group has one reader at a time.
+A batch's records and its receipt are one SQLite transaction, and a batch has at most one receipt. Fencing a lane is a
+row that every later transaction of the lane looks for, inside the transaction. All statements run one after the other
+on a thread of their own, so a fence waits for what is open. A topic is one partition. A group has one reader at a time.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ _SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS topics (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, PRIMARY KEY (topic, position)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, PRIMARY KEY (topic, position)) WITHOUT
+ROWID; CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fenced (lane TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 _READ_AT_ONCE = 5_000

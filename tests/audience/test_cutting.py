@@ -137,6 +137,12 @@ async def test_a_row_behind_scans_that_find_nothing_is_found(audience: Audience,
     assert [cut for _, cut in plan] == [Cut(place, 1)]
 
 
+async def test_a_call_gives_no_more_cuts_than_it_was_asked_for(audience: Audience, owner: Any) -> None:
+    await fill(owner, 30, locale="CASE WHEN i = 1 OR i > 9 THEN 'en' ELSE 'pt' END")
+    plan = await planned(audience, {"locale": "en"}, 30, size=4, batches=1)
+    assert [cut.size for _, cut in plan] == [1, 4, 4, 4, 4, 4, 1]
+
+
 async def test_an_audience_of_nobody_has_no_cuts(audience: Audience, owner: Any) -> None:
     assert await audience.highest(TABLE) == 0
     assert await audience.cut(TABLE, {}, after=BEGINNING, upto=0, size=5, batches=2) == []

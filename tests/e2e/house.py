@@ -120,13 +120,17 @@ class House:
         )
         await connection.copy_records_to_table(
             f"{self.app}_apns",
-            records=((n, f"u{n}", f"{n:064x}", "pt" if n % 3 == 0 else "en", "BR", "-0300") for n in range(1, count + 1)),
+            records=(
+                (n, f"u{n}", f"{n:064x}", "pt" if n % 3 == 0 else "en", "BR", "-0300") for n in range(1, count + 1)
+            ),
         )
         await connection.execute("ANALYZE")
         await connection.close()
         for locale in ("en", "pt"):
             await self.with_.store.templates.add(
-                Template(id=str(uuid.uuid4()), app_id=self.app_id, name="like", locale=locale, body={"alert": "{{who}}"})
+                Template(
+                    id=str(uuid.uuid4()), app_id=self.app_id, name="like", locale=locale, body={"alert": "{{who}}"}
+                )
             )
 
     def job(self, **fields: Any) -> Job:

@@ -1,18 +1,19 @@
 """Exactly once on Apache Kafka: one transaction a batch, holding its records and its marker.
 
-The marker is a consumer offset: group `carillon.job.<job>`, ledger partition = the batch's slot, offset = its ordinal, and the
-receipt as the offset's metadata. Records and marker become visible together, or not at all, so whoever can read the marker
-knows what became of the records.
+The marker is a consumer offset: group `carillon.job.<job>`, ledger partition = the batch's slot, offset = its
+ordinal, and the receipt as the offset's metadata. Records and marker become visible together, or not at all, so
+whoever can read the marker knows what became of the records.
 
-`recover` first fences the batch's owner: it starts a producer with the owner's transactional id, which aborts what is open
-and makes every later commit of the owner fail. Only then it reads the marker. Before fencing, a marker may be late (6 of 40
-reads right after a commit); after fencing it never was, on Kafka 4.0 and later, which `verify` asks for.
+`recover` first fences the batch's owner: it starts a producer with the owner's transactional id, which aborts what is
+open and makes every later commit of the owner fail. Only then it reads the marker. Before fencing, a marker may be
+late (6 of 40 reads right after a commit); after fencing it never was, on Kafka 4.0 and later, which `verify` asks for.
 
-A lane whose transaction ended in anything but a confirmed commit or abort is abandoned: a commit that was given up on after
-two seconds still happened later. Its id is never used again, because a producer that starts after it was fenced would simply be the
-newest one.
+A lane whose transaction ended in anything but a confirmed commit or abort is abandoned: a commit that was given up on
+after two seconds still happened later. Its id is never used again, because a producer that starts after it was fenced
+would simply be the newest one.
 
-Every wait has a deadline: with a frozen broker the driver's futures, and its `stop()`, hang far beyond their own time-outs.
+Every wait has a deadline: with a frozen broker the driver's futures, and its `stop()`, hang far beyond their own
+time-outs.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaProducer
@@ -31,8 +31,8 @@ class KafkaLane:
         self._timeout_seconds = timeout_seconds
 
     async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
-        """See `shared.stream.Lane`. The deadline is half the transaction's time-out, so that the broker gives up later than
-        we do."""
+        """See `shared.stream.Lane`. The deadline is half the transaction's time-out, so that the broker gives up
+        later than we do."""
         self.usable = False
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -142,9 +142,7 @@ class Lanes:
         # Random and never used again; started before anybody can read the id, and so fence it too early.
         lane_id = f"carillon-{secrets.token_hex(12)}"
         producer = await self._start(lane_id)
-        return KafkaLane(
-            lane_id, producer, ledger_topic=self._ledger_topic, timeout_seconds=self._produce_seconds
-        )
+        return KafkaLane(lane_id, producer, ledger_topic=self._ledger_topic, timeout_seconds=self._produce_seconds)
 
     async def _start(self, lane_id: str) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(transactional_id=lane_id, **self._options)
@@ -160,8 +158,8 @@ class Lanes:
     def _end(self, lane: KafkaLane) -> None:
         self._spawn(lane.stop())
 
-    def _spawn(self, ending: "asyncio.coroutines.Coroutine[None, None, None]") -> None:  # type: ignore[name-defined]
-        task = asyncio.ensure_future(ending)
+    def _spawn(self, ending: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(ending)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
