@@ -118,9 +118,7 @@ def check_templates(names: tuple[str, ...], locales: dict[str, set[str]]) -> Non
         if name not in locales:
             raise Invalid(f"the app has no template named {name!r}", field="template", value=name)
         if ENGLISH not in locales[name]:
-            raise Invalid(
-                "Cannot create job if there is no template for locale 'en'.", field="template", value=name
-            )
+            raise Invalid("Cannot create job if there is no template for locale 'en'.", field="template", value=name)
 
 
 def check_supported(body: JobBody) -> None:

@@ -144,9 +144,7 @@ class JobsResource:
         job_body.check_supported(body)
         await self._audience.check(table_name(app.name, Service(body.service)), body.filters)
 
-    def _made(
-        self, body: JobBody, app: App, names: tuple[str, ...], created_by: str, key: Idempotency | None
-    ) -> Job:
+    def _made(self, body: JobBody, app: App, names: tuple[str, ...], created_by: str, key: Idempotency | None) -> Job:
         now = self._clock.now_ns()
         return Job(
             id=job_body.read_id(body.id) or fresh_id(now),

@@ -127,7 +127,7 @@ def _schemas(handlers: list[HTTPRouteHandler]) -> Json:
 
 
 def _body_fields(properties: Json) -> Json:
-    """A field whose rule the unset value breaks must be given; any other may also be null, which is the same as absent."""
+    """A field whose rule the unset value breaks must be given; any other may be null, which is the same as absent."""
     needed = [name for name, schema in properties.items() if RULES_AGAINST_UNSET & schema.keys()]
     return {
         "properties": {

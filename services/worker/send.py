@@ -33,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 _JOBS_AT_HAND = 16
 _TAKES = 10
+_LOST_AT_HAND = 1_000
 OUTCOME_UNKNOWN = "outcome-unknown"
 UNREADABLE = "unreadable"
 GONE = "gone"
@@ -69,6 +70,7 @@ class Sender:
         self._knowable = timedelta(days=records.marker_retention_days / 2)
         self._jobs: OrderedDict[str, tuple[Job, Renderer]] = OrderedDict()
         self._in_hand: set[str] = set()
+        self._lost: OrderedDict[tuple[str, int], str] = OrderedDict()
 
     async def __call__(self, task: Task) -> None:
         """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it
@@ -81,10 +83,28 @@ class Sender:
             self._in_hand.add(batch.id)
             try:
                 await self._send(batch)
+            except LaneLost as lost:
+                LANES_LOST.inc()
+                self._remember(batch, lost.lane)
+                raise
             finally:
                 self._in_hand.discard(batch.id)
 
+    def _remember(self, batch: Batch, lane: str) -> None:
+        self._lost[batch.id, batch.turn] = lane
+        while len(self._lost) > _LOST_AT_HAND:
+            self._lost.popitem(last=False)
+
+    def _is_anothers(self, batch: Batch) -> bool:
+        """Whether we lost our lane over this message and somebody else has taken the batch since.
+
+        Fencing back whoever fenced us would go on for ever and send nothing.
+        """
+        return self._lost.get((batch.id, batch.turn), batch.owner) != batch.owner
+
     async def _send(self, batch: Batch) -> None:
+        if batch.owner and self._is_anothers(batch):
+            return
         if not batch.settled:
             unowned = await self._recovered(batch) if batch.owner else batch
             if unowned is None or not await self._brought_to_its_end(unowned):
@@ -95,20 +115,24 @@ class Sender:
 
     async def _recovered(self, batch: Batch) -> Batch | None:
         """The batch without an owner, for certain; `None` when that settled it, or when somebody else was faster."""
-        if batch.changed_at and batch.changed_at < await self._store.now() - self._knowable:
-            lost = Receipt(failed=batch.size, reasons={OUTCOME_UNKNOWN: batch.size})
-            log.error("batch given up: its marker may have expired", owner=batch.owner)
-            await self._settled(batch, lost, to=BatchStatus.FAILED)
-            RECOVERIES.labels("unknown").inc()
-            return None
         receipt = await self._stream.recover(batch)
-        RECOVERIES.labels("clear" if receipt is None else "sent").inc()
-        log.info("batch recovered", owner=batch.owner, sent=receipt is not None)
-        if receipt is None:
-            return await self._store.batches.disown(batch)
-        if await self._settled(batch, receipt):
+        if receipt is not None:
+            RECOVERIES.labels("sent").inc()
+            return await self._settled_and_fed(batch, receipt)
+        if await self._is_forgotten(batch):
+            RECOVERIES.labels("unknown").inc()
+            lost = Receipt(failed=batch.size, reasons={OUTCOME_UNKNOWN: batch.size})
+            return await self._settled_and_fed(batch, lost, to=BatchStatus.FAILED)
+        RECOVERIES.labels("clear").inc()
+        return await self._store.batches.disown(batch)
+
+    async def _is_forgotten(self, batch: Batch) -> bool:
+        """Whether the batch was taken so long ago that its marker may have expired."""
+        return batch.taken_at is None or batch.taken_at < await self._store.now() - self._knowable
+
+    async def _settled_and_fed(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> None:
+        if await self._settled(batch, receipt, to=to):
             await self._feed.chain_of(batch)
-        return None
 
     async def _brought_to_its_end(self, batch: Batch) -> bool:
         """Whether this call settled the batch."""
@@ -159,9 +183,6 @@ class Sender:
             await lane.produce(taken, topic, rendered.records, rendered.receipt)
         except Aborted as error:
             return await self._refused(taken, str(error))
-        except LaneLost:
-            LANES_LOST.inc()
-            raise
         RECORDS_SENT.labels(job.app_name, job.service).inc(len(rendered.records))
         await fault("send.after_commit")
         settled = await self._settled(taken, rendered.receipt)

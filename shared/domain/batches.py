@@ -90,8 +90,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     """One page of a job's audience.
 
     `size` counts the rows when the plan was cut. `turn` is raised, by compare-and-set, by whoever puts the batch on the
-    broker; a message of another turn is void. `attempts` counts takes, `owner` names the lane that holds it,
-    `changed_at` is the database's time of the last move.
+    broker; a message of another turn is void. `attempts` counts takes, `owner` names the lane that holds it. By the
+    database's clock, `taken_at` is the last take and `changed_at` the last move of any kind.
     """
 
     job_id: str
@@ -103,6 +103,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     owner: str = ""
     receipt: Receipt = Receipt()
+    taken_at: datetime | None = None
     changed_at: datetime | None = None
 
     @property

@@ -56,7 +56,11 @@ class Unavailable(CarillonError):
 
 
 class LaneLost(CarillonError):
-    """A transaction ended in neither a confirmed commit nor a confirmed abort; only recovery can tell."""
+    """The transaction of `lane` ended in neither a confirmed commit nor a confirmed abort; only recovery can tell."""
+
+    def __init__(self, lane: str, reason: str) -> None:
+        super().__init__(f"lane {lane}: {reason}")
+        self.lane = lane
 
 
 class Poisoned(CarillonError):

@@ -34,7 +34,7 @@ class Feed:
         if standing is None or standing.status is not JobStatus.RUNNING:
             return
         heads = await self._store.batches.heads(job_id)
-        await self._queue_all(job_id, (head.ordinal for head in heads if head.planned))
+        await self._queue_all(job_id, await self._due(job_id, [head.ordinal for head in heads if head.planned]))
         if not heads and standing.end is not None:
             await self.publish(FinishJob(job_id))
 
@@ -70,6 +70,16 @@ class Feed:
     async def publish(self, task: Task) -> None:
         """Put the task into its queue. Raises `Unavailable`."""
         await self._broker.publish(queue_of(task), encode(task))
+
+    async def _due(self, job_id: str, ordinals: list[int]) -> list[int]:
+        """Those whose predecessor in the chain is settled, for certain.
+
+        A server that yields in the middle of a scan may miss a lower batch that moves meanwhile; two batches of one
+        chain in flight could go out twice.
+        """
+        before = [ordinal - SLOTS for ordinal in ordinals if ordinal >= SLOTS]
+        settled = await self._store.batches.settled_among(job_id, before) if before else set()
+        return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
 
     async def _queue_all(self, job_id: str, ordinals: Iterable[int]) -> None:
         await asyncio.gather(*(self._queue(job_id, ordinal) for ordinal in ordinals))

@@ -9,7 +9,7 @@ Queries are equality first, one range last, so that a real mongod and the stand-
 """
 
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Self
 
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase

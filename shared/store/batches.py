@@ -44,7 +44,10 @@ class Batches:
     async def setup(self) -> None:
         """Make the indexes."""
         await self._batches.create_index([("job_id", ASCENDING), ("ordinal", ASCENDING)], unique=True)
-        await self._batches.create_index([("job_id", ASCENDING), ("settled", ASCENDING), ("status", ASCENDING)])
+        # Without the status: a batch that moves on while a server scans for heads must not move within the index.
+        await self._batches.create_index(
+            [("job_id", ASCENDING), ("settled", ASCENDING), ("slot", ASCENDING), ("ordinal", ASCENDING)]
+        )
 
     async def add_page(self, batches: Sequence[Batch]) -> bool:
         """Insert consecutive batches in order; `False` when another planner was there first: read `last` and go on."""
@@ -79,6 +82,12 @@ class Batches:
             lowest = [group["lowest"] async for group in await self._batches.aggregate(pipeline)]
         return sorted(Head(head["ordinal"], head["status"] == BatchStatus.PLANNED.value) for head in lowest)
 
+    async def settled_among(self, job_id: str, ordinals: Sequence[int]) -> set[int]:
+        """Which of these batches are settled."""
+        query = {"_id": {"$in": [batch_id(job_id, ordinal) for ordinal in ordinals]}, "settled": True}
+        with translated():
+            return {document["ordinal"] async for document in self._batches.find(query, {"ordinal": 1})}
+
     async def any_unsettled(self, job_id: str) -> bool:
         """Whether a batch of the job is still to be settled."""
         with translated():
@@ -108,7 +117,7 @@ class Batches:
     async def take(self, batch: Batch, *, owner: str) -> Batch | None:
         """queued → sending, owned by a lane; `None` when the turn has passed or another lane was first."""
         change = {"status": BatchStatus.SENDING.value, "owner": owner, "attempts": batch.attempts + 1}
-        return await self._move(_queued(batch), change)
+        return await self._move(_queued(batch), change, dated=("taken_at", "changed_at"))
 
     async def disown(self, batch: Batch) -> Batch | None:
         """sending → queued for a batch whose fenced owner sent nothing; the turn stays."""
@@ -179,8 +188,15 @@ class Batches:
             raise
         return True
 
-    async def _move(self, query: Document, fields: Document, *, raise_turn: bool = False) -> Batch | None:
-        change: Document = {"$set": fields, "$currentDate": {"changed_at": True}}
+    async def _move(
+        self,
+        query: Document,
+        fields: Document,
+        *,
+        raise_turn: bool = False,
+        dated: tuple[str, ...] = ("changed_at",),
+    ) -> Batch | None:
+        change: Document = {"$set": fields, "$currentDate": dict.fromkeys(dated, True)}
         if raise_turn:
             change["$inc"] = {"turn": 1}
         with translated():

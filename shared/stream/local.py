@@ -137,7 +137,7 @@ class LocalLane:
             await self._stream.transact(lambda log: self._commit(log, batch.id, topic, records, encoded))
             await fault("stream.commit_reply")
         except (sqlite3.IntegrityError, Unavailable, OSError) as error:
-            raise LaneLost(f"lane {self.id}: {error}") from error
+            raise LaneLost(self.id, str(error)) from error
         await self._stream.announce()
 
     def _commit(

@@ -1,6 +1,7 @@
 """Replies that do not come, reads that fail, tasks that come twice or not at all."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -78,3 +79,25 @@ async def test_connections_to_rabbitmq_are_cut(house: House, stack: Endpoints, r
             cut += 1
         await asyncio.sleep(0.2)  # the management API lists a new connection only after a moment
     await house.exactly_once(job_id, 40_000)
+
+
+async def test_what_nobody_can_know_any_more_is_not_sent_again(house: House) -> None:
+    """A batch whose owner took it longer ago than its marker is kept fails, as `outcome-unknown`."""
+    await house.devices(4_000)
+    doomed = await house.start("worker", fault="send.after_take@2=kill")
+    job_id = await house.post()
+    await doomed.gone()
+    long_ago = await house.with_.store.now() - timedelta(days=8)
+    batches = house.with_.store.batches._batches
+    owned = await batches.count_documents({"job_id": job_id, "status": BatchStatus.SENDING.value})
+    assert owned >= 1
+    await batches.update_many({"status": BatchStatus.SENDING.value}, {"$set": {"taken_at": long_ago}})
+    await house.start("worker")
+    await house.start("scheduler")
+    job = await house.closed(job_id)
+    assert job.totals is not None
+    unknown = job.reasons.get("outcome-unknown", 0)
+    assert unknown in range(1_000, owned * 1_000 + 1, 1_000)
+    assert (job.totals.sent, job.totals.failed) == (4_000 - unknown, unknown)
+    per_device = await house.sent_per_device(4_000 - unknown)
+    assert (len(per_device), set(per_device.values())) == (4_000 - unknown, {1})

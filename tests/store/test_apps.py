@@ -1,7 +1,5 @@
 """The store of apps."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from shared.domain.accounts import App
@@ -18,14 +16,6 @@ def app(number: int, bundle_id: str = "") -> App:
         created_at=2**62 + number,
         updated_at=2**62 + number,
     )
-
-
-@pytest.fixture
-async def store(mongo_database: str) -> AsyncIterator[Store]:
-    opened = Store.open(mongo_database)
-    await opened.setup()
-    yield opened
-    await opened.close()
 
 
 async def test_an_app_comes_back_as_it_went_in(store: Store) -> None:

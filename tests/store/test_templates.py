@@ -1,7 +1,6 @@
 """The store of templates."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,15 +13,9 @@ BODY: dict[str, Any] = {"$a.b": {"": ["{{x}}", None, 1.5, 2**63 - 1, "\0", "Ã©ðŸ
 
 
 def template(number: int, *, app: str = "app", name: str = "like", locale: str = "") -> Template:
-    return Template(id=f"{number:03}", app_id=app, name=name, locale=locale or f"l{number}", body=BODY, created_at=2**62)
-
-
-@pytest.fixture
-async def store(mongo_database: str) -> AsyncIterator[Store]:
-    opened = Store.open(mongo_database)
-    await opened.setup()
-    yield opened
-    await opened.close()
+    return Template(
+        id=f"{number:03}", app_id=app, name=name, locale=locale or f"l{number}", body=BODY, created_at=2**62
+    )
 
 
 async def test_a_template_comes_back_as_it_went_in(store: Store) -> None:

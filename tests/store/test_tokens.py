@@ -1,20 +1,10 @@
 """The store of service tokens."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from shared.domain.accounts import Token
 from shared.domain.errors import Conflict
 from shared.store import Store
-
-
-@pytest.fixture
-async def store(mongo_database: str) -> AsyncIterator[Store]:
-    opened = Store.open(mongo_database)
-    await opened.setup()
-    yield opened
-    await opened.close()
 
 
 async def test_a_token_is_found_by_its_digest_until_it_is_removed(store: Store) -> None:

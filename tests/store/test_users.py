@@ -1,20 +1,10 @@
 """The store of users."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from shared.domain.accounts import User
 from shared.domain.errors import Conflict
 from shared.store import Store
-
-
-@pytest.fixture
-async def store(mongo_database: str) -> AsyncIterator[Store]:
-    opened = Store.open(mongo_database)
-    await opened.setup()
-    yield opened
-    await opened.close()
 
 
 async def test_a_user_comes_back_as_it_went_in_and_by_the_exact_address(store: Store) -> None:

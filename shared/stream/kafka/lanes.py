@@ -43,7 +43,7 @@ class KafkaLane:
         except _RecordsFailed as error:
             await self._abort(error)
         except (KafkaError, OSError, TimeoutError, AssertionError) as error:
-            raise LaneLost(f"lane {self.id}: {type(error).__name__}: {error}") from error
+            raise LaneLost(self.id, f"{type(error).__name__}: {error}") from error
         self.usable = True
 
     async def stop(self) -> None:
@@ -64,7 +64,7 @@ class KafkaLane:
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._producer.abort_transaction()
         except (KafkaError, OSError, TimeoutError, AssertionError) as error:
-            raise LaneLost(f"lane {self.id}: abort: {type(error).__name__}: {error}") from cause
+            raise LaneLost(self.id, f"abort: {type(error).__name__}: {error}") from cause
         self.usable = True
         raise Aborted(str(cause)) from cause
 

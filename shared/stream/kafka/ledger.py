@@ -1,6 +1,7 @@
 """The ledger: what each slot of a job committed last, kept as consumer offsets of a group per job."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 from aiokafka.client import AIOKafkaClient, CoordinationType
@@ -62,10 +63,13 @@ class Ledger:
                 with translated():
                     async with asyncio.timeout(self._timeout_seconds):
                         await fault("stream.marker_read")
-                        marker = await self._read(batch)
+                        offset, marker = await self._read(batch)
             except BaseException:
                 await self.close()
                 raise
+        if offset > batch.ordinal:
+            # The chain has gone on without this batch being settled: never conclude that it did not go out.
+            raise Unavailable(f"the marker of slot {batch.slot} is beyond batch {batch.id}")
         if marker is None or (marker.batch, marker.lane) != (batch.id, batch.owner):
             return None
         return marker.receipt
@@ -76,7 +80,7 @@ class Ledger:
         if client is not None:
             await client.close()
 
-    async def _read(self, batch: Batch) -> Marker | None:
+    async def _read(self, batch: Batch) -> tuple[int, Marker | None]:
         if self._client is None:
             self._client = AIOKafkaClient(bootstrap_servers=self._servers, client_id=self._client_id)
             await self._client.bootstrap()
@@ -87,17 +91,17 @@ class Ledger:
         return _marker(reply, self._topic, batch.slot)
 
 
-def _marker(reply: object, topic: str, partition: int) -> Marker | None:
+def _marker(reply: Any, topic: str, partition: int) -> tuple[int, Marker | None]:
     """Only a reply without an error in which the partition is present may say that there is no marker."""
-    _raise_for(reply.error_code)  # type: ignore[attr-defined]
-    for name, partitions in reply.topics:  # type: ignore[attr-defined]
+    _raise_for(reply.error_code)
+    for name, partitions in reply.topics:
         for number, offset, metadata, code in partitions:
             if (name, number) == (topic, partition):
                 _raise_for(code)
-                return None if offset == _NOTHING_COMMITTED else _decoder.decode(metadata)
+                return offset, None if offset == _NOTHING_COMMITTED else _decoder.decode(metadata)
     raise Unavailable("Kafka: the reply leaves out the marker's partition")
 
 
 def _raise_for(code: int) -> None:
     if code:
-        raise for_code(code)()
+        raise for_code(code)

@@ -103,7 +103,10 @@ async def test_several_templates_are_made_all_or_none(house: House) -> None:
     app_id = await house.app()
     template = {"name": "like", "locale": "en", "body": {"a": "b"}}
     path = f"/apps/{app_id}/templates?multiple=true"
-    for several in ([template, template | {"locale": "pt"}, template], [template | {"locale": "fr"}, template | {"locale": ""}]):
+    for several in (
+        [template, template | {"locale": "pt"}, template],
+        [template | {"locale": "fr"}, template | {"locale": ""}],
+    ):
         assert (await house.admin.post(path, several)).status in {409, 422}
         assert (await house.admin.get(f"/apps/{app_id}/templates")).json == []
 
