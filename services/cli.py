@@ -1,30 +1,29 @@
 """The `carillon` command: a sub-command per service, and what people need around them.
 
-Exit codes: 0 done or drained, 1 failed (what and why is the last line on stderr), 2 a wrong command line, 3 drained but cut
-off, 130 interrupted before there was an outcome.
+Exit codes: 0 done or drained, 1 failed (stderr says why), 2 a wrong command line, 3 drained but cut off, 130
+interrupted before there was an outcome.
 """
 
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import uvloop
 from msgspec.structs import replace
 
-from services import compose, demo, embedded
-from services.seed import Seeding, seed_and_tell
+from services import compose, embedded
+from services.demo import demo
+from services.seed import Target, seed_and_tell
 from shared.domain.audiences import check_app_name
-from shared.domain.errors import CarillonError, Conflict, Invalid
+from shared.domain.errors import CarillonError, Conflict
 from shared.domain.jobs import Service
 from shared.runtime import configuration, health, logs
 from shared.runtime.lifecycle import run
 from shared.runtime.settings import Settings, without_secrets
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
 
@@ -168,3 +167,66 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
     for sentence in said:
         click.echo(sentence, err=True)
     return settings
+
+
+@main.command()
+@click.option("--app", default="demo", show_default=True, help="The app's name.")
+@click.option("--service", type=click.Choice([each.value for each in Service]), default="apns", show_default=True)
+@click.option(
+    "--devices", type=click.IntRange(0, 10_000_000), default=1_000, show_default=True, help="At least so many."
+)
+@click.option("--embedded/--no-embedded", "own", default=None, help="For the `carillon up` on the data folder, or not.")
+@_data_dir
+@click.option("--api", help="The URL of the API; otherwise that of `carillon up`, or of the settings.")
+@click.option("--email", help="As whom to call it; otherwise as the first admin.")
+@click.option("--token", help="A service's token, in the place of an e-mail address.")
+@click.pass_context
+def seed(
+    context: click.Context,
+    app: str,
+    service: str,
+    devices: int,
+    own: bool | None,
+    data_dir: str | None,
+    api: str | None,
+    email: str | None,
+    token: str | None,
+) -> None:
+    """Make an app, templates in two locales and devices to try a first job with. Safe to repeat.
+
+    The app and the templates go to the API, the devices into the push database: those of a `carillon up` that runs on
+    the data folder, or else those that the settings name.
+    """
+    settings = settings_of(context)
+    house = None if own is False else embedded.running(Path(data_dir or settings.embedded.data_dir).resolve())
+    if own and house is None:
+        raise click.ClickException("no `carillon up` runs on this data folder; --data-dir names another one")
+    email = email or (house.admin if house else settings.api.first_admin)
+    if not email and not token:
+        raise click.UsageError("as whom? --email or --token, or CARILLON_API_FIRST_ADMIN")
+    target = Target(
+        api=(api or (house.api if house else f"http://{settings.api.host}:{settings.api.port}")).rstrip("/"),
+        headers={"Authorization": f"Bearer {token}"} if token else {"x-forwarded-email": email},
+        audience=house.audience if house else settings.audience.url,
+    )
+
+    async def work() -> int:
+        check_app_name(app)
+        click.echo(await seed_and_tell(target, app=app, service=Service(service), count=devices))
+        return 0
+
+    run_async(work())
+
+
+@main.command("demo")
+@click.option("--devices", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="How many.")
+@click.option("--keep", is_flag=True, help="Leave it running afterwards, and keep its data.")
+@_data_dir
+@click.pass_context
+def demonstrate(context: click.Context, devices: int, *, keep: bool, data_dir: str | None) -> None:
+    """Show a push job at work: own servers, made-up devices, a receiver that answers. Ends by itself.
+
+    Its data lie in a temporary folder, unless a data folder is named.
+    """
+    settings = _embedded_settings(context, None)
+    run_async(demo(settings, count=devices, keep=keep, data_dir=data_dir))

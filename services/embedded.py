@@ -2,8 +2,8 @@
 
     data folder ──> lock ──> MongoDB, PostgreSQL as children ──> setup ──> take up unfinished work ──> the services
 
-MongoDB and PostgreSQL keep their data in the folder and the stream is a file there; only the broker forgets, so that at
-the start everything unfinished is queued again, without the patience that upkeep has with others: the lock says that there
+MongoDB and PostgreSQL keep their data in the folder and the stream is a file there. Only the broker forgets, so at the
+start everything unfinished is queued again, without the patience that upkeep has with others: the lock says that there
 are none. `running.json` in the folder tells other commands where this process can be reached.
 """
 
@@ -51,6 +51,11 @@ class House(Struct, frozen=True, kw_only=True):
     admin: str
 
 
+def data_folder(settings: Settings) -> Path:
+    """Where the data of these settings lie."""
+    return Path(settings.embedded.data_dir).resolve()
+
+
 Guest = Callable[[House, Capabilities], Awaitable[int]]
 """What runs beside the services and gives the exit code; when it returns, everything ends."""
 
@@ -71,7 +76,7 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
         Conflict: another process runs on the folder, or a port is taken.
         Unavailable: a server is not installed or does not start.
     """
-    folder = Path(settings.embedded.data_dir).resolve()
+    folder = data_folder(settings)
     with _held(folder), _told_to_end():
         async with _servers(folder) as servers:
             own = _own(settings, folder, servers)
@@ -100,7 +105,7 @@ async def _served(
     sign = _Sign(folder, lambda: _house(with_.settings, folder, ports), announce)
     visit = _Visit(lambda: sign.house, with_, guest, ending)
     code = await run([*components, sign, visit], health=known, shutdown=with_.settings.shutdown, ending=ending)
-    return code or visit.code
+    return code or visit.code()
 
 
 @contextmanager
@@ -230,7 +235,6 @@ class _Visit:
         self._guest = guest
         self._ending = ending
         self._task: asyncio.Task[int] | None = None
-        self.code = EXIT_DRAINED
 
     async def start(self) -> None:
         if self._guest is not None:
@@ -238,14 +242,18 @@ class _Visit:
             self._task.add_done_callback(lambda _: self._ending.set())
 
     async def stop(self) -> None:
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        self.code = EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
     async def wait(self) -> None:
         await asyncio.Event().wait()
+
+    def code(self) -> int:
+        """The guest's exit code, once all has ended. Raises what ended the guest."""
+        if self._task is None:
+            return EXIT_DRAINED
+        return EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
 
 
 def choose_ports(settings: Settings, asked: set[str]) -> tuple[Settings, list[str]]:

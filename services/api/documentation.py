@@ -1,7 +1,8 @@
 """`/docs` and `/openapi.json`: the documentation, which loads nothing from elsewhere.
 
-The page is Swagger UI (Apache-2.0), whose files lie compressed in `assets/` with their licences, as published but for
-the references to source maps. The content security policy keeps a browser from fetching anything from another host.
+The page is Swagger UI 5.35.0 (Apache-2.0), whose files lie compressed in `assets/` with their licences, as published
+but for the references to source maps. The content security policy keeps a browser from fetching anything from another
+host.
 """
 
 from collections.abc import Iterable

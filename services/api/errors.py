@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, InternalServerException
 from litestar.types import Send
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from shared.runtime import logs
 PROBLEM = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
 SHOWN_CHARACTERS = 256
+_CLIENT_LEFT = "client disconnected prematurely"  # Litestar calls that a fault of the server
 
 log = logs.get(__name__)
 
@@ -37,6 +38,7 @@ _HEADERS: dict[HTTPStatus, dict[str, str]] = {
 }
 
 _DETAILS: dict[HTTPStatus, str] = {
+    HTTPStatus.BAD_REQUEST: "the request ended too early",
     HTTPStatus.NOT_FOUND: "there is nothing at this path",
     HTTPStatus.METHOD_NOT_ALLOWED: "this path does not answer this method",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the body is larger than this server takes",
@@ -122,6 +124,8 @@ def content(problem: Problem) -> bytes:
 
 
 def _status(error: Exception) -> HTTPStatus:
+    if isinstance(error, InternalServerException) and error.detail == _CLIENT_LEFT:
+        return HTTPStatus.BAD_REQUEST
     if isinstance(error, HTTPException):
         return HTTPStatus(error.status_code)
     kinds = (kind for kind in type(error).__mro__ if kind in STATUS)

@@ -25,7 +25,7 @@ from shared.store import Store
 
 PROTECTED = ("apps", "users", "tokens", "uploadurl")
 EMAIL_HEADER = "x-forwarded-email"
-_SCHEME = "bearer "
+_SCHEME = "bearer"
 _CALLER = "caller"
 
 Connection = ASGIConnection[Any, Any, Any, Any]
@@ -73,7 +73,7 @@ class Directory:
             Unauthorized: there is none, or nobody knows it, or the peer may not vouch for it.
         """
         credentials = headers.getall("authorization", [])
-        bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.lower().startswith(_SCHEME)]
+        bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.split(" ")[0].lower() == _SCHEME]
         if bearer:
             return await self._service(bearer)
         return await self._person(headers.getall(EMAIL_HEADER, []), peer)

@@ -18,8 +18,9 @@ from shared.runtime.clock import Clock
 from shared.store import Store
 
 Email = Annotated[str, Meta(extra_json_schema={"format": "email", "minLength": 3, "maxLength": 254})]
+AppId = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 AllowedApps = Annotated[
-    tuple[str, ...] | None, Meta(description="The ids of the apps that may be used; all of them by an admin.")
+    tuple[AppId, ...] | None, Meta(description="The ids of the apps that may be used; all of them by an admin.")
 ]
 
 

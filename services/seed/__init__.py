@@ -87,7 +87,8 @@ async def seed_and_tell(target: Target, *, app: str, service: Service, count: in
     async with Customer(target.api, target.headers) as customer:
         seeded = await seed(customer, target.audience, app=app, service=service, count=count)
     return (
-        f"App {seeded.app} ({seeded.app_id}) has the template {TEMPLATE} in en and pt, and {seeded.devices:,} devices in "
-        f"{table_name(app, service)}.\n\nStart a first job:\n\n  {first_curl(target, seeded)}\n\n"
+        f"App {seeded.app} ({seeded.app_id}) has the template {TEMPLATE} in en and pt,\n"
+        f"and {seeded.devices:,} devices in {table_name(app, service)}.\n\n"
+        f"Start a first job:\n\n  {first_curl(target, seeded)}\n\n"
         f"Look how it goes:\n\n  {second_curl(target, seeded)}"
     )

@@ -76,7 +76,7 @@ class Customer:
         try:
             response = await self._http.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"the API at {self.api} does not answer: {error or type(error).__name__}") from error
+            raise Unavailable(f"the API at {self.api} does not answer: {str(error) or type(error).__name__}") from error
         if response.is_error:
             raise Refused(f"{method} {path} was answered with {response.status_code}: {_reason(response)}")
         return response

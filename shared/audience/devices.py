@@ -5,9 +5,8 @@ with other people's devices in it is left alone.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from collections.abc import AsyncIterator
 
 import asyncpg
 
@@ -34,15 +33,16 @@ def locale(number: int) -> str:
 
 
 async def top_up(url: str, table: str, count: int) -> int:
-    """Make the table if it is missing, and fill it up to `count` devices, seq_id 1 and on. Returns how many it then has.
+    """Make the table if it is missing and fill it up to `count` devices, seq_id 1 and on; how many it then has.
 
     Raises:
         Conflict: the table holds devices that were not made here.
         Unavailable: the server cannot be reached.
         Invalid: the table is no push table.
     """
-    async with _connection(url) as connection:
+    async with _connection(url) as connection, connection.transaction():
         await connection.execute(_table(table))
+        await connection.execute(f"LOCK TABLE {quoted(table)} IN EXCLUSIVE MODE")
         present = await _present(connection, table)
         for first in range(present + 1, count + 1, AT_ONCE):
             rows = _devices(first, min(first + AT_ONCE - 1, count))
@@ -53,7 +53,7 @@ async def top_up(url: str, table: str, count: int) -> int:
 
 
 @asynccontextmanager
-async def _connection(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+async def _connection(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
     with translated():
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
         try:

@@ -25,7 +25,7 @@ from shared.domain.errors import CarillonError
 
 
 class Aborted(CarillonError):
-    """The transaction was rolled back, and that is certain. The lane can be used again."""
+    """The transaction was rolled back, and that is certain. Borrow another lane for the next attempt."""
 
 
 class Lane(Protocol):

@@ -32,7 +32,7 @@ class NoAnswer(Unavailable):
 async def answered(what: str, seconds: float) -> AsyncIterator[None]:
     """Give the server so many seconds, and translate whatever the driver raises into `Unavailable`."""
     try:
-        async with _own_cancellation(what):
+        async with asyncio.timeout(seconds), _own_cancellation(what):
             yield
     except TimeoutError as error:
         raise NoAnswer(f"RabbitMQ: {what}: no answer") from error

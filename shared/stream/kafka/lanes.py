@@ -21,7 +21,11 @@ _ABORT_SECONDS = 5.0
 
 
 class KafkaLane:
-    """One transactional producer. `usable` turns false, for good, when a transaction's outcome is not known."""
+    """One transactional producer. `usable` turns false, for good, when a transaction was not committed for certain.
+
+    Not even after a confirmed abort: aiokafka counts on from the sequence numbers of the refused records, and the broker
+    then refuses the next ones too.
+    """
 
     def __init__(self, lane_id: str, producer: AIOKafkaProducer, *, ledger_topic: str, timeout_seconds: float) -> None:
         self.id = lane_id
@@ -65,7 +69,6 @@ class KafkaLane:
                 await self._producer.abort_transaction()
         except (KafkaError, OSError, TimeoutError, AssertionError) as error:
             raise LaneLost(self.id, f"abort: {type(error).__name__}: {error}") from cause
-        self.usable = True
         raise Aborted(str(cause)) from cause
 
 

@@ -56,7 +56,10 @@ class Client:
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in (self.headers | named).items()]
         return await self.exchange(method, path, content, pairs)
 
-    async def exchange(self, method: str, path: str, body: bytes, headers: list[tuple[bytes, bytes]]) -> Reply:
+    async def exchange(
+        self, method: str, path: str, body: bytes, headers: list[tuple[bytes, bytes]], *, leaves: bool = False
+    ) -> Reply:
+        """`leaves`: the client hangs up before the end of the body."""
         url = urlsplit(path)
         scope = {
             "type": "http",
@@ -72,7 +75,7 @@ class Client:
             "client": (self.peer, 50_000) if self.peer is not None else None,
             "server": ("127.0.0.1", 8080),
         }
-        incoming = [{"type": "http.request", "body": body, "more_body": False}]
+        incoming = [{"type": "http.request", "body": body, "more_body": leaves}]
         outgoing: list[Any] = []
 
         async def receive() -> Any:

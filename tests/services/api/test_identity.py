@@ -38,6 +38,7 @@ async def test_the_header_of_a_trusted_proxy_is_believed(house: House, peer: str
         {"authorization": "Bearer"},
         {"authorization": "Bearer "},
         {"authorization": "Bearer nonsense", "x-forwarded-email": ADMIN},
+        {"authorization": "bearer", "x-forwarded-email": ADMIN},
         {"authorization": "Basic YWRtaW46"},
     ],
 )

@@ -1,0 +1,70 @@
+"""How a running job is shown: moving bars on a terminal, a line now and then elsewhere."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import click
+from msgspec import Struct
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_LINE_SECONDS = 1.0
+
+
+class Moment(Struct, frozen=True):
+    """How far a job is: records sent by it, read by the receiver, and the receiver's answers counted on the job."""
+
+    sent: int
+    received: int
+    counted: int
+
+
+class Display(Protocol):
+    """Takes each moment as it comes."""
+
+    def show(self, moment: Moment) -> None:
+        """Show this moment."""
+
+
+class Lines:
+    """For logs and pipes."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._begun = time.monotonic()
+        self._next = 0.0
+        self._last = Moment(0, 0, 0)
+
+    def show(self, moment: Moment) -> None:
+        since = time.monotonic() - self._begun
+        finished = moment == Moment(self._total, self._total, self._total)
+        if moment == self._last or (since < self._next and not finished):
+            return
+        self._last, self._next = moment, since + _LINE_SECONDS
+        click.echo(f"  {since:5.1f} s  sent {moment.sent:,}, received {moment.received:,}, counted {moment.counted:,}")
+
+
+class Bars:
+    """For terminals."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._bars = [progress.add_task(name, total=total) for name in ("records sent", "received", "answers counted")]
+
+    def show(self, moment: Moment) -> None:
+        for bar, done in zip(self._bars, (moment.sent, moment.received, moment.counted), strict=True):
+            self._progress.update(bar, completed=done)
+
+
+@contextmanager
+def display(total: int) -> Iterator[Display]:
+    """What suits the output."""
+    console = Console()
+    if not console.is_terminal:
+        yield Lines(total)
+        return
+    columns = (TextColumn("  {task.description:<16}"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        yield Bars(progress, total)

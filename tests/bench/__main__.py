@@ -1,0 +1,86 @@
+"""`python -m tests.bench [--only NAME] [--large] [--write [FILE]]`: how fast it is, on real servers of its own.
+
+Every measure also checks that the work was done right, and the command fails if it was not. It does not fail for being
+slow: figures stand beside their targets.
+"""
+
+import argparse
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from tests.bench import feedback, large, latency, machine, mongo_build, pause, plan, report, send
+from tests.bench.place import Place, servers
+from tests.bench.report import Measured, Wrong
+
+_MEASURES: dict[str, Callable[[Place], Awaitable[Sequence[Measured]]]] = {
+    "send": send.measure,
+    "plan": plan.measure,
+    "latency": latency.measure,
+    "pause": pause.measure,
+    "feedback": feedback.measure,
+}
+_RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def main() -> int:
+    """Do what the command line says; 1 if anything was done wrong, 2 if a server is missing."""
+    options = _options()
+    described = machine.described()
+    mongo = mongo_build.chosen()
+    with servers(keep=options.keep) as endpoints:
+        if endpoints.missing:
+            print(f"cannot measure: {endpoints.missing}", file=sys.stderr)
+            return 2
+        large_run = options.large and not options.only
+        devices = options.devices or (large.DEVICES if large_run else 1_000_000)
+        place = Place(servers=endpoints, devices=devices, repeat=options.repeat)
+        chosen = {"large": large.measure} if large_run else _chosen(options.only)
+        parts, failed = asyncio.run(_run(place, chosen))
+    text = report.section(f"python -m tests.bench {shlex.join(sys.argv[1:])}".strip(), described, mongo, parts)
+    print(text)
+    if options.write:
+        report.append(options.write, text)
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--only", action="append", choices=[*_MEASURES], help="measure only this (may be repeated)")
+    parser.add_argument("--large", action="store_true", help="one job over an audience of 20 million")
+    parser.add_argument("--devices", type=int, help="another size of the audience")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each measure; their median counts")
+    parser.add_argument(
+        "--write", nargs="?", type=Path, const=_RESULTS, help="append the figures to this file, or to RESULTS.md"
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the servers running for the next run")
+    return parser.parse_args()
+
+
+def _chosen(only: Sequence[str] | None) -> dict[str, Callable[[Place], Awaitable[Sequence[Measured]]]]:
+    return {name: measure for name, measure in _MEASURES.items() if not only or name in only}
+
+
+async def _run(
+    place: Place, measures: dict[str, Callable[[Place], Awaitable[Sequence[Measured]]]]
+) -> tuple[list[list[str]], bool]:
+    """The lines of the report, and whether something was wrong."""
+    parts, failed = [], False
+    for name, measure in measures.items():
+        print(f"[bench] {name} ...", file=sys.stderr, flush=True)
+        try:
+            found = [measured.lines() for measured in await measure(place)]
+        except Wrong as fault:
+            found, failed = [[f"### {name}: WRONG", "", str(fault), ""]], True
+        for lines in found:
+            print("\n".join(lines), file=sys.stderr, flush=True)
+        parts += found
+    return parts, failed
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).resolve().parents[2])
+    sys.exit(main())

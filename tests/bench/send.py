@@ -1,0 +1,99 @@
+"""A job over a million devices by one worker process, beside Kafka's own tool on the same broker."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tests.bench import kafka_tool
+from tests.bench.audience import RECORD_BYTES, fill, payloads
+from tests.bench.jobs import check_sums, closed
+from tests.bench.kafka_tool import LARGE_BATCHES, TRANSACTIONS, ToolRun
+from tests.bench.machine import Meter, memory
+from tests.bench.place import Place
+from tests.bench.report import Figure, Measured, Target, Wrong
+from tests.bench.topics import Topic
+from tests.e2e.house import House
+
+CODECS = ("none", "zstd")
+_WARM_UP = 300_000
+
+
+class SendRun(Struct, frozen=True):
+    """Records a second, CPU seconds by process, and the worker's peak memory in MB."""
+
+    rate: float
+    cpu_seconds: dict[str, float]
+    peak_mb: float
+
+
+async def measure(place: Place) -> list[Measured]:
+    """Both codecs, each in turns with the tool."""
+    async with place.house() as house:
+        await fill(house, place.devices)
+        topic = Topic(place.servers.kafka_servers, house.topic)
+        await topic.create()
+        records = await payloads(house, 20_000)
+        # A broker that has just started is slow, whoever writes to it.
+        await kafka_tool.run(place.servers.kafka_servers, records, _WARM_UP, "none")
+        return [await _beside_the_tool(place, house, topic, records, codec) for codec in CODECS]
+
+
+async def _beside_the_tool(
+    place: Place, house: House, topic: Topic, records: Sequence[bytes], codec: str
+) -> Measured:
+    async def tool(options: Sequence[str] = (), producer: Sequence[str] = ()) -> ToolRun:
+        return await kafka_tool.run(
+            place.servers.kafka_servers, records, place.devices, codec, options=options, producer=producer
+        )
+
+    ours, plain, large, transactional = [], [], [], []
+    for _ in range(place.repeat):
+        ours.append(await send(place, house, topic, codec))
+        plain.append(await tool())
+        large.append(await tool(producer=LARGE_BATCHES))
+        transactional.append(await tool(options=TRANSACTIONS, producer=LARGE_BATCHES))
+    figures = [
+        Figure("Carillon, one worker process", [run.rate for run in ours], "records/s"),
+        *_tool_figures("the tool", plain),
+        *_tool_figures("the tool, batches of 256 KiB as ours", large),
+        *_tool_figures("the tool, batches of 256 KiB, transactions", transactional),
+        Figure("Carillon / the tool", _ratios(ours, plain), target=Target(2 / 3)),
+        Figure("Carillon / the tool with batches of 256 KiB", _ratios(ours, large), target=Target(2 / 3)),
+        Figure("Carillon / the tool with transactions", _ratios(ours, transactional)),
+        Figure("worker, peak memory", [run.peak_mb for run in ours], "MB", Target(200, at_most=True)),
+        *(Figure(f"CPU of {name}", [run.cpu_seconds[name] for run in ours], "s") for name in ours[0].cpu_seconds),
+        Figure("CPU of the tool", [run.cpu_seconds for run in plain], "s"),
+    ]
+    note = (
+        f"Records a second from the first record's append time to the last's, {place.devices:,} records of "
+        f"{RECORD_BYTES} bytes, acks=all. Checked after each run: every device has exactly one committed record. The "
+        "tool is idempotent and chooses from 20,000 of our records."
+    )
+    return Measured(f"send, compression {codec}", figures, [note])
+
+
+def _tool_figures(name: str, runs: Sequence[ToolRun]) -> list[Figure]:
+    return [
+        Figure(name, [run.rate for run in runs], "records/s"),
+        Figure(f"{name}, as it says itself", [run.told for run in runs], "records/s"),
+    ]
+
+
+def _ratios(ours: Sequence[SendRun], tool: Sequence[ToolRun]) -> list[float]:
+    return [mine.rate / its.rate for mine, its in zip(ours, tool, strict=True)]
+
+
+async def send(place: Place, house: House, topic: Topic, codec: str) -> SendRun:
+    """One job, by one worker process that has done nothing before."""
+    since = await topic.ends()
+    worker = await house.start("worker", CARILLON_STREAM_COMPRESSION=codec)
+    meter = Meter({"worker": worker.pid, **place.pids})
+    job = await closed(house, await house.post())
+    used, peak = meter.used(), memory(worker.pid).peak
+    await worker.end()
+    check_sums(job, place.devices)
+    appended = await topic.appended(since)
+    if appended is None:
+        raise Wrong("nothing was sent")
+    await topic.check(since, devices=place.devices, size=RECORD_BYTES)
+    return SendRun(appended.rate(place.devices), used, peak)

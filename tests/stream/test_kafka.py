@@ -1,0 +1,106 @@
+"""What only a real broker can do to a transaction."""
+
+import secrets
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from msgspec.structs import replace
+
+from shared.domain.errors import LaneLost, Unavailable
+from shared.runtime import faults
+from shared.stream import Aborted
+from shared.stream.kafka import KafkaStream
+from tests.stack import Endpoints
+from tests.stream.test_contract import RECEIPT, a_batch, committed, records
+
+pytestmark = pytest.mark.native
+
+
+@pytest.fixture
+async def kafka(stack: Endpoints):  # type: ignore[no-untyped-def]
+    stream = KafkaStream(stack.kafka_servers, transaction_timeout_seconds=6, request_timeout_seconds=5)
+    await stream.setup({})
+    yield stream
+    await stream.close()
+    faults.arm("")
+
+
+@pytest.fixture
+async def small_topic(stack: Endpoints) -> str:
+    """A topic that takes no produce batch over 300,000 bytes."""
+    name = f"push-s{secrets.token_hex(4)}_apns-massive"
+    admin = AIOKafkaAdminClient(bootstrap_servers=stack.kafka_servers)
+    await admin.start()
+    await admin.create_topics([NewTopic(name, 4, 1, topic_configs={"max.message.bytes": "300000"})])
+    await admin.close()
+    return name
+
+
+async def test_one_refused_record_takes_its_whole_batch_back(kafka: KafkaStream, small_topic: str) -> None:
+    batch = a_batch()
+    async with kafka.lane() as lane:
+        with pytest.raises(Aborted, match="1 produce batches failed"):
+            await lane.produce(batch, small_topic, [*records(5_000), b"x" * 400_000], RECEIPT)
+        owned = replace(batch, owner=lane.id)
+    assert await kafka.recover(owned) is None
+    async with kafka.lane() as lane:
+        await lane.produce(batch, small_topic, records(), RECEIPT)
+    assert sorted(await committed(kafka, small_topic, 3)) == records()
+
+
+@pytest.mark.parametrize("answer", ["hang", "raise"])
+async def test_a_commit_whose_reply_never_comes_is_recovered_as_sent(
+    kafka: KafkaStream, small_topic: str, answer: str
+) -> None:
+    faults.arm(f"stream.commit_reply={answer}")
+    batch = a_batch()
+    async with kafka.lane() as lane:
+        with pytest.raises(LaneLost):
+            await lane.produce(batch, small_topic, records(), RECEIPT)
+        owned = replace(batch, owner=lane.id)
+    assert await kafka.recover(owned) == RECEIPT
+    async with kafka.lane() as fresh:
+        assert fresh.id != owned.owner
+
+
+async def test_a_marker_that_cannot_be_read_is_no_answer(kafka: KafkaStream, small_topic: str) -> None:
+    batch = a_batch()
+    async with kafka.lane() as lane:
+        await lane.produce(batch, small_topic, records(), RECEIPT)
+        owned = replace(batch, owner=lane.id)
+    faults.arm("stream.marker_read=raise")
+    with pytest.raises(Unavailable):
+        await kafka.recover(owned)
+    assert await kafka.recover(owned) == RECEIPT
+
+
+async def test_a_marker_beyond_the_batch_is_no_answer(kafka: KafkaStream, small_topic: str) -> None:
+    earlier = a_batch(0)
+    later = a_batch(32, earlier.job_id)
+    async with kafka.lane() as lane:
+        await lane.produce(later, small_topic, records(), RECEIPT)
+        with pytest.raises(Unavailable, match="beyond"):
+            await kafka.recover(replace(earlier, owner=lane.id))
+
+
+async def test_a_cluster_without_its_ledger_is_not_used(stack: Endpoints) -> None:
+    stream = KafkaStream(stack.kafka_servers, ledger_topic=f"ledger-{secrets.token_hex(4)}")
+    with pytest.raises(Unavailable, match="carillon init"):
+        await stream.verify()
+    await stream.setup({})
+    await stream.verify()
+    await stream.close()
+
+
+async def test_a_cluster_that_is_away_is_unavailable_and_nothing_hangs() -> None:
+    stream = KafkaStream("127.0.0.1:1", request_timeout_seconds=1)
+    with pytest.raises(Unavailable):
+        await stream.ping()
+    with pytest.raises(Unavailable):
+        async with stream.lane():
+            pass
+    with pytest.raises(Unavailable):
+        await stream.publish("t", [b"x"])
+    with pytest.raises(Unavailable):
+        await stream.recover(replace(a_batch(), owner="somebody"))
+    await stream.close()
