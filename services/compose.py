@@ -102,7 +102,7 @@ def components(service: str, with_: Capabilities, health: Health) -> list[Compon
     """The components of one service, in the order in which they start."""
     match service:
         case "api":
-            return [_api(with_, health)]
+            return [_api(with_)]
         case "scheduler":
             return [_upkeep(with_)]
         case "worker":
@@ -141,7 +141,7 @@ def watch(services: Sequence[str], with_: Capabilities, health: Health) -> None:
         health.add("push database", with_.audience.ping)
 
 
-def _api(with_: Capabilities, health: Health) -> HttpServer:
+def _api(with_: Capabilities) -> HttpServer:
     settings = with_.settings.api
     application = api_app.create(
         store=with_.store, audience=with_.audience, flow=with_.jobs, clock=with_.clock, settings=settings

@@ -28,7 +28,7 @@ from shared.store.tokens import Tokens
 from shared.store.users import Users
 
 DURABLE = WriteConcern(w="majority", j=True)
-TIMEOUT_MS = 5_000
+CONNECT_MS = 5_000
 
 
 class Store:
@@ -46,8 +46,8 @@ class Store:
         self.feedbacks = Feedbacks(client, database)
 
     @classmethod
-    def open(cls, url: str) -> Self:
-        """The store at a `mongodb://…/database` URL.
+    def open(cls, url: str, *, timeout_seconds: float = 20) -> Self:
+        """The store at a `mongodb://…/database` URL. An operation is given up after `timeout_seconds`, retries included.
 
         Raises:
             Invalid: the URL cannot be read or names no database.
@@ -56,9 +56,9 @@ class Store:
             client: AsyncMongoClient[Document] = AsyncMongoClient(
                 url,
                 appname="carillon",
-                serverSelectionTimeoutMS=TIMEOUT_MS,
-                connectTimeoutMS=TIMEOUT_MS,
-                timeoutMS=4 * TIMEOUT_MS,
+                serverSelectionTimeoutMS=CONNECT_MS,
+                connectTimeoutMS=CONNECT_MS,
+                timeoutMS=int(timeout_seconds * 1000),
                 tz_aware=True,
             )
             database = client.get_default_database().with_options(
