@@ -39,6 +39,10 @@ from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.local import LocalStream
 
+# Whoever calls the API would rather hear 503 soon; work in the background would rather not be done again.
+_PATIENCE_OF_A_CALLER = 5.0
+_PATIENCE = 20.0
+
 SERVICES = ("api", "scheduler", "worker", "feedback")
 
 
@@ -90,7 +94,7 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
     )
     return Capabilities(
         settings=settings,
-        store=Store.open(settings.store.url),
+        store=Store.open(settings.store.url, timeout_seconds=_PATIENCE_OF_A_CALLER if service == "api" else _PATIENCE),
         broker=observed(_broker(settings, name), "broker"),
         stream=observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"})),
         audience=observed(audience, "audience"),

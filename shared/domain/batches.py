@@ -21,7 +21,7 @@ from msgspec import Struct
 
 SLOTS = 32
 RECEIPT_ENTRIES = 20
-RECEIPT_KEY_CHARACTERS = 40
+RECEIPT_KEY_BYTES = 40
 OTHER = "other"
 
 
@@ -140,10 +140,10 @@ def merged(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 def top(counts: dict[str, int]) -> dict[str, int]:
-    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_CHARACTERS`, the largest first; what is left is
+    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_BYTES`, the largest first; what is left is
     `other`."""
     folded: Counter[str] = Counter()
     for rank, (key, count) in enumerate(Counter(counts).most_common()):
-        fits = rank < RECEIPT_ENTRIES - 1 and len(key.encode()) <= RECEIPT_KEY_CHARACTERS
+        fits = rank < RECEIPT_ENTRIES - 1 and len(key.encode()) <= RECEIPT_KEY_BYTES
         folded[key if fits else OTHER] += count
     return dict(folded)

@@ -113,9 +113,6 @@ class ApiSettings(Section, frozen=True):
     )
     first_admin: Annotated[str, says("The e-mail address of a user who is an admin from the start.")] = ""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
-    max_value_bytes: Annotated[
-        int, Meta(ge=64, le=2**24), says("A longer string in a context or a filter is refused.")
-    ] = 2**16
 
     def __post_init__(self) -> None:
         for network in self.trusted_proxies:

@@ -6,17 +6,19 @@ slow: figures stand beside their targets.
 
 import argparse
 import asyncio
-import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.bench import feedback, large, latency, machine, mongo_build, pause, plan, report, send
 from tests.bench.place import Place, servers
 from tests.bench.report import Measured, Wrong
+from tests.stack import places
 
-_MEASURES: dict[str, Callable[[Place], Awaitable[Sequence[Measured]]]] = {
+Measure = Callable[[Place], Awaitable[Sequence[Measured]]]
+
+_MEASURES: dict[str, Measure] = {
     "send": send.measure,
     "plan": plan.measure,
     "latency": latency.measure,
@@ -24,26 +26,24 @@ _MEASURES: dict[str, Callable[[Place], Awaitable[Sequence[Measured]]]] = {
     "feedback": feedback.measure,
 }
 _RESULTS = Path(__file__).with_name("RESULTS.md")
+_DEVICES = 1_000_000
 
 
 def main() -> int:
     """Do what the command line says; 1 if anything was done wrong, 2 if a server is missing."""
     options = _options()
-    described = machine.described()
-    mongo = mongo_build.chosen()
+    command = f"python -m tests.bench {shlex.join(sys.argv[1:])}".strip()
+    lines = report.heading(command, machine.described(), mongo_build.chosen())
+    print("\n".join(lines), flush=True)
+    measures = {"large": large.measure} if options.large else _chosen(options.only)
+    devices = options.devices or (large.DEVICES if options.large else _DEVICES)
     with servers(keep=options.keep) as endpoints:
         if endpoints.missing:
             print(f"cannot measure: {endpoints.missing}", file=sys.stderr)
             return 2
-        large_run = options.large and not options.only
-        devices = options.devices or (large.DEVICES if large_run else 1_000_000)
-        place = Place(servers=endpoints, devices=devices, repeat=options.repeat)
-        chosen = {"large": large.measure} if large_run else _chosen(options.only)
-        parts, failed = asyncio.run(_run(place, chosen))
-    text = report.section(f"python -m tests.bench {shlex.join(sys.argv[1:])}".strip(), described, mongo, parts)
-    print(text)
+        failed = asyncio.run(_run(Place(endpoints, devices, options.repeat), measures, lines))
     if options.write:
-        report.append(options.write, text)
+        report.append(options.write, lines)
     return 1 if failed else 0
 
 
@@ -60,27 +60,23 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _chosen(only: Sequence[str] | None) -> dict[str, Callable[[Place], Awaitable[Sequence[Measured]]]]:
+def _chosen(only: Sequence[str] | None) -> dict[str, Measure]:
     return {name: measure for name, measure in _MEASURES.items() if not only or name in only}
 
 
-async def _run(
-    place: Place, measures: dict[str, Callable[[Place], Awaitable[Sequence[Measured]]]]
-) -> tuple[list[list[str]], bool]:
-    """The lines of the report, and whether something was wrong."""
-    parts, failed = [], False
+async def _run(place: Place, measures: Mapping[str, Measure], lines: list[str]) -> bool:
+    """Measure, print, and add to the lines of the report; whether something was wrong."""
+    failed = False
     for name, measure in measures.items():
-        print(f"[bench] {name} ...", file=sys.stderr, flush=True)
+        places.say(f"measuring: {name}")
         try:
-            found = [measured.lines() for measured in await measure(place)]
+            found = [line for measured in await measure(place) for line in measured.lines()]
         except Wrong as fault:
-            found, failed = [[f"### {name}: WRONG", "", str(fault), ""]], True
-        for lines in found:
-            print("\n".join(lines), file=sys.stderr, flush=True)
-        parts += found
-    return parts, failed
+            found, failed = [f"### {name}: WRONG", "", str(fault), ""], True
+        print("\n".join(found), flush=True)
+        lines += found
+    return failed
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).resolve().parents[2])
     sys.exit(main())

@@ -41,8 +41,9 @@ async def fill(house: House, devices: int) -> None:
     )
     for template in await _templates(house):
         await house.with_.store.templates.add(template)
+    bundle_id = f"com.example.{house.app}"
     await house.with_.store.apps.add(
-        App(id=house.app_id, name=house.app, bundle_id=f"com.example.{house.app}", created_by="bench")
+        App(id=house.app_id, name=house.app, bundle_id=bundle_id, created_by="bench", created_at=0, updated_at=0)
     )
 
 
@@ -52,10 +53,9 @@ async def payloads(house: House, count: int) -> list[bytes]:
 
 
 async def _templates(house: House) -> tuple[Template, Template]:
-    text = "{{who}} liked your photo"
+    text = "{{who}} liked it"
     (short,) = await _records(house, _in_both_locales(house, text), 1)
-    padded = f"{text} {'.' * (RECORD_BYTES - len(short) - 1)}"
-    return _in_both_locales(house, padded)
+    return _in_both_locales(house, text + "!" * (RECORD_BYTES - len(short)))
 
 
 def _in_both_locales(house: House, text: str) -> tuple[Template, Template]:

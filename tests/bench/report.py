@@ -66,18 +66,18 @@ def text(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
 
 
-def section(command: str, machine: str, mongo: str, parts: Sequence[Sequence[str]]) -> str:
-    """A run as a dated section of the results file."""
-    head = [
+def heading(command: str, machine: str, mongo: str) -> list[str]:
+    """How a run's section of the results file begins."""
+    return [
         f"## {datetime.now(UTC):%Y-%m-%d %H:%M} UTC: `{command}`",
         "",
         f"Machine: {machine}, shared by all servers, processes and the benchmark. MongoDB: {mongo}.",
         "",
     ]
-    return "\n".join([*head, *(line for part in parts for line in part)])
 
 
-def append(file: Path, text_: str) -> None:
+def append(file: Path, lines: Sequence[str]) -> None:
     """Add a section to the end of the file."""
-    earlier = file.read_text() if file.exists() else "# Results\n"
-    file.write_text(f"{earlier.rstrip()}\n\n{text_.rstrip()}\n")
+    earlier = file.read_text().rstrip() if file.exists() else "# Results"
+    section = "\n".join(lines).rstrip()
+    file.write_text(f"{earlier}\n\n{section}\n")

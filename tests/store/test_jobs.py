@@ -1,0 +1,145 @@
+"""Jobs in the database: what goes in comes out, and every move is a compare-and-set."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shared.domain.batches import Receipt
+from shared.domain.errors import Conflict
+from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Idempotency, Job, JobStatus, Service, Totals
+from shared.domain.templates import Template
+from shared.store import Store
+
+pytestmark = pytest.mark.native
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def a_job(**fields: Any) -> Job:
+    return Job(
+        **(
+            {
+                "id": str(uuid.uuid4()),
+                "app_id": "app",
+                "app_name": "app",
+                "service": Service.APNS,
+                "template_names": ("like",),
+                "created_by": "a@example.com",
+                "group_id": "g",
+            }
+            | fields
+        )
+    )
+
+
+A_TEMPLATE = Template(id="t", app_id="app", name="like", locale="en", body={"a.b": {"$set": "\0"}}, defaults={"": 1})
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    context=st.dictionaries(st.text(), json_values, max_size=4),
+    metadata=st.dictionaries(st.text(), json_values, max_size=4),
+    filters=st.dictionaries(st.text(), st.text(), max_size=4),
+)
+async def test_what_users_wrote_comes_out_as_it_went_in(
+    store: Store, context: dict[str, Any], metadata: dict[str, Any], filters: dict[str, str]
+) -> None:
+    job = a_job(context=context, metadata=metadata, filters=filters)
+    await store.jobs.add(job)
+    assert await store.jobs.get(job.id) == job
+
+
+async def test_an_id_and_a_key_are_taken_once(store: Store) -> None:
+    job = a_job(idempotency=Idempotency("me/first", "digest"))
+    await store.jobs.add(job)
+    for again in (replace(job, idempotency=None), replace(job, id="another")):
+        with pytest.raises(Conflict):
+            await store.jobs.add(again)
+    assert await store.jobs.with_key("me/first") == job
+    await store.jobs.add(a_job())
+    await store.jobs.add(a_job())
+
+
+@pytest.mark.parametrize("status", JobStatus)
+async def test_moves_follow_the_table(store: Store, status: JobStatus) -> None:
+    for to, only in ((JobStatus.PAUSED, PAUSABLE), (JobStatus.RUNNING, RESUMABLE), (JobStatus.STOPPED, STOPPABLE)):
+        job = a_job(status=status)
+        await store.jobs.add(job)
+        moved = await store.jobs.move(job.id, to=to, only=only, at=7)
+        assert (moved is not None) is (status in only)
+        found = await store.jobs.get(job.id)
+        assert found is not None
+        assert (found.status, found.updated_at) == ((to, 7) if moved else (status, 0))
+
+
+async def test_of_many_who_move_at_once_one_wins(store: Store) -> None:
+    job = a_job()
+    await store.jobs.add(job)
+    moves = [store.jobs.move(job.id, to=JobStatus.PAUSED, only=PAUSABLE, at=at) for at in range(1, 9)]
+    outcomes = await asyncio.gather(*moves)
+    assert sum(outcome is not None for outcome in outcomes) == 1
+
+
+async def test_a_plan_is_fixed_once_and_ended_once(store: Store) -> None:
+    job = a_job()
+    await store.jobs.add(job)
+    begun = await store.jobs.begin_plan(job.id, highest=5, templates=(A_TEMPLATE,))
+    assert begun is not None
+    assert (begun.plan.highest, begun.plan.templates) == (5, (A_TEMPLATE,))
+    assert await store.jobs.begin_plan(job.id, highest=6, templates=()) is None
+    assert await store.jobs.end_plan(job.id, end=3) is not None
+    assert await store.jobs.end_plan(job.id, end=4) is None
+    standing = await store.jobs.standing(job.id)
+    assert standing is not None
+    assert standing.end == 3
+
+
+@pytest.mark.parametrize("status", JobStatus)
+async def test_running_and_stopped_jobs_close_once(store: Store, status: JobStatus) -> None:
+    job = a_job(status=status)
+    await store.jobs.add(job)
+    sums = {"totals": Totals(1, 1, 5, 4, 1), "summed": Receipt(4, 1, 0, 0, {"a.b$": 1}, {"en": 4}), "completed_at": 9}
+    closed = await store.jobs.close(job.id, **sums)  # type: ignore[arg-type]
+    assert (closed is not None) is (status in {JobStatus.RUNNING, JobStatus.STOPPED})
+    if closed is not None:
+        assert (closed.open, closed.totals, closed.reasons, closed.locales) == (
+            False,
+            Totals(1, 1, 5, 4, 1),
+            {"a.b$": 1},
+            {"en": 4},
+        )
+        assert closed.status is (JobStatus.COMPLETED if status is JobStatus.RUNNING else JobStatus.STOPPED)
+        assert closed.completed_at == (9 if status is JobStatus.RUNNING else 0)
+    assert await store.jobs.close(job.id, **sums) is None  # type: ignore[arg-type]
+
+
+async def test_pages_follow_each_other_without_gap_or_repeat(store: Store) -> None:
+    jobs = [a_job(created_at=number // 3) for number in range(10)] + [a_job(app_id="other")]
+    for job in jobs:
+        await store.jobs.add(job)
+    seen: list[Job] = []
+    after = None
+    while page := await store.jobs.page("app", after=after, limit=4):
+        seen += page
+        after = (page[-1].created_at, page[-1].id)
+    assert sorted(job.id for job in seen) == sorted(job.id for job in jobs[:10])
+    assert [job.created_at for job in seen] == sorted(job.created_at for job in seen)
+
+
+async def test_only_open_jobs_are_looked_at(store: Store) -> None:
+    running, stopped = a_job(), a_job(status=JobStatus.STOPPED)
+    for job in (running, stopped):
+        await store.jobs.add(job)
+    await store.jobs.close(stopped.id, totals=Totals(), summed=Receipt(), completed_at=0)
+    assert [job_id async for job_id in store.jobs.open_ids()] == [running.id]
+    assert await store.jobs.has_open("app")
+    assert not await store.jobs.has_open("other")
