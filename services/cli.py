@@ -80,7 +80,7 @@ async def serve(settings: Settings, services: Sequence[str]) -> int:
     compose.watch(services, with_, known)
     components = [health.server(known, settings.health), compose.closing(with_)]
     for service in services:
-        components += compose.components(service, with_, known)
+        components += compose.components(service, with_)
     return await run(components, health=known, shutdown=settings.shutdown)
 
 

@@ -102,7 +102,7 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
     )
 
 
-def components(service: str, with_: Capabilities, health: Health) -> list[Component]:
+def components(service: str, with_: Capabilities) -> list[Component]:
     """The components of one service, in the order in which they start."""
     match service:
         case "api":

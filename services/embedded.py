@@ -100,7 +100,7 @@ async def _served(
         compose.closing(with_),
     ]
     for service in compose.SERVICES:
-        components += compose.components(service, with_, known)
+        components += compose.components(service, with_)
     ports = {part.name: part for part in components if isinstance(part, HttpServer)}
     sign = _Sign(folder, lambda: _house(with_.settings, folder, ports), announce)
     visit = _Visit(lambda: sign.house, with_, guest, ending)

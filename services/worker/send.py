@@ -118,11 +118,13 @@ class Sender:
         receipt = await self._stream.recover(batch)
         if receipt is not None:
             RECOVERIES.labels("sent").inc()
-            return await self._settled_and_fed(batch, receipt)
+            await self._settle_and_feed(batch, receipt)
+            return None
         if await self._is_forgotten(batch):
             RECOVERIES.labels("unknown").inc()
             lost = Receipt(failed=batch.size, reasons={OUTCOME_UNKNOWN: batch.size})
-            return await self._settled_and_fed(batch, lost, to=BatchStatus.FAILED)
+            await self._settle_and_feed(batch, lost, to=BatchStatus.FAILED)
+            return None
         RECOVERIES.labels("clear").inc()
         return await self._store.batches.disown(batch)
 
@@ -130,7 +132,7 @@ class Sender:
         """Whether the batch was taken so long ago that its marker may have expired."""
         return batch.taken_at is None or batch.taken_at < await self._store.now() - self._knowable
 
-    async def _settled_and_fed(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> None:
+    async def _settle_and_feed(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> None:
         if await self._settled(batch, receipt, to=to):
             await self._feed.chain_of(batch)
 

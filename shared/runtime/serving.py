@@ -9,6 +9,10 @@ from typing import Any
 
 import uvicorn
 
+from shared.runtime import logs
+
+log = logs.get(__name__)
+
 
 class _Uvicorn(uvicorn.Server):
     """uvicorn without its own signal handlers and without `sys.exit`."""
@@ -62,6 +66,7 @@ class HttpServer:
                 listener.close()
         if self._task.done():
             self._task.result()
+        log.info("listening", server=self.name, host=self.host, port=self.port)
 
     async def stop(self) -> None:
         self._server.should_exit = True

@@ -47,7 +47,8 @@ class Store:
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20) -> Self:
-        """The store at a `mongodb://…/database` URL. An operation is given up after `timeout_seconds`, retries included.
+        """The store at a `mongodb://…/database` URL. An operation is given up after `timeout_seconds`, retries
+        included.
 
         Raises:
             Invalid: the URL cannot be read or names no database.

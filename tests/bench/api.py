@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from shared.runtime.processes import free_port
 from tests.bench.place import ADMIN
 from tests.bench.report import Wrong
 from tests.e2e.house import House
@@ -57,6 +58,6 @@ class Api:
 
 async def started(house: House) -> Api:
     """The API of a house, in a process that has just started."""
-    process = await house.start("api")
-    port = (await process.said(r"api listens.*?port\D+(\d+)|\"port\": (\d+)")).group(1)
-    return Api(int(port), house)
+    port = free_port()
+    await house.start("api", CARILLON_API_PORT=str(port))
+    return Api(port, house)

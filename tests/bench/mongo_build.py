@@ -1,5 +1,7 @@
-"""Which MongoDB the benchmarks run on: the stand-in's build from crates.io, made once, because the wheel's scans where it
-should not in big collections; else the wheel's build, and the report says so.
+"""Which MongoDB the benchmarks run on.
+
+It is the stand-in's build from crates.io, made once, because the wheel's scans where it should not in big collections.
+Where it cannot be made it is the wheel's all the same, and the report says so.
 """
 
 import os

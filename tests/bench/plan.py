@@ -1,5 +1,6 @@
 """Cutting a filtered audience into batches, with sending paused: the job is held from its first instant."""
 
+from itertools import pairwise
 from time import perf_counter
 
 from shared.domain.batches import Batch
@@ -43,7 +44,7 @@ async def measure(place: Place) -> list[Measured]:
 async def _check(house: House, job_id: str, end: int, rows: int) -> None:
     batches = [await house.with_.store.batches.get(job_id, ordinal) for ordinal in range(end)]
     whole = [batch for batch in batches if isinstance(batch, Batch)]
-    gaps = [late.ordinal for early, late in zip(whole, whole[1:], strict=False) if early.range.upto != late.range.after]
+    gaps = [late.ordinal for early, late in pairwise(whole) if early.range.upto != late.range.after]
     planned = sum(batch.size for batch in whole)
     if len(whole) != end or gaps or planned != rows:
         raise Wrong(f"{len(whole)} of {end} batches, {planned:,} of {rows:,} rows, gaps before batches {gaps[:5]}")

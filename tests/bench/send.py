@@ -38,9 +38,7 @@ async def measure(place: Place) -> list[Measured]:
         return [await _beside_the_tool(place, house, topic, records, codec) for codec in CODECS]
 
 
-async def _beside_the_tool(
-    place: Place, house: House, topic: Topic, records: Sequence[bytes], codec: str
-) -> Measured:
+async def _beside_the_tool(place: Place, house: House, topic: Topic, records: Sequence[bytes], codec: str) -> Measured:
     async def tool(options: Sequence[str] = (), producer: Sequence[str] = ()) -> ToolRun:
         return await kafka_tool.run(
             place.servers.kafka_servers, records, place.devices, codec, options=options, producer=producer

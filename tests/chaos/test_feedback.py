@@ -186,7 +186,7 @@ async def test_mongodb_is_silent_for_a_while(receiver: Receiver) -> None:
     host, _, port = server.rpartition(":")
     proxy = SilencableProxy(host, int(port))
     async with proxy.running():
-        running = await receiver.start(CARILLON_STORE_URL=f"mongodb://127.0.0.1:{proxy.port}/{database}")
+        running = await receiver.start(CARILLON_STORE_URL=f"mongodb://127.0.0.1:{proxy.port}/{database}?directConnection=true")
         await receiver.answer(topic, 500)
         await receiver.counted()
         proxy.silent = True

@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from shared.domain.accounts import App
+from shared.runtime.processes import free_port
 from tests import stack as servers
 from tests.e2e.house import House, until
 
@@ -54,10 +55,10 @@ async def test_the_api_dies_between_a_job_and_its_task(house: House) -> None:
             updated_at=0,
         )
     )
+    port = str(free_port())
     api = await house.start(
-        "api", fault="api.after_job_insert=kill", CARILLON_API_FIRST_ADMIN="admin@example.com", CARILLON_API_PORT="0"
+        "api", fault="api.after_job_insert=kill", CARILLON_API_FIRST_ADMIN="admin@example.com", CARILLON_API_PORT=port
     )
-    port = (await api.said(r"api listens.*?port\D+(\d+)|\"port\": (\d+)")).group(1)
     with pytest.raises((urllib.error.URLError, ConnectionError)):
         await asyncio.to_thread(post_job, f"http://127.0.0.1:{port}/apps/{house.app_id}/jobs?template=like")
     assert await api.gone() < 0

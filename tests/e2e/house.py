@@ -170,13 +170,17 @@ class House:
 
     async def sent_per_device(self, expected: int) -> Counter[str]:
         """How many committed records each device has on Kafka: waits for `expected` in all, then looks for more."""
-        tokens: Counter[str] = Counter()
+        return Counter(record["DeviceToken"] for record in await self.records(expected))
+
+    async def records(self, expected: int) -> list[Any]:
+        """The committed records of the app's topic: waits for `expected` of them, then looks for more."""
+        records: list[Any] = []
         async with self.with_.stream.reader(self.topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
             async with asyncio.timeout(60):
-                while tokens.total() < expected:
-                    tokens += await _read(reader.read)
-            tokens += await _read(reader.read)
-        return tokens
+                while len(records) < expected:
+                    records += await _read(reader.read)
+            records += await _read(reader.read)
+        return records
 
     async def exactly_once(self, job_id: str, devices: int) -> None:
         """The job is completed, its totals are exact, and every device has one record."""
@@ -211,11 +215,8 @@ def _readable(log: str) -> str:
     return "\n".join(lines)
 
 
-async def _read(read: Callable[[float], Any]) -> Counter[str]:
-    tokens: Counter[str] = Counter()
-    for chunk in await read(1.0):
-        tokens.update(json.loads(value)["DeviceToken"] for value in chunk.values)
-    return tokens
+async def _read(read: Callable[[float], Any]) -> list[Any]:
+    return [json.loads(value) for chunk in await read(1.0) for value in chunk.values]
 
 
 async def until(condition: Callable[[], Any], what: str, seconds: float = SETTLED_WITHIN) -> None:

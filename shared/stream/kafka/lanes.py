@@ -23,8 +23,8 @@ _ABORT_SECONDS = 5.0
 class KafkaLane:
     """One transactional producer. `usable` turns false, for good, when a transaction was not committed for certain.
 
-    Not even after a confirmed abort: aiokafka counts on from the sequence numbers of the refused records, and the broker
-    then refuses the next ones too.
+    Not even after a confirmed abort: aiokafka counts on from the sequence numbers of the refused records, and the
+    broker then refuses the next ones too.
     """
 
     def __init__(self, lane_id: str, producer: AIOKafkaProducer, *, ledger_topic: str, timeout_seconds: float) -> None:
