@@ -78,7 +78,9 @@ async def test_one_step_counts_for_many_jobs_and_ignores_unknown_ones(store: Sto
 
 
 async def test_a_job_takes_counts_from_many_partitions(store: Store, job: str) -> None:
-    steps = [store.feedbacks.flush(f"t/{number}", 0, 10, {(job, "ack"): 10, (job, f"e{number}"): 1}) for number in range(8)]
+    steps = [
+        store.feedbacks.flush(f"t/{number}", 0, 10, {(job, "ack"): 10, (job, f"e{number}"): 1}) for number in range(8)
+    ]
     assert await asyncio.gather(*steps) == [True] * 8
     assert await counts(store, job) == {"ack": 80} | {f"e{number}": 1 for number in range(8)}
 
@@ -141,7 +143,11 @@ async def test_an_outcome_may_be_any_text(store: Store, job: str) -> None:
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64), st.integers(1, 9), max_size=8))
+@given(
+    text=st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64), st.integers(1, 9), max_size=8
+    )
+)
 async def test_no_text_stops_it(store: Store, text: dict[str, int]) -> None:
     job = await added(store)
     step = {(job, outcome): count for outcome, count in text.items()} | {(outcome, "ack"): 1 for outcome in text}

@@ -1,0 +1,271 @@
+"""The listener on the real store and on real streams, in this process: where folds begin, end and are given up."""
+
+import json
+import secrets
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.structs import TopicPartition
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+from services.feedback.listener import Listener
+from shared.domain.batches import Batch, KeyRange, Receipt
+from shared.domain.feedback import MAX_KEYS
+from shared.domain.jobs import Job, Service
+from shared.runtime.metrics import FEEDBACK_RECORDS
+from shared.runtime.settings import FeedbackSettings
+from shared.store import Store
+from shared.stream import Stream
+from shared.stream.kafka import KafkaStream
+from shared.stream.local import LocalStream
+from tests.broker.proxy import SilencableProxy
+from tests.e2e.house import until
+from tests.stack import Endpoints
+
+NEVER = 86_400.0
+OFTEN = 0.1
+
+
+@pytest.fixture
+async def store(mongo_database: str) -> AsyncIterator[Store]:
+    opened = Store.open(mongo_database)
+    await opened.setup()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def kafka(stack: Endpoints) -> AsyncIterator[Stream]:
+    opened = KafkaStream(stack.kafka_servers)
+    await opened.setup({})
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(params=["kafka", "local"])
+async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
+    servers = request.getfixturevalue("stack").kafka_servers if request.param == "kafka" else ""
+    opened = KafkaStream(servers) if servers else LocalStream(tmp_path / "stream.db")
+    await opened.setup({})
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def job(store: Store) -> str:
+    return await added(store)
+
+
+@pytest.fixture
+async def topic() -> str:
+    return f"t{secrets.token_hex(5)}-feedbacks"
+
+
+@pytest.fixture
+async def admin(stack: Endpoints) -> AsyncIterator[AIOKafkaAdminClient]:
+    client = AIOKafkaAdminClient(bootstrap_servers=stack.kafka_servers)
+    await client.start()
+    yield client
+    await client.close()
+
+
+async def added(store: Store) -> str:
+    job = Job(
+        id=str(uuid.uuid4()),
+        app_id="a",
+        app_name="a",
+        service=Service.APNS,
+        template_names=("like",),
+        created_by="me",
+        group_id="g",
+    )
+    await store.jobs.add(job)
+    return job.id
+
+
+def answers(job: str, count: int) -> list[bytes]:
+    return [json.dumps({"Err": None, "metadata": {"jobId": job}}).encode()] * count
+
+
+@asynccontextmanager
+async def listening(stream: Stream, store: Store, topic: str, *, flush_seconds: float) -> AsyncIterator[Listener]:
+    settings = FeedbackSettings(topics=f"^{topic}$", group=topic, flush_seconds=flush_seconds)
+    listener = Listener(stream, store, settings)
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.stop()
+        assert listener._task is not None
+        listener._task.result()
+
+
+def acks(store: Store, job: str, expected: int) -> Callable[[], Any]:
+    async def counted() -> bool:
+        found = await store.jobs.get(job)
+        assert found is not None
+        acks = found.feedbacks.get("ack", 0)
+        assert acks <= expected, f"{acks} of {expected}"
+        return acks == expected
+
+    return counted
+
+
+def folded(listener: Listener, records: int) -> Callable[[], bool]:
+    return lambda: sum(fold.counted for fold in listener._folds.values()) == records
+
+
+async def test_what_is_folded_is_stored_when_it_stops(stream: Stream, store: Store, topic: str, job: str) -> None:
+    await stream.setup({topic: 2})
+    await stream.publish(topic, answers(job, 300))
+    async with listening(stream, store, topic, flush_seconds=NEVER) as listener:
+        await until(folded(listener, 300), "300 folded")
+        assert await acks(store, job, 0)()
+    assert await acks(store, job, 300)()
+
+
+async def test_counts_show_after_the_interval_and_go_on_where_they_stood(
+    stream: Stream, store: Store, topic: str, job: str
+) -> None:
+    await stream.setup({topic: 2})
+    for total in (100, 200):
+        async with listening(stream, store, topic, flush_seconds=OFTEN):
+            await stream.publish(topic, answers(job, 100))
+            await until(acks(store, job, total), f"{total} counted")
+
+
+async def test_a_fold_without_counts_moves_the_position_and_is_counted_as_skipped(
+    stream: Stream, store: Store, topic: str
+) -> None:
+    before = skipped()
+    await stream.setup({topic: 1})
+    await stream.publish(topic, [b"not JSON", b"{}", b"{}", b'{"metadata":{"jobId":7}}'])
+
+    async def moved() -> bool:
+        return await store.feedbacks.positions([f"{topic}/0"]) == {f"{topic}/0": 4}
+
+    async with listening(stream, store, topic, flush_seconds=OFTEN):
+        await until(moved, "the position to move")
+    assert [after - was for after, was in zip(skipped(), before, strict=True)] == [1, 2, 1]
+
+
+def skipped() -> list[float]:
+    return [FEEDBACK_RECORDS.labels(reason)._value.get() for reason in ("unreadable", "no-job", "bad-job")]
+
+
+async def test_a_full_fold_is_stored_before_its_time(stream: Stream, store: Store, topic: str, job: str) -> None:
+    await stream.setup({topic: 1})
+    strangers = [answers(f"stranger-{number}", 1)[0] for number in range(MAX_KEYS)]
+    await stream.publish(topic, answers(job, 10) + strangers)
+    async with listening(stream, store, topic, flush_seconds=NEVER):
+        await until(acks(store, job, 10), "10 counted")
+
+
+async def test_two_that_hold_the_same_records_count_them_once(
+    tmp_path: Path, store: Store, topic: str, job: str
+) -> None:
+    """Readers of a local log do not share it: each of these reads everything, at its own pace."""
+    stream = LocalStream(tmp_path / "stream.db")
+    async with AsyncExitStack() as both:
+        for flush_seconds in (0.05, 0.07):
+            await both.enter_async_context(listening(stream, store, topic, flush_seconds=flush_seconds))
+        for _ in range(40):
+            await stream.publish(topic, answers(job, 50))
+        await until(acks(store, job, 2_000), "2,000 counted")
+        await stream.publish(topic, answers(job, 50))
+        await until(acks(store, job, 2_050), "2,050 counted")
+    assert await acks(store, job, 2_050)()
+    await stream.close()
+
+
+async def test_transactions_leave_gaps_that_count_nothing(kafka: Stream, store: Store, topic: str, job: str) -> None:
+    await kafka.setup({topic: 1})
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        for ordinal in range(6):
+            batch = Batch(job_id=job, ordinal=ordinal, range=KeyRange(0, 9), size=7)
+            async with kafka.lane() as lane:
+                await lane.produce(batch, topic, answers(job, 7), Receipt(sent=7))
+            await until(acks(store, job, 7 * (ordinal + 1)), "a transaction's records")
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await kafka.publish(topic, answers(job, 1))
+        await until(acks(store, job, 43), "the record behind the last gap")
+
+
+async def test_a_log_that_was_cut_at_its_head_goes_on_at_the_first_record_that_is_left(
+    kafka: Stream, store: Store, topic: str, job: str, admin: AIOKafkaAdminClient
+) -> None:
+    await kafka.setup({topic: 1})
+    await kafka.publish(topic, answers(job, 100))
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 100), "100 counted")
+    await kafka.publish(topic, answers(job, 50))
+    await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=130)})
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 120), "the 20 that are left")
+        await kafka.publish(topic, answers(job, 5))
+        await until(acks(store, job, 125), "5 more")
+    assert await store.feedbacks.positions([f"{topic}/0"]) == {f"{topic}/0": 155}
+
+
+async def test_a_topic_that_was_made_anew_is_counted_from_its_beginning(
+    kafka: Stream, store: Store, topic: str, job: str, admin: AIOKafkaAdminClient, stack: Endpoints
+) -> None:
+    await kafka.setup({topic: 1})
+    await kafka.publish(topic, answers(job, 100))
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 100), "100 counted")
+    await admin.delete_topics([topic])
+    anew = KafkaStream(stack.kafka_servers)
+
+    async def gone() -> bool:
+        return topic not in await admin.list_topics()
+
+    await until(gone, "the topic to be gone")
+    await anew.setup({topic: 1})
+    await anew.publish(topic, answers(job, 30))
+    async with listening(anew, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 130), "the new topic's 30")
+        await anew.publish(topic, answers(job, 5))
+        await until(acks(store, job, 135), "5 more")
+    await anew.close()
+
+
+def waits(logs: list[EventDict]) -> int:
+    return sum(entry["event"] == "feedback waits to read" for entry in logs)
+
+
+@pytest.fixture
+def proxy(stack: Endpoints) -> SilencableProxy:
+    url = urlsplit(stack.mongo_url)
+    assert url.hostname
+    assert url.port
+    return SilencableProxy(url.hostname, url.port)
+
+
+async def test_positions_that_cannot_be_read_at_first_are_asked_for_again(
+    stream: Stream, store: Store, topic: str, job: str, mongo_database: str, proxy: SilencableProxy
+) -> None:
+    """A wrong start would count the first hundred twice or the second never."""
+    await stream.setup({topic: 3})
+    await stream.publish(topic, answers(job, 100))
+    async with listening(stream, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 100), "100 counted")
+    await stream.publish(topic, answers(job, 100))
+    async with proxy.running():
+        through = f"mongodb://127.0.0.1:{proxy.port}{urlsplit(mongo_database).path}?directConnection=true"
+        behind = Store.open(through, timeout_seconds=1)
+        proxy.silent = True
+        with capture_logs() as logs:
+            async with listening(stream, behind, topic, flush_seconds=OFTEN):
+                await until(lambda: waits(logs) >= 2, "two attempts that fail")
+                proxy.silent = False
+                await until(acks(store, job, 200), "200 counted")
+        await behind.close()
+    assert await acks(store, job, 200)()
