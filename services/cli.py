@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from services import compose, embedded
 from services.demo import demo
+from services.ports import check_ports, choose_ports
 from services.seed import Target, seed_and_tell
 from shared.domain.audiences import check_app_name
-from shared.domain.errors import CarillonError, Conflict
+from shared.domain.errors import CarillonError
 from shared.domain.jobs import Service
 from shared.runtime import configuration, health, logs
 from shared.runtime.lifecycle import run
@@ -74,7 +75,7 @@ def told(error: CarillonError) -> str:
 
 async def serve(settings: Settings, services: Sequence[str]) -> int:
     """Run services until a signal ends them."""
-    _check_ports(settings, services)
+    check_ports(settings, ("health", "api") if "api" in services else ("health",))
     with_ = await compose.opened(settings, service="-".join(services))
     known = health.Health()
     compose.watch(services, with_, known)
@@ -84,15 +85,8 @@ async def serve(settings: Settings, services: Sequence[str]) -> int:
     return await run(components, health=known, shutdown=settings.shutdown)
 
 
-def _check_ports(settings: Settings, services: Sequence[str]) -> None:
-    for name in ("health", "api") if "api" in services else ("health",):
-        section = getattr(settings, name)
-        if not embedded.is_free(section.host, section.port):
-            raise Conflict(f"{name}.port: {section.host}:{section.port} is taken")
-
-
 def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
-    @main.command(name, help=sentence)
+    @main.command(name, short_help=sentence, help=sentence)
     @click.pass_context
     def command(context: click.Context) -> None:
         settings = settings_of(context)
@@ -104,10 +98,10 @@ _add_service("api", ["api"], "Run the HTTP API.")
 _add_service("scheduler", ["scheduler"], "Run the scheduler: upkeep of unfinished work.")
 _add_service("worker", ["worker"], "Run a worker: it plans, sends and finishes jobs.")
 _add_service("feedback", ["feedback"], "Run the feedback consumer.")
-_add_service("all", compose.SERVICES, "Run the four services in one process, on the servers that the settings name.")
+_add_service("all", compose.SERVICES, "Run all four services in one process.")
 
 
-@main.command()
+@main.command(short_help="Make the queues, topics and indexes that are missing.")
 @click.pass_context
 def init(context: click.Context) -> None:
     """Make the vhost, queues, policies, topics and indexes that are missing. Safe to repeat."""
@@ -126,7 +120,7 @@ def init(context: click.Context) -> None:
     run_async(work())
 
 
-@main.command()
+@main.command(short_help="Print every setting with its default and what it means.")
 @click.option("--effective", is_flag=True, help="The values that hold here and now, with their passwords masked.")
 @click.pass_context
 def config(context: click.Context, *, effective: bool) -> None:
@@ -135,7 +129,7 @@ def config(context: click.Context, *, effective: bool) -> None:
     click.echo(text, nl=False)
 
 
-@main.command()
+@main.command(short_help="Run all four with servers of their own, for a laptop.")
 @_data_dir
 @click.pass_context
 def up(context: click.Context, data_dir: str | None) -> None:
@@ -161,7 +155,7 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
         or f"CARILLON_{name.upper()}_PORT" in os.environ
     }
     try:
-        settings, said = embedded.choose_ports(settings, asked)
+        settings, said = choose_ports(settings, asked=asked)
     except CarillonError as error:
         raise click.ClickException(told(error)) from error
     for sentence in said:
@@ -169,7 +163,7 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
     return settings
 
 
-@main.command()
+@main.command(short_help="Make an app, templates and devices to try a job with.")
 @click.option("--app", default="demo", show_default=True, help="The app's name.")
 @click.option("--service", type=click.Choice([each.value for each in Service]), default="apns", show_default=True)
 @click.option(
@@ -206,8 +200,9 @@ def seed(
         raise click.UsageError("as whom? --email or --token, or CARILLON_API_FIRST_ADMIN")
     target = Target(
         api=(api or (house.api if house else f"http://{settings.api.host}:{settings.api.port}")).rstrip("/"),
-        headers={"Authorization": f"Bearer {token}"} if token else {"x-forwarded-email": email},
         audience=house.audience if house else settings.audience.url,
+        email=email,
+        token=token or "",
     )
 
     async def work() -> int:
@@ -218,7 +213,7 @@ def seed(
     run_async(work())
 
 
-@main.command("demo")
+@main.command("demo", short_help="Show a push job at work; ends by itself.")
 @click.option("--devices", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="How many.")
 @click.option("--keep", is_flag=True, help="Leave it running afterwards, and keep its data.")
 @_data_dir

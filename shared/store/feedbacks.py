@@ -13,7 +13,9 @@ from shared.domain.feedback import Key, admitted, by_job
 from shared.store.documents import Document, translated
 from shared.store.jobs import escaped, unescaped
 
-_TRANSACTION_SECONDS = 15.0
+# Together well under the grace period of a process that stores its last counts while the server is away.
+_TRANSACTION_SECONDS = 10.0
+_LOOK_SECONDS = 5.0
 _MAX_OUTCOMES = 100
 
 
@@ -67,8 +69,9 @@ class Feedbacks:
             return False  # somebody else stored the partition's first step
         except Unavailable:
             # Nobody but this step, or the same step of somebody else, leads from `start` to `end`.
-            if (await self.positions([partition])).get(partition, 0) == end:
-                return True
+            with pymongo.timeout(_LOOK_SECONDS):
+                if (await self.positions([partition])).get(partition, 0) == end:
+                    return True
             raise
 
     async def _move(self, partition: str, start: int, end: int, session: AsyncClientSession) -> bool:

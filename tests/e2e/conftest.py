@@ -1,5 +1,6 @@
 """A house of processes on the native stack."""
 
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ async def house(
         "CARILLON_SCHEDULER_UPKEEP_SECONDS": "0.5",
         "CARILLON_SCHEDULER_STALE_SECONDS": "2",
         "CARILLON_SCHEDULER_MARGIN_SECONDS": "1",
+        "CARILLON_FEEDBACK_GROUP": f"carillon-{secrets.token_hex(4)}",
         "CARILLON_SHUTDOWN_READINESS_SECONDS": "0",
         "CARILLON_LOGS_FORMAT": "json",
     }

@@ -3,15 +3,19 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import AutoReconnect
 
 from shared.domain.errors import Unavailable
 from shared.domain.feedback import OTHER
 from shared.domain.jobs import Job, Service
 from shared.store import Store
+from tests.broker.proxy import SilencableProxy
 
 
 @pytest.fixture
@@ -155,8 +159,35 @@ async def test_no_text_stops_it(store: Store, text: dict[str, int]) -> None:
     assert await counts(store, job) == text
 
 
-async def test_a_server_that_is_away_is_unavailable(mongo_database: str) -> None:
-    nowhere = Store.open("mongodb://127.0.0.1:1/carillon?serverSelectionTimeoutMS=200")
-    with pytest.raises(Unavailable):
-        await nowhere.feedbacks.flush("t/0", 0, 1, {})
-    await nowhere.close()
+async def test_a_server_that_falls_silent_is_unavailable_and_the_step_can_be_tried_again(
+    store: Store, job: str, mongo_database: str
+) -> None:
+    url = urlsplit(mongo_database)
+    assert url.hostname
+    assert url.port
+    proxy = SilencableProxy(url.hostname, url.port)
+    async with proxy.running():
+        behind = Store.open(f"mongodb://127.0.0.1:{proxy.port}{url.path}?directConnection=true")
+        assert await behind.feedbacks.flush("t/0", 0, 1, {(job, "ack"): 1})
+        proxy.silent = True
+        with pytest.raises(Unavailable):
+            await behind.feedbacks.flush("t/0", 1, 2, {(job, "ack"): 1})
+        proxy.silent = False
+        assert await behind.feedbacks.flush("t/0", 1, 2, {(job, "ack"): 1})
+        await behind.close()
+    assert await counts(store, job) == {"ack": 2}
+
+
+async def test_a_step_whose_reply_was_lost_is_stored_if_the_position_says_so(
+    store: Store, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit happens, and its reply does not come."""
+    commit = AsyncClientSession.commit_transaction
+
+    async def lost(session: AsyncClientSession) -> None:
+        await commit(session)
+        raise AutoReconnect("the reply was lost")
+
+    monkeypatch.setattr(AsyncClientSession, "commit_transaction", lost)
+    assert await store.feedbacks.flush("t/0", 0, 1, {(job, "ack"): 1})
+    assert await counts(store, job) == {"ack": 1}

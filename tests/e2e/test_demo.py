@@ -1,0 +1,132 @@
+"""`carillon demo` as people start it: it ends by itself, says what it promises to say, and leaves nothing behind."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from services.demo.report import faults
+from services.demo.story import Outcome
+from services.embedded import running
+from services.seed import Seeded
+from shared.audience import devices
+from shared.domain.jobs import Service
+
+SECONDS = 60
+
+
+async def started(*options: str, folder: Path, **environment: str) -> Process:
+    """The demo, with its temporary folder below `folder`."""
+    own = {"TMPDIR": str(folder), "CARILLON_API_PORT": "0", "CARILLON_HEALTH_PORT": "0", "CARILLON_FAULT": ""}
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services", "demo", *options, env=os.environ | own | environment, stdout=PIPE, stderr=PIPE
+    )
+
+
+async def outcome(process: Process) -> tuple[int, str, str]:
+    async with asyncio.timeout(SECONDS):
+        out, errors = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), errors.decode()
+
+
+async def line_with(process: Process, text: str) -> list[str]:
+    """Its lines up to the first with this text."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    async with asyncio.timeout(SECONDS):
+        while not lines or text not in lines[-1]:
+            line = await process.stdout.readline()
+            assert line, lines
+            lines.append(line.decode())
+    return lines
+
+
+async def test_it_sends_to_everybody_once_and_says_so(tmp_path: Path) -> None:
+    code, said, errors = await outcome(await started("--devices", "20000", folder=tmp_path))
+    assert (code, errors) == (0, "")
+    assert "sent          20,000 records to 20,000 devices" in said
+    assert "per locale    en 13,333, pt 6,667" in said
+    feedback = re.search(r"feedback      ack ([\d,]+), unregistered ([\d,]+), bad-device-token ([\d,]+)\n", said)
+    assert feedback is not None, said
+    assert sum(int(count.replace(",", "")) for count in feedback.groups()) == 20_000
+    assert re.search(r"first record  \d+\.\d\d s after the call\n", said)
+    assert re.search(r"last record   \d+\.\d\d s after the call, [\d,]+ records/s\n", said)
+    assert "Every device got exactly one record, and every answer was counted once." in said
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_it_goes_on_running_if_told_to(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    process = await started("--devices", "1000", "--keep", "--data-dir", str(folder), folder=tmp_path)
+    said = "".join(await line_with(process, "Ctrl-C ends this."))
+    assert re.search(r"curl -s -d .*/jobs\?template=", said)
+    house = running(folder)
+    assert house is not None
+    assert house.api in said
+    async with httpx.AsyncClient(trust_env=False) as http:
+        apps = await http.get(f"{house.api}/apps", headers={"x-forwarded-email": house.admin})
+    assert [app["name"] for app in apps.json()] == ["demo"]
+    process.send_signal(signal.SIGINT)
+    code, _, errors = await outcome(process)
+    assert (code, errors) == (0, "")
+
+    # A second demo on the same data: old records and answers are not taken for its own.
+    code, said, errors = await outcome(await started("--devices", "2000", "--data-dir", str(folder), folder=tmp_path))
+    assert (code, errors) == (0, "")
+    assert "sent          2,000 records to 2,000 devices" in said
+
+
+@pytest.mark.parametrize("moment", ["Carillon is up.", "A job to"])
+async def test_ctrl_c_ends_it_cleanly(tmp_path: Path, moment: str) -> None:
+    process = await started("--devices", "50000", folder=tmp_path)
+    await line_with(process, moment)
+    process.send_signal(signal.SIGINT)
+    code, _, errors = await outcome(process)
+    assert (code, errors) == (130, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def seen(tokens: dict[int, int], **job: Any) -> Outcome:
+    """What the demo would have seen of three devices, if these had got so many records."""
+    counts = Counter({devices.token(number): count for number, count in tokens.items()})
+    whole = {"sent": 3, "locales": {"en": 2, "pt": 1}, "feedbacks": {"ack": counts.total()}}
+    return Outcome(
+        seeded=Seeded(app_id="", app="demo", service=Service.APNS, devices=3),
+        job={**whole, **job},
+        tokens=counts,
+        answers=Counter(ack=counts.total()),
+        first_record=0.1,
+        last_record=0.2,
+        counted=0.3,
+        in_time=True,
+    )
+
+
+ONE_EACH = {1: 1, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome_seen", "told"),
+    [
+        (seen(ONE_EACH), []),
+        (seen({1: 1, 2: 1}), ["1 devices got no record"]),
+        (seen({1: 1, 2: 2, 3: 1}), ["1 devices got more than one record"]),
+        (seen({**ONE_EACH, 4: 1}), ["1 records went to devices that there are not"]),
+        (seen(ONE_EACH, sent=2), ["the job says that it sent 2 of 3 records"]),
+        (seen(ONE_EACH, locales={"en": 2}), ["the job's locales do not add up to 3: {'en': 2}"]),
+        (seen(ONE_EACH, feedbacks={"ack": 2}), ["the job counted {'ack': 2}, the receiver answered {'ack': 3}"]),
+        (replace(seen(ONE_EACH), in_time=False), ["the job, or the count of its answers, did not end in time"]),
+    ],
+)
+def test_it_tells_every_promise_that_is_not_kept(outcome_seen: Outcome, told: list[str]) -> None:
+    assert faults(outcome_seen) == told

@@ -1,0 +1,270 @@
+"""`carillon up` as a real process on a folder: it does the whole of Carillon, and survives what may happen to it.
+
+What went out is read from the stream's file when no process uses it any more.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from services.embedded import FIRST_ADMIN, House, running
+from services.seed import TEMPLATE, seed
+from services.seed.customer import Customer
+from shared.audience import devices
+from shared.domain.jobs import Service
+from shared.runtime import processes
+from shared.stream.local import LocalStream
+from tests.e2e.house import Process, until
+
+TOPIC = "push-demo_apns-massive"
+
+
+class Upper:
+    """Starts `carillon up` on one folder, again and again."""
+
+    def __init__(self, folder: Path, spawned: list[Process]) -> None:
+        self.folder = folder
+        self.spawned = spawned
+
+    async def start(self, *, fault: str = "") -> tuple[Process, House]:
+        """Returns when it is ready."""
+        process = await self.spawn("up", "--data-dir", str(self.folder), fault=fault)
+        await process.ready()
+        house = running(self.folder)
+        assert house is not None
+        return process, house
+
+    async def spawn(self, *words: str, fault: str = "") -> Process:
+        number = len(self.spawned)
+        log, faults = self.folder.with_name(f"up-{number}.log"), self.folder.with_name(f"up-{number}.faults")
+        process = await _spawned(words, log, faults, fault)
+        self.spawned.append(process)
+        return process
+
+    async def sent(self, job_id: str) -> Counter[str]:
+        """How many records of the job each device has, once no process runs on the folder."""
+        assert running(self.folder) is None
+        stream = LocalStream(self.folder / "stream.db")
+        tokens: Counter[str] = Counter()
+        async with stream.reader(TOPIC, group="oracle") as reader:
+            while chunks := await reader.read(0):
+                records = [json.loads(value) for chunk in chunks for value in chunk.values if value]
+                tokens.update(each["DeviceToken"] for each in records if each["metadata"]["jobId"] == job_id)
+        await stream.close()
+        return tokens
+
+
+async def _spawned(words: tuple[str, ...], log: Path, faults: Path, fault: str) -> Process:
+    environment = {
+        "CARILLON_API_PORT": "0",
+        "CARILLON_HEALTH_PORT": "0",
+        "CARILLON_LOGS_FORMAT": "json",
+        "CARILLON_WORKER_BATCH_SIZE": "1000",
+        "CARILLON_WORKER_PAGE_BATCHES": "8",
+        "CARILLON_FEEDBACK_FLUSH_SECONDS": "0.5",
+        "CARILLON_FAULT": fault,
+        "CARILLON_FAULT_FILE": str(faults),
+    }
+    with log.open("wb") as output:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services", *words, env=os.environ | environment, stdout=output, stderr=output
+        )
+    return Process(child, log, faults)
+
+
+@pytest.fixture
+async def upper(tmp_path: Path) -> AsyncIterator[Upper]:
+    upper = Upper(tmp_path / "data", [])
+    yield upper
+    for process in upper.spawned:
+        await process.end()
+    # A server whose parent was killed ends on its own, but not before the test does.
+    for name in ("mongodb", "postgresql"):
+        if mark := processes.read_mark(upper.folder / f"{name}.mark"):
+            processes.end(mark, grace_seconds=10, first=signal.SIGINT)
+
+
+def customer_of(house: House) -> Customer:
+    return Customer(house.api, {"x-forwarded-email": house.admin})
+
+
+async def job_to(house: House, count: int, *, app: str = "demo") -> tuple[str, str]:
+    """Seed and post: the ids of the app and of a job to everybody."""
+    async with customer_of(house) as customer:
+        seeded = await seed(customer, house.audience, app=app, service=Service.APNS, count=count)
+        job = {"id": str(uuid.uuid4()), "service": "apns", "context": {"name": "Ana"}}
+        started = await customer.start(seeded.app_id, TEMPLATE, job)
+        return seeded.app_id, started["id"]
+
+
+async def completed(house: House, app_id: str, job_id: str, *, seconds: float = 60) -> dict[str, Any]:
+    """The job, as soon as the API says that it is completed."""
+    async with customer_of(house) as customer:
+
+        async def is_completed() -> bool:
+            return bool((await customer.job(app_id, job_id))["completedAt"])
+
+        await until(is_completed, "the job to be completed", seconds)
+        return await customer.job(app_id, job_id)
+
+
+async def ended(process: Process) -> None:
+    process.send(signal.SIGTERM)
+    assert await process.gone() == 0, process.log
+
+
+def everybody(count: int) -> dict[str, int]:
+    return {devices.token(number): 1 for number in range(1, count + 1)}
+
+
+async def test_a_job_over_http_gives_every_device_one_record(upper: Upper) -> None:
+    process, house = await upper.start()
+    assert "Carillon is up." in process.log
+    assert house.api in process.log
+    assert house.admin == FIRST_ADMIN
+    async with httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.get(f"{house.api}/docs")).status_code == 200
+        await until(lambda: _is_ready(http, house), "to be ready")
+
+    app_id, job_id = await job_to(house, 3_000)
+    job = await completed(house, app_id, job_id)
+    assert (job["sent"], job["failed"], job["skipped"], job["totalTokens"], job["totalBatches"]) == (
+        3_000,
+        0,
+        0,
+        3_000,
+        3,
+    )
+    assert job["locales"] == {"en": 2_000, "pt": 1_000}
+
+    await ended(process)
+    assert not (upper.folder / "running.json").exists()
+    assert await upper.sent(job_id) == everybody(3_000)
+
+
+async def _is_ready(http: httpx.AsyncClient, house: House) -> bool:
+    return (await http.get(f"{house.health}/readyz")).status_code == 200
+
+
+async def test_the_seed_command_fills_the_running_one_and_can_be_repeated(upper: Upper) -> None:
+    _, house = await upper.start()
+    said = []
+    for _ in range(2):
+        seeding = await upper.spawn("seed", "--data-dir", str(upper.folder), "--devices", "1500")
+        assert await seeding.gone() == 0, seeding.log
+        said.append(seeding.log)
+    assert said[0] == said[1]
+    assert "1,500 devices in demo_apns" in said[0]
+    async with customer_of(house) as customer:
+        app = await customer.app("demo")
+    assert "curl -s -H 'Idempotency-Key: first-job'" in said[0]
+    assert f'"{house.api}/apps/{app["id"]}/jobs?template={TEMPLATE}"' in said[0]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["plan.after_page=kill", "send.after_take@2=kill", "send.in_transaction@3=kill", "send.after_commit@3=kill"],
+)
+async def test_a_job_goes_on_by_itself_after_a_kill(upper: Upper, fault: str) -> None:
+    killed, house = await upper.start(fault=fault)
+    app_id, job_id = await job_to(house, 20_000)
+    assert await killed.gone() == -signal.SIGKILL, killed.log
+
+    again, house = await upper.start()
+    # Long before upkeep's patience with others would be over.
+    job = await completed(house, app_id, job_id, seconds=20)
+    assert (job["sent"], job["failed"], job["totalTokens"], job["totalBatches"]) == (20_000, 0, 20_000, 20)
+    await ended(again)
+    assert await upper.sent(job_id) == everybody(20_000)
+
+
+async def test_all_unfinished_jobs_go_on_not_only_the_first(upper: Upper) -> None:
+    killed, house = await upper.start(fault="send.after_take@1=hang,send.after_take@2=hang,send.after_take@5=kill")
+    first = await job_to(house, 12_000)
+    second = await job_to(house, 12_000)
+    assert await killed.gone() == -signal.SIGKILL, killed.log
+    again, house = await upper.start()
+    for app_id, job_id in (first, second):
+        assert (await completed(house, app_id, job_id, seconds=20))["sent"] == 12_000
+    await ended(again)
+    for _, job_id in (first, second):
+        assert await upper.sent(job_id) == everybody(12_000)
+
+
+async def test_a_paused_job_is_still_paused_after_a_restart(upper: Upper) -> None:
+    process, house = await upper.start(fault="send.after_take@3=delay:1")
+    app_id, job_id = await job_to(house, 40_000)
+    async with customer_of(house) as customer:
+        await process.reached("send.after_take")
+        paused = await customer._call("PUT", f"/apps/{app_id}/jobs/{job_id}/pause")
+        assert paused["status"] == "paused"
+    await ended(process)
+
+    again, house = await upper.start()
+    async with customer_of(house) as customer:
+        job = await customer.job(app_id, job_id)
+        assert (job["status"], job["completedAt"]) == ("paused", 0)
+        assert job["sent"] < 40_000
+        assert [each["id"] for each in await customer._listed(f"/apps/{app_id}/jobs")] == [job_id]
+        assert [each["locale"] for each in await customer._listed(f"/apps/{app_id}/templates")] == ["en", "pt"]
+        resumed = await customer._call("PUT", f"/apps/{app_id}/jobs/{job_id}/resume")
+        assert resumed["status"] == ""
+    assert (await completed(house, app_id, job_id))["sent"] == 40_000
+    await ended(again)
+    assert await upper.sent(job_id) == everybody(40_000)
+
+
+async def test_a_second_one_on_the_same_folder_is_refused_in_one_line(upper: Upper) -> None:
+    _, house = await upper.start()
+    second = await upper.spawn("up", "--data-dir", str(upper.folder))
+    assert await second.gone() == 1
+    assert second.log.startswith("Error: Carillon runs on ")
+    assert house.api in second.log
+    assert len(second.log.splitlines()) == 1
+
+
+async def test_it_ends_as_failed_when_one_of_its_servers_dies(upper: Upper) -> None:
+    process, _ = await upper.start()
+    mark = processes.read_mark(upper.folder / "mongodb.mark")
+    assert mark is not None
+    processes.signal_all([mark], signal.SIGKILL)
+    assert await process.gone() == 1
+    assert "mongodb has ended by itself" in process.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_while_it_starts_leaves_nothing_behind(upper: Upper, number: signal.Signals) -> None:
+    process = await upper.spawn("up", "--data-dir", str(upper.folder))
+    await until(lambda: processes.read_mark(upper.folder / "postgresql.mark"), "a child")
+    process.send(number)
+    assert await process.gone() in (0, 130), process.log
+    assert "Traceback" not in process.log
+    for name in ("mongodb", "postgresql"):
+        mark = processes.read_mark(upper.folder / f"{name}.mark")
+        assert mark is None or not processes.is_alive(mark)
+
+
+def test_what_tells_of_a_dead_process_is_not_believed(tmp_path: Path) -> None:
+    house = House(
+        process=processes.ProcessMark(1, "never"),
+        api="",
+        health="",
+        store="",
+        audience="",
+        stream="",
+        data="",
+        admin="",
+    )
+    (tmp_path / "running.json").write_bytes(msgspec.json.encode(house))
+    assert running(tmp_path) is None
