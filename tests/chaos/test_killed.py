@@ -55,11 +55,11 @@ async def test_two_planners_at_once(house: House) -> None:
 
 async def test_workers_die_again_and_again(house: House) -> None:
     """Each worker is killed somewhere else, until one is let live."""
-    await house.devices(40_000)
+    await house.devices(120_000)
     await house.start("scheduler")
     job_id = await house.post()
     for number, point in enumerate(SENDER):
         doomed = await house.start("worker", fault=f"{point}@{1 + number % 4}=kill")
         assert await doomed.gone() == -signal.SIGKILL
     await house.start("worker")
-    await house.exactly_once(job_id, 40_000)
+    await house.exactly_once(job_id, 120_000)

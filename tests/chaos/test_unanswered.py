@@ -83,7 +83,7 @@ async def test_connections_to_rabbitmq_are_cut(house: House, stack: Endpoints, r
 
 async def test_what_nobody_can_know_any_more_is_not_sent_again(house: House) -> None:
     """A batch whose owner took it longer ago than its marker is kept fails, as `outcome-unknown`."""
-    await house.devices(4_000)
+    await house.devices(12_000)
     doomed = await house.start("worker", fault="send.after_take@2=kill")
     job_id = await house.post()
     await doomed.gone()
@@ -98,6 +98,6 @@ async def test_what_nobody_can_know_any_more_is_not_sent_again(house: House) -> 
     assert job.totals is not None
     unknown = job.reasons.get("outcome-unknown", 0)
     assert unknown in range(1_000, owned * 1_000 + 1, 1_000)
-    assert (job.totals.sent, job.totals.failed) == (4_000 - unknown, unknown)
-    per_device = await house.sent_per_device(4_000 - unknown)
-    assert (len(per_device), set(per_device.values())) == (4_000 - unknown, {1})
+    assert (job.totals.sent, job.totals.failed) == (12_000 - unknown, unknown)
+    per_device = await house.sent_per_device(12_000 - unknown)
+    assert (len(per_device), set(per_device.values())) == (12_000 - unknown, {1})

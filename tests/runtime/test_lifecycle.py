@@ -277,7 +277,7 @@ def test_a_signal_fails_readiness_first_and_then_drains(process: Process, number
     assert [process.line(), process.line()] == ["stopping", "finished the work in hand"]
     code, lines = process.end()
     assert code == EXIT_DRAINED
-    assert [line["event"] for line in lines] == ["ready", "stopping", "ended"]
+    assert [line["event"] for line in lines] == ["listening", "ready", "stopping", "ended"]
 
 
 @pytest.mark.parametrize("process", [("hangs", "0")], indirect=True)

@@ -1,5 +1,7 @@
 """The command line: what it says, what it refuses, and its exit codes."""
 
+import asyncio
+import json
 import os
 import re
 import socket
@@ -9,11 +11,15 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
 from services.cli import main
 from shared.runtime.configuration import load
+from shared.runtime.processes import free_port
+from tests.e2e.house import until
+from tests.stack import Endpoints
 
 COMMANDS = ("all", "api", "config", "demo", "feedback", "init", "scheduler", "seed", "up", "worker")
 
@@ -119,6 +125,61 @@ def test_seed_says_where_nobody_answers(taken: str) -> None:
 
 def test_seed_refuses_a_name_outside_its_rule() -> None:
     assert "letters A to Z" in refused(carillon("seed", "--app", "x y", "--email", "a@b.example"))
+
+
+async def test_init_all_and_seed_work_on_servers_that_the_settings_name(
+    stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, tmp_path: Path
+) -> None:
+    environment = {
+        "CARILLON_STORE_URL": mongo_database,
+        "CARILLON_BROKER_URL": rabbit_vhost,
+        "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
+        "CARILLON_STREAM_URL": f"kafka://{stack.kafka_servers}",
+        "CARILLON_AUDIENCE_URL": push_database,
+        "CARILLON_API_FIRST_ADMIN": "admin@example.com",
+        "CARILLON_API_PORT": str(free_port()),
+        "CARILLON_HEALTH_PORT": "0",
+        "CARILLON_LOGS_FORMAT": "json",
+    }
+    for _ in range(2):
+        done = await ended(environment, "init")
+        assert (done.returncode, done.stdout) == (0, "Everything is in place.\n"), done.stderr
+    log = tmp_path / "all.log"
+    with log.open("wb") as output:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "services", "all"], env=inherited(environment), stdout=output, stderr=output
+        )
+    try:
+        await until(lambda: '"ready"' in log.read_text() or running.poll() is not None, "all services to be ready")
+        done = await ended(environment, "seed", "--app", f"t{os.getpid()}x", "--devices", "2500")
+        assert done.returncode == 0, done.stderr + log.read_text()
+        assert "2,500 devices in" in done.stdout
+        first, _, _ = re.findall(r"^  (curl .*)$", done.stdout, re.MULTILINE)
+        answer = subprocess.run(first, shell=True, capture_output=True, text=True, check=True).stdout
+        job = json.loads(answer)
+        url = f"http://127.0.0.1:{environment['CARILLON_API_PORT']}/apps/{job['appId']}/jobs/{job['id']}"
+        await until(lambda: sent_of(url) == 2_500, "the job to be completed")
+        running.terminate()
+        assert await asyncio.to_thread(running.wait, 40) == 0, log.read_text()
+    finally:
+        running.kill()
+
+
+def sent_of(url: str) -> int:
+    """How many the job has sent, once it is completed; before that none."""
+    answer = httpx.get(url, headers={"x-forwarded-email": "admin@example.com"}, trust_env=False).json()
+    return int(answer["sent"]) if answer["completedAt"] else 0
+
+
+def inherited(environment: dict[str, str]) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
+
+
+async def ended(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "services", *words]
+    return await asyncio.to_thread(
+        subprocess.run, command, env=inherited(environment), capture_output=True, text=True, check=False
+    )
 
 
 def test_a_missing_part_is_told_with_what_installs_it(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ async def test_the_health_check_asks_both_databases(house: House) -> None:
 async def test_a_server_that_is_away_is_a_503_that_says_when_to_come_back(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.store.TIMEOUT_MS", 50)
+    monkeypatch.setattr("shared.store.CONNECT_MS", 50)
     for reply in await replies_without_a_store(house):
         assert reply.status == 503
         assert int(reply.headers["retry-after"]) > 0
