@@ -20,6 +20,7 @@ from services.worker.consumer import Consumer
 from services.worker.finish import Finisher
 from services.worker.plan import Planner
 from services.worker.send import Sender
+from services.worker.service import Workers
 from shared.audience import Audience
 from shared.broker import Broker
 from shared.broker.memory import MemoryBroker
@@ -42,6 +43,10 @@ from shared.stream.local import LocalStream
 # Whoever calls the API would rather hear 503 soon; work in the background would rather not be done again.
 _PATIENCE_OF_A_CALLER = 5.0
 _PATIENCE = 20.0
+_CONFIRM_OF_A_CALLER = 1.0
+
+# Work whose queue is busy counts as lost after so many times the usual patience.
+_AT_LATEST = 10
 
 SERVICES = ("api", "scheduler", "worker", "feedback")
 
@@ -95,7 +100,7 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
     return Capabilities(
         settings=settings,
         store=Store.open(settings.store.url, timeout_seconds=_PATIENCE_OF_A_CALLER if service == "api" else _PATIENCE),
-        broker=observed(_broker(settings, name), "broker"),
+        broker=observed(_broker(settings, name, hurried=service == "api"), "broker"),
         stream=observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"})),
         audience=observed(audience, "audience"),
         clock=SystemClock(),
@@ -110,7 +115,7 @@ def components(service: str, with_: Capabilities) -> list[Component]:
         case "scheduler":
             return [_upkeep(with_)]
         case "worker":
-            return _workers(with_)
+            return [_workers(with_)]
         case "feedback":
             return [Listener(with_.stream, with_.store, with_.settings.feedback)]
         case _:
@@ -118,15 +123,10 @@ def components(service: str, with_: Capabilities) -> list[Component]:
 
 
 async def take_up(with_: Capabilities) -> None:
-    """Queue all unfinished work again at once. Only for the start of a store's only process, whose broker begins empty.
-
-    No patience is needed: nobody is at work. And no queue that fills here may keep the next job waiting, so upkeep
-    asks a broker that stays empty. Raises `Unavailable`.
-    """
-    nothing = MemoryBroker()
-    await nothing.setup(QUEUES)
-    at_once = Patience(queued=timedelta(0), owned=timedelta(0))
-    await Lost(with_.store, nothing, with_.feed, with_.jobs, at_once).find()
+    """Queue all unfinished work again at once. Only for the start of a store's only process, whose broker begins empty:
+    nobody is at work, so no patience is needed. Raises `Unavailable`."""
+    none = timedelta(0)
+    await Lost(with_.store, with_.broker, with_.feed, with_.jobs, Patience(none, none, none)).find()
 
 
 def closing(with_: Capabilities) -> Component:
@@ -155,15 +155,17 @@ def _api(with_: Capabilities) -> HttpServer:
 
 def _upkeep(with_: Capabilities) -> Component:
     scheduler, stream = with_.settings.scheduler, with_.settings.stream
+    stale = timedelta(seconds=scheduler.stale_seconds)
     patience = Patience(
-        queued=timedelta(seconds=scheduler.stale_seconds),
         owned=timedelta(seconds=stream.transaction_timeout_seconds + scheduler.margin_seconds),
+        queued=stale,
+        at_latest=_AT_LATEST * stale,
     )
     lost = Lost(with_.store, with_.broker, with_.feed, with_.jobs, patience)
     return upkeep(lost, interval_seconds=scheduler.upkeep_seconds)
 
 
-def _workers(with_: Capabilities) -> list[Component]:
+def _workers(with_: Capabilities) -> Workers:
     worker = with_.settings.worker
     planner = Planner(
         with_.store,
@@ -185,21 +187,23 @@ def _workers(with_: Capabilities) -> list[Component]:
     )
     finisher = Finisher(Finish(with_.store, with_.clock))
     name = f"{socket.gethostname()}/{os.getpid()}"
-    return [
+    consumers = [
         Consumer(with_.broker, BATCH_QUEUE, sender, name=name, in_flight=worker.sends_in_flight),
         Consumer(with_.broker, SPLIT_QUEUE, planner, name=name, in_flight=worker.plans_in_flight),
         Consumer(with_.broker, FINISH_QUEUE, finisher, name=name, in_flight=worker.plans_in_flight),
     ]
+    return Workers(consumers, planner, verify=with_.verify)
 
 
-def _broker(settings: Settings, name: str) -> Broker:
+def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
+    timeout = settings.broker.publish_timeout_seconds
     match urlsplit(settings.broker.url).scheme:
         case "amqp" | "amqps":
             return RabbitBroker(
                 settings.broker.url,
                 management_url=settings.broker.management_url,
                 connection_name=name,
-                publish_timeout_seconds=settings.broker.publish_timeout_seconds,
+                publish_timeout_seconds=min(timeout, _CONFIRM_OF_A_CALLER) if hurried else timeout,
             )
         case "memory":
             return MemoryBroker()

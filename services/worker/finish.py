@@ -21,3 +21,7 @@ class Finisher:
         if job is not None and job.totals is not None:
             JOBS_CLOSED.labels(job.status).inc()
             log.info("job closed", job_id=job.id, status=job.status, sent=job.totals.sent, failed=job.totals.failed)
+
+    async def give_up(self, task: Task, reason: str) -> None:
+        """Leave it to upkeep: all that is missing is the sum."""
+        log.error("job cannot be closed", job_id=task.job_id, reason=reason)

@@ -9,9 +9,10 @@ import structlog
 
 from shared.audience import Audience
 from shared.domain.audiences import BEGINNING, Cut, table_name, topic_name
-from shared.domain.batches import SLOTS, Batch, KeyRange
-from shared.domain.errors import Invalid
-from shared.domain.jobs import Job, JobStatus
+from shared.domain.batches import Batch, KeyRange
+from shared.domain.errors import Invalid, Unavailable
+from shared.domain.jobs import Job
+from shared.domain.rendering import largest_record_bytes
 from shared.domain.tasks import Task
 from shared.domain.templates import Template
 from shared.flow import Feed, JobFlow
@@ -22,6 +23,11 @@ from shared.store.batches import PlanEnd
 from shared.stream import Stream
 
 log = structlog.get_logger(__name__)
+
+# A batch is rendered as a whole, and several are in flight: large records make small batches.
+_BATCH_BYTES = 8_000_000
+# The first page is short, so that the first records leave early.
+_FIRST_PAGE = 4
 
 
 class Planner:
@@ -45,11 +51,12 @@ class Planner:
         self._flow = flow
         self._worker = worker
         self._topics = topics
+        self.stopping = False
 
     async def __call__(self, task: Task) -> None:
         """Plan the job to its end, or until it is stopped. Raises `Unavailable`."""
         job = await self._store.jobs.get(task.job_id)
-        if job is None or not job.open or job.status is JobStatus.STOPPED:
+        if job is None or job.ended:
             return
         with structlog.contextvars.bound_contextvars(job_id=job.id):
             try:
@@ -57,6 +64,10 @@ class Planner:
             except Invalid as error:
                 log.error("job cannot be planned", reason=error.reason)
                 await self._flow.stop(job.id, failure=error.reason)
+
+    async def give_up(self, task: Task, reason: str) -> None:
+        """Stop a job that nobody can plan."""
+        await self._flow.stop(task.job_id, failure=f"planning failed: {reason}")
 
     async def _begun(self, job: Job) -> Job:
         """The job with everything fixed that its plan is made of."""
@@ -82,6 +93,7 @@ class Planner:
         return tuple(templates)
 
     async def _plan(self, job: Job) -> None:
+        size = min(self._worker.batch_size, max(1, _BATCH_BYTES // largest_record_bytes(job)))
         pages = 0
         while True:
             match await self._store.batches.last(job.id):
@@ -91,12 +103,14 @@ class Planner:
                     log.info("planned", batches=end)
                     return
                 case last:
-                    await self._page(job, last, page_batches=self._worker.page_batches if pages else SLOTS // 8)
+                    await self._page(job, last, size, page_batches=self._worker.page_batches if pages else _FIRST_PAGE)
             pages += 1
             if await self._stopped(job):
                 return
+            if self.stopping:
+                raise Unavailable("this process is stopping; the plan goes on elsewhere")
 
-    async def _page(self, job: Job, last: Batch | None, *, page_batches: int) -> None:
+    async def _page(self, job: Job, last: Batch | None, size: int, *, page_batches: int) -> None:
         assert job.plan.highest is not None
         ordinal, after = (0, BEGINNING) if last is None else (last.ordinal + 1, last.range.upto)
         cuts = await self._audience.cut(
@@ -104,7 +118,7 @@ class Planner:
             job.filters,
             after=after,
             upto=job.plan.highest,
-            size=self._worker.batch_size,
+            size=size,
             batches=page_batches,
         )
         if not cuts:
@@ -118,7 +132,7 @@ class Planner:
 
     async def _stopped(self, job: Job) -> bool:
         standing = await self._store.jobs.standing(job.id)
-        if standing is not None and standing.status is not JobStatus.STOPPED:
+        if standing is not None and not standing.stopped:
             return False
         await self._flow.drop_unsent(job.id)
         return True

@@ -32,12 +32,13 @@ from shared.stream import Aborted, Lane, Stream
 log = structlog.get_logger(__name__)
 
 _JOBS_AT_HAND = 16
-_TAKES = 10
+_TAKES = 3
 _LOST_AT_HAND = 1_000
 OUTCOME_UNKNOWN = "outcome-unknown"
 UNREADABLE = "unreadable"
 GONE = "gone"
 REFUSED = "refused"
+FAULT = "fault"
 
 
 class Sender:
@@ -89,6 +90,13 @@ class Sender:
                 raise
             finally:
                 self._in_hand.discard(batch.id)
+
+    async def give_up(self, task: Task, reason: str) -> None:
+        """Fail a batch that nobody can send, so that its chain goes on. One that a lane owns is left to recovery."""
+        assert isinstance(task, SendBatch)
+        batch = await self._store.batches.get(task.job_id, task.ordinal)
+        if batch is not None and batch.turn == task.turn and await self._failed(batch, FAULT, reason):
+            await self._feed.chain_of(batch)
 
     def _remember(self, batch: Batch, lane: str) -> None:
         self._lost[batch.id, batch.turn] = lane
@@ -163,9 +171,7 @@ class Sender:
         try:
             rendered = await self._rendered(job, renderer, batch)
         except Invalid as error:
-            log.error("batch cannot be read", reason=error.reason)
-            unreadable = Receipt(failed=batch.size, reasons={UNREADABLE: batch.size})
-            return await self._store.batches.fail(batch, receipt=unreadable) is not None
+            return await self._failed(batch, UNREADABLE, error.reason)
         async with self._stream.lane() as lane:
             return await self._produced(job, batch, rendered, lane)
 
@@ -184,20 +190,29 @@ class Sender:
         try:
             await lane.produce(taken, topic, rendered.records, rendered.receipt)
         except Aborted as error:
-            return await self._refused(taken, str(error))
+            return await self._refused(taken, error)
         RECORDS_SENT.labels(job.app_name, job.service).inc(len(rendered.records))
         await fault("send.after_commit")
         settled = await self._settled(taken, rendered.receipt)
         await fault("send.after_settle")
         return settled
 
-    async def _refused(self, batch: Batch, reason: str) -> bool:
-        """The broker took none of the records, for certain: try again, but not for ever."""
-        if batch.attempts >= _TAKES:
+    async def _refused(self, batch: Batch, error: Aborted) -> bool:
+        """The broker took none of the records, for certain: try again, but not for ever if it would refuse them
+        again."""
+        if error.final and batch.attempts >= _TAKES:
+            log.error("batch refused by the stream", reason=str(error))
             refused = Receipt(failed=batch.size, reasons={REFUSED: batch.size})
             return await self._settled(batch, refused, to=BatchStatus.FAILED)
         await self._store.batches.disown(batch)
-        raise Unavailable(reason)
+        raise Unavailable(str(error))
+
+    async def _failed(self, batch: Batch, key: str, reason: str) -> bool:
+        log.error("batch cannot be sent", key=key, reason=reason)
+        failed = await self._store.batches.fail(batch, receipt=Receipt(failed=batch.size, reasons={key: batch.size}))
+        if failed is not None:
+            BATCHES_SETTLED.labels(failed.status).inc()
+        return failed is not None
 
     async def _settled(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> bool:
         status = to or verdict(receipt, max_failed_share=self._worker.max_user_failure_in_batch)

@@ -128,6 +128,16 @@ class Job(Struct, frozen=True, kw_only=True):
     failure: str = ""
     changed_at: datetime | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of the job will be planned any more."""
+        return not self.open or self.status is JobStatus.STOPPED
+
+    @property
+    def standing(self) -> "Standing":
+        """What of it decides about its batches."""
+        return Standing(self.status, self.plan.end, self.expires_at)
+
 
 class Standing(Struct, frozen=True):
     """The little of a job that decides about its batches: its status and, once known, the number of batches."""
@@ -135,6 +145,16 @@ class Standing(Struct, frozen=True):
     status: JobStatus
     end: int | None
     expires_at: int
+
+    @property
+    def feeds(self) -> bool:
+        """Whether its batches may go to the broker."""
+        return self.status is JobStatus.RUNNING
+
+    @property
+    def stopped(self) -> bool:
+        """Whether what is not sent by now will never be."""
+        return self.status is JobStatus.STOPPED
 
     @property
     def may_finish(self) -> bool:

@@ -53,6 +53,10 @@ class Rendered(Struct, frozen=True):
     receipt: Receipt
 
 
+# What stands around a body: keys, ids, the token and the user id.
+_ENVELOPE_BYTES = 600
+
+
 class Unrenderable(Exception):
     """No recipient of this template can be served; `reason` is the key that they are counted under."""
 
@@ -162,6 +166,20 @@ def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any
     """
     values = {**template.defaults, **context}
     return {_filled_text(key, values): _filled(inner, values) for key, inner in template.body.items()}
+
+
+def largest_record_bytes(job: Job) -> int:
+    """About the size of the largest record that the job's templates make, its constant parts and a device's own
+    included."""
+    bodies = [_body_bytes(template, job.context) for template in job.plan.templates]
+    return max(bodies, default=0) + len(dumps(job.metadata).encode()) + _ENVELOPE_BYTES
+
+
+def _body_bytes(template: Template, context: Mapping[str, Any]) -> int:
+    try:
+        return len(dumps(filled_body(template, context)).encode())
+    except Unrenderable:
+        return 0
 
 
 def escaped(texts: Sequence[str | None]) -> Sequence[str]:

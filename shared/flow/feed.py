@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from shared.broker import Broker
 from shared.domain.batches import SLOTS, Batch
 from shared.domain.errors import Unavailable
-from shared.domain.jobs import JobStatus
 from shared.domain.tasks import FinishJob, PlanJob, SendBatch, Task, encode, queue_of
 from shared.runtime.faults import fault
 from shared.store import Store
@@ -31,7 +30,7 @@ class Feed:
         Raises `Unavailable`; what was not queued then stays planned.
         """
         standing = await self._store.jobs.standing(job_id)
-        if standing is None or standing.status is not JobStatus.RUNNING:
+        if standing is None or not standing.feeds:
             return
         heads = await self._store.batches.heads(job_id)
         await self._queue_all(job_id, await self._due(job_id, [head.ordinal for head in heads if head.planned]))
@@ -44,7 +43,7 @@ class Feed:
         if standing is None:
             return
         successor = batch.ordinal + SLOTS
-        if standing.status is JobStatus.RUNNING and (standing.end is None or successor < standing.end):
+        if standing.feeds and (standing.end is None or successor < standing.end):
             await self._queue_all(batch.job_id, [successor])
         elif standing.may_finish:
             await self.finish_if_done(batch.job_id)

@@ -5,7 +5,7 @@ nothing of it is unsettled, wherever its plan stood.
 """
 
 from shared.domain.batches import Receipt
-from shared.domain.jobs import Job, JobStatus, Totals
+from shared.domain.jobs import Job, Totals
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
@@ -24,7 +24,7 @@ class Finish:
         standing = await self._store.jobs.standing(job_id)
         if standing is None or not standing.may_finish:
             return None
-        if standing.status is JobStatus.STOPPED:
+        if standing.stopped:
             await self._end_plan(job_id)
             await self._store.batches.drop_unsent(job_id)
         if await self._store.batches.any_unsettled(job_id):

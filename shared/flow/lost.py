@@ -4,7 +4,7 @@ What is found, in every job that is open:
 
 - a plan that nobody has worked at for a while: planned again from where it stands;
 - a chain whose next batch was never fed: fed;
-- a queued batch that has waited while its queue is empty: its message is lost, it gets another;
+- a queued batch that has waited while its queue is empty, or for very long: its message is lost, it gets another;
 - an owned batch, longer than its transaction may last: its worker is dead or stopped; it gets a message, and whoever
   takes that recovers it;
 - a stopped job with unsent batches: dropped;
@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from shared.broker import Broker
 from shared.domain.batches import BatchStatus
-from shared.domain.jobs import Job, JobStatus
+from shared.domain.errors import Unavailable
+from shared.domain.jobs import Job
 from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from shared.flow.feed import Feed
 from shared.flow.jobs import JobFlow
@@ -30,10 +31,12 @@ log = structlog.get_logger(__name__)
 
 
 class Patience(Struct, frozen=True):
-    """How long work may be silent before it counts as lost: on the broker, and in a lane's hands."""
+    """How long work may be silent before it counts as lost: in a lane's hands; on the broker while its queue is
+    empty; and on the broker at all, since a busy queue says nothing about one job's messages."""
 
-    queued: timedelta
     owned: timedelta
+    queued: timedelta
+    at_latest: timedelta
 
 
 class Found(Struct, frozen=True):
@@ -57,41 +60,50 @@ class Lost:
 
     async def find(self) -> Found:
         """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
-        now = await self._store.now()
+        since = await self._since()
         found = Found()
         async for job_id in self._store.jobs.open_ids():
-            job = await self._store.jobs.get(job_id)
-            if job is not None and job.open:
-                found = _sum(found, await self._in(job, now))
+            try:
+                found = _sum(found, await self._in(job_id, since))
+            except Unavailable:
+                raise
+            except Exception:
+                # The other jobs' work must be found all the same.
+                log.exception("upkeep cannot look at a job", job_id=job_id)
         return found
 
-    async def _in(self, job: Job, now: datetime) -> Found:
-        owned = await self._renew(job, BatchStatus.SENDING, now - self._patience.owned)
-        match job.status:
-            case JobStatus.STOPPED:
-                await self._flow.drop_unsent(job.id)
-                return Found(jobs=1, owned=owned)
-            case JobStatus.RUNNING:
-                queued = await self._queued(job, now - self._patience.queued)
-                plans = await self._plan(job, now - self._patience.queued)
-                await self._feed.job(job.id)
-                return Found(jobs=1, plans=plans, queued=queued, owned=owned)
-            case _:
-                return Found(jobs=1, plans=await self._plan(job, now - self._patience.queued), owned=owned)
+    async def _since(self) -> "_Since":
+        now = await self._store.now()
+        at_latest, queued = now - self._patience.at_latest, now - self._patience.queued
+        return _Since(
+            owned=now - self._patience.owned,
+            plans=at_latest if await self._broker.depth(SPLIT_QUEUE) else queued,
+            batches=at_latest if await self._broker.depth(BATCH_QUEUE) else queued,
+        )
+
+    async def _in(self, job_id: str, since: "_Since") -> Found:
+        job = await self._store.jobs.get(job_id)
+        if job is None or not job.open:
+            return Found()
+        owned = await self._renew(job, BatchStatus.SENDING, since.owned)
+        if job.standing.stopped:
+            await self._flow.drop_unsent(job.id)
+            return Found(jobs=1, owned=owned)
+        plans = await self._plan(job, since.plans)
+        if not job.standing.feeds:
+            return Found(jobs=1, plans=plans, owned=owned)
+        queued = await self._renew(job, BatchStatus.QUEUED, since.batches)
+        await self._feed.job(job.id)
+        return Found(jobs=1, plans=plans, queued=queued, owned=owned)
 
     async def _plan(self, job: Job, since: datetime) -> int:
-        silent = job.changed_at is None or job.changed_at < since
-        if job.plan.end is not None or not silent or await self._broker.depth(SPLIT_QUEUE):
+        worked_at = job.changed_at is not None and job.changed_at >= since
+        if job.plan.end is not None or worked_at:
             return 0
         await self._store.jobs.touch(job.id)
         await self._feed.plan(job.id)
         log.info("plan taken up again", job_id=job.id)
         return 1
-
-    async def _queued(self, job: Job, since: datetime) -> int:
-        if await self._broker.depth(BATCH_QUEUE):
-            return 0
-        return await self._renew(job, BatchStatus.QUEUED, since)
 
     async def _renew(self, job: Job, status: BatchStatus, since: datetime) -> int:
         renewed = 0
@@ -100,6 +112,14 @@ class Lost:
         if renewed:
             log.info("batches queued again", job_id=job.id, status=status, batches=renewed)
         return renewed
+
+
+class _Since(Struct, frozen=True):
+    """Work that has been silent since before these moments is lost."""
+
+    owned: datetime
+    plans: datetime
+    batches: datetime
 
 
 def _sum(one: Found, other: Found) -> Found:

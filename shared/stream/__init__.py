@@ -25,7 +25,14 @@ from shared.domain.errors import CarillonError
 
 
 class Aborted(CarillonError):
-    """The transaction was rolled back, and that is certain. Borrow another lane for the next attempt."""
+    """The transaction was rolled back, and that is certain. Borrow another lane for the next attempt.
+
+    `final` tells that the records themselves were refused and will be again; otherwise the server was not fit.
+    """
+
+    def __init__(self, reason: str, *, final: bool) -> None:
+        super().__init__(reason)
+        self.final = final
 
 
 class Lane(Protocol):

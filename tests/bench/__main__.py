@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from shared.domain.errors import CarillonError
 from tests.bench import feedback, large, latency, machine, mongo_build, pause, plan, report, send
 from tests.bench.place import Place, servers
 from tests.bench.report import Measured, Wrong
@@ -73,7 +74,7 @@ async def _run(place: Place, measures: Mapping[str, Measure], lines: list[str]) 
         places.say(f"measuring: {name}")
         try:
             found = [line for measured in await measure(place) for line in measured.lines()]
-        except Wrong as fault:
+        except (Wrong, AssertionError, TimeoutError, CarillonError) as fault:
             found, failed = [f"### {name}: WRONG", "", str(fault), ""], True
         print("\n".join(found), flush=True)
         lines += found

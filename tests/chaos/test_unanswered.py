@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from shared.domain.batches import BatchStatus
 from shared.domain.tasks import QUEUES, SendBatch
@@ -101,3 +102,17 @@ async def test_what_nobody_can_know_any_more_is_not_sent_again(house: House) -> 
     assert (job.totals.sent, job.totals.failed) == (12_000 - unknown, unknown)
     per_device = await house.sent_per_device(12_000 - unknown)
     assert (len(per_device), set(per_device.values())) == (12_000 - unknown, {1})
+
+
+async def test_records_that_kafka_refuses_fail_their_batches_and_nothing_else(house: House, stack: Endpoints) -> None:
+    await house.devices(3_000)
+    admin = AIOKafkaAdminClient(bootstrap_servers=stack.kafka_servers)
+    await admin.start()
+    await admin.create_topics([NewTopic(house.topic, 2, 1, topic_configs={"max.message.bytes": "5000"})])
+    await admin.close()
+    await house.start("worker")
+    await house.start("scheduler")
+    job = await house.closed(await house.post())
+    assert job.totals is not None
+    assert (job.totals.sent, job.totals.failed, job.reasons) == (0, 3_000, {"refused": 3_000})
+    assert await house.records(0) == []

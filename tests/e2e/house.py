@@ -111,15 +111,21 @@ class House:
         self._processes.append(process)
         return process
 
-    async def devices(self, count: int) -> None:
+    @property
+    def topic(self) -> str:
+        """Where the records for APNS go."""
+        return f"push-{self.app}_apns-massive"
+
+    async def devices(self, count: int, service: Service = Service.APNS) -> None:
         """Fill the app's table: users `u<n>`, every third one Portuguese."""
+        table = f"{self.app}_{service}"
         connection = await asyncpg.connect(self._push_database)
         await connection.execute(
-            f'CREATE TABLE "{self.app}_apns" (seq_id bigint PRIMARY KEY, user_id text, token text, locale text, '
+            f'CREATE TABLE "{table}" (seq_id bigint PRIMARY KEY, user_id text, token text, locale text, '
             "region text, tz text)"
         )
         await connection.copy_records_to_table(
-            f"{self.app}_apns",
+            table,
             records=(
                 (n, f"u{n}", f"{n:064x}", "pt" if n % 3 == 0 else "en", "BR", "-0300") for n in range(1, count + 1)
             ),
@@ -127,24 +133,33 @@ class House:
         await connection.execute("ANALYZE")
         await connection.close()
         for locale in ("en", "pt"):
-            await self.with_.store.templates.add(
-                Template(
-                    id=str(uuid.uuid4()), app_id=self.app_id, name="like", locale=locale, body={"alert": "{{who}}"}
-                )
-            )
+            await self.template("like", locale, {"alert": "{{who}}"})
+
+    async def change_devices(self, statement: str) -> None:
+        """Run SQL on the push database; `{table}` stands for the app's table of APNS."""
+        connection = await asyncpg.connect(self._push_database)
+        await connection.execute(statement.format(table=f'"{self.app}_apns"'))
+        await connection.close()
+
+    async def template(self, name: str, locale: str, body: dict[str, Any]) -> None:
+        await self.with_.store.templates.add(
+            Template(id=str(uuid.uuid4()), app_id=self.app_id, name=name, locale=locale, body=body)
+        )
 
     def job(self, **fields: Any) -> Job:
+        standard: dict[str, Any] = {
+            "service": Service.APNS,
+            "template_names": ("like",),
+            "context": {"who": "Ana"},
+        }
         return Job(
             id=str(uuid.uuid4()),
             app_id=self.app_id,
             app_name=self.app,
-            service=Service.APNS,
-            template_names=("like",),
             created_by="test@example.com",
             group_id=str(uuid.uuid4()),
-            context={"who": "Ana"},
             created_at=self.with_.clock.now_ns(),
-            **fields,
+            **(standard | fields),
         )
 
     async def post(self, **fields: Any) -> str:
@@ -172,10 +187,10 @@ class House:
         """How many committed records each device has on Kafka: waits for `expected` in all, then looks for more."""
         return Counter(record["DeviceToken"] for record in await self.records(expected))
 
-    async def records(self, expected: int) -> list[Any]:
-        """The committed records of the app's topic: waits for `expected` of them, then looks for more."""
+    async def records(self, expected: int, *, topic: str = "") -> list[Any]:
+        """The committed records of the app's topic, or of another one: waits for `expected` of them, then looks for more."""
         records: list[Any] = []
-        async with self.with_.stream.reader(self.topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
+        async with self.with_.stream.reader(topic or self.topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
             async with asyncio.timeout(60):
                 while len(records) < expected:
                     records += await _read(reader.read)

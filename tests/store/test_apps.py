@@ -48,6 +48,19 @@ async def test_update_and_remove_say_whether_there_was_one(store: Store) -> None
     assert await store.apps.get("app-1") is None
 
 
+async def test_a_deletion_begins_once_and_may_be_begun_again(store: Store) -> None:
+    await store.apps.add(app(1))
+    for _ in range(2):
+        assert await store.apps.begin_removal("app-1")
+    found = await store.apps.get("app-1")
+    assert found is not None
+    assert found.going
+    changed = await store.apps.update("app-1", name="other", bundle_id="com.example.other", at=7)
+    assert changed is not None
+    assert changed.going
+    assert not await store.apps.begin_removal("none")
+
+
 async def test_pages_follow_the_ids_and_meet_no_app_twice(store: Store) -> None:
     for number in (3, 1, 5, 2, 4):
         await store.apps.add(app(number))

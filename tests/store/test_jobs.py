@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.domain.batches import Receipt
-from shared.domain.errors import Conflict
+from shared.domain.errors import Conflict, Invalid
 from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Idempotency, Job, JobStatus, Service, Totals
 from shared.domain.templates import Template
 from shared.store import Store
@@ -101,6 +101,58 @@ async def test_a_plan_is_fixed_once_and_ended_once(store: Store) -> None:
     standing = await store.jobs.standing(job.id)
     assert standing is not None
     assert standing.end == 3
+
+
+async def test_only_whoever_renders_reads_the_copied_templates(store: Store) -> None:
+    key = Idempotency("me/lean", "digest")
+    job = a_job(idempotency=key)
+    await store.jobs.add(job)
+    await store.jobs.begin_plan(job.id, highest=5, templates=(A_TEMPLATE,))
+    whole = await store.jobs.get(job.id)
+    assert whole is not None
+    lean = replace(whole, plan=replace(whole.plan, templates=()))
+    assert whole.plan.templates == (A_TEMPLATE,)
+    assert await store.jobs.view(job.id) == lean
+    assert await store.jobs.with_key(key.key) == lean
+    assert await store.jobs.page("app", limit=1) == [lean]
+    moved = await store.jobs.move(job.id, to=JobStatus.PAUSED, only=PAUSABLE, at=7)
+    assert moved is not None
+    assert moved.plan == lean.plan
+    assert await store.jobs.view("none") is None
+
+
+async def test_a_job_takes_no_more_templates_than_its_document_can_hold(store: Store) -> None:
+    job = a_job()
+    await store.jobs.add(job)
+    large = tuple(replace(A_TEMPLATE, locale=f"l{number}", body={"a": "x" * 2**20}) for number in range(8))
+    with pytest.raises(Invalid) as refused:
+        await store.jobs.begin_plan(job.id, highest=5, templates=large)
+    assert refused.value.field == "template"
+    assert await store.jobs.begin_plan(job.id, highest=5, templates=large[:7]) is not None
+
+
+async def test_only_a_job_that_nobody_plans_is_withdrawn(store: Store) -> None:
+    fresh, begun, ended = a_job(), a_job(), a_job(status=JobStatus.STOPPED)
+    for job in (fresh, begun, ended):
+        await store.jobs.add(job)
+    await store.jobs.begin_plan(begun.id, highest=5, templates=())
+    await store.jobs.close(ended.id, totals=Totals(), summed=Receipt(), completed_at=0)
+    assert [await store.jobs.withdraw(job.id) for job in (fresh, begun, ended)] == [True, False, False]
+    assert await store.jobs.view(fresh.id) is None
+    assert await store.jobs.begin_plan(fresh.id, highest=5, templates=()) is None
+
+
+async def test_open_jobs_are_not_removed(store: Store) -> None:
+    running, ended, others = a_job(), a_job(status=JobStatus.STOPPED), a_job(app_id="other", status=JobStatus.STOPPED)
+    for job in (running, ended, others):
+        await store.jobs.add(job)
+    for job in (ended, others):
+        await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=0)
+    assert await store.jobs.closed_ids("app", limit=5) == [ended.id]
+    await store.jobs.remove_closed([running.id, ended.id])
+    assert await store.jobs.closed_ids("app", limit=5) == []
+    assert await store.jobs.view(running.id) == running
+    assert await store.jobs.view(others.id) is not None
 
 
 @pytest.mark.parametrize("status", JobStatus)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from shared.domain.errors import Conflict
@@ -56,13 +57,15 @@ async def test_of_two_that_add_the_same_at_once_one_wins_whole(store: Store) -> 
     assert [one.id for one in stored] == [one.id for one in winner]
 
 
-async def test_names_and_their_locales(store: Store) -> None:
+async def test_names_with_their_locales_and_sizes(store: Store) -> None:
     for one in (
         template(1, name="a", locale="en"), template(2, name="a", locale="pt"), template(3, name="b", locale="pt"),
         template(4, name="a", locale="fr", app="other"), template(5, name="c", locale="en"),
     ):  # fmt: skip
         await store.templates.add(one)
-    assert await store.templates.locales("app", ["a", "b", "none"]) == {"a": {"en", "pt"}, "b": {"pt"}}
+    size = len(msgspec.json.encode(BODY)) + len("{}")
+    outlines = await store.templates.outlines("app", ["a", "b", "none"])
+    assert sorted(outlines) == [("a", "en", size), ("a", "pt", size), ("b", "pt", size)]
     assert {one.id for one in await store.templates.named("app", ["a", "b"])} == {"001", "002", "003"}
 
 

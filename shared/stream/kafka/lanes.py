@@ -63,13 +63,13 @@ class KafkaLane:
         marker = entry(self._ledger_topic, batch, self.id, receipt)
         await self._producer.send_offsets_to_transaction(marker, group_of(batch.job_id))
 
-    async def _abort(self, cause: Exception) -> None:
+    async def _abort(self, cause: "_RecordsFailed") -> None:
         try:
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._producer.abort_transaction()
         except (KafkaError, OSError, TimeoutError, AssertionError) as error:
             raise LaneLost(self.id, f"abort: {type(error).__name__}: {error}") from cause
-        raise Aborted(str(cause)) from cause
+        raise Aborted(str(cause), final=cause.final) from cause
 
 
 class _RecordsFailed(Exception):
@@ -77,6 +77,7 @@ class _RecordsFailed(Exception):
 
     def __init__(self, failures: Sequence[BaseException]) -> None:
         super().__init__(f"{len(failures)} produce batches failed: {failures[0]!r}")
+        self.final = any(isinstance(failure, KafkaError) and not failure.retriable for failure in failures)
 
 
 class Lanes:

@@ -43,7 +43,9 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
         (b'{"service":1}', "service", "service must be a string, not an integer"),
         (b'{"service":"apns","service":"gcm"}', "service", "stands twice"),
         (b'{"service":"apns","SERVICE":"gcm"}', "service", "stands twice"),
-        (b'{"service":"apns","context":{"a":1,"a":2}}', "a", "stands twice"),
+        (b'{"service":"apns","context":{"a":1,"a":2}}', "context.a", "stands twice"),
+        (b'{"service":"apns","filters":{"locale":"en","locale":"pt"}}', "filters.locale", "stands twice"),
+        (b'{"service":"apns","context":{"l":[{},{"a":{},"a":{}}]}}', "context.l[1].a", "stands twice"),
         (b'{"service":"apns","expiresAt":1}', "expiresAt", "invalid expiresAt"),
         (b'{"service":"apns","expiresAt":-1}', "expiresAt", "invalid expiresAt"),
         (b'{"service":"apns","expiresAt":1.0}', "expiresAt", "expiresAt must be an integer, not a number"),
@@ -51,9 +53,12 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
         (b'{"service":"apns","expiresAt":true}', "expiresAt", "expiresAt must be an integer, not true or false"),
         (b'{"service":"apns","expiresAt":"1"}', "expiresAt", "expiresAt must be an integer, not a string"),
         (b'{"service":"apns","expiresAt":9223372036854775808}', "expiresAt", "64 bits"),
-        (b'{"service":"apns","expiresAt":' + b"9" * 5000 + b"}", None, "64 bits"),
-        (b'{"service":"apns","context":{"n":' + b"9" * 30 + b"}}", None, "64 bits"),
-        (b'{"service":"apns","context":{"n":1e999}}', None, "64 bits"),
+        (b'{"service":"apns","expiresAt":' + b"9" * 5000 + b"}", "expiresAt", "64 bits"),
+        (b'{"service":"apns","context":{"n":' + b"9" * 30 + b"}}", "context.n", "64 bits"),
+        (b'{"service":"apns","context":{"n":-' + b"9" * 24 + b"}}", "context.n", "64 bits"),
+        (b'{"service":"apns","context":{"n":[0,1e999]}}', "context.n[1]", "64 bits"),
+        (b'{"service":"apns","expiresAt":1e999}', "expiresAt", "64 bits"),
+        (b'{"service":"apns","controlGroup":1e999}', "controlGroup", "64 bits"),
         (b'{"service":"apns","context":{"n":NaN}}', None, "the body is not JSON"),
         (b'{"service":"apns","startsAt":1}', "startsAt", "invalid startsAt"),
         (b'{"service":"apns","controlGroup":1}', "controlGroup", "invalid controlGroup"),
@@ -291,6 +296,31 @@ async def test_put_of_what_is_not_there_after_a_valid_body(house: House) -> None
     is_problem(await house.admin.put(f"/apps/{app_id}/templates/{nobody}", TEMPLATE), 404, "templateId")
     is_problem(await house.admin.put(f"/users/{nobody}", {}), 422, "email")
     is_problem(await house.admin.put(f"/users/{nobody}", {"email": "a@example.com"}), 404, "userId")
+
+
+async def test_a_key_that_stands_twice_in_one_of_several_templates(house: House) -> None:
+    app_id = await house.app()
+    body = b'[{"name":"n","locale":"en","body":{"a":1}},{"name":"n","locale":"pt","body":{"a":1,"a":2}}]'
+    is_problem(await house.admin.post(f"/apps/{app_id}/templates?multiple=true", body), 422, "[1].body.a")
+    assert (await house.admin.get(f"/apps/{app_id}/templates")).json == []
+
+
+async def test_what_is_not_read_may_hold_anything(house: House) -> None:
+    app_id = await house.app_with_template()
+    body = b'{"service":"apns","else":{"a":1,"a":1e999,"n":' + b"9" * 24 + b"}}"
+    assert (await house.admin.post(f"/apps/{app_id}/jobs?template=like", body)).status == 201
+
+
+async def test_templates_that_are_too_large_to_be_copied(house: House) -> None:
+    app_id = await house.app_with_template()
+    text = {str(number): "x" * 60_000 for number in range(16)}
+    for locale in [f"l{number}" for number in range(9)]:
+        template = {"name": "large", "locale": locale if locale != "l0" else "en", "body": text}
+        assert (await house.admin.post(f"/apps/{app_id}/templates", template)).status == 201
+    reply = await house.admin.post(f"/apps/{app_id}/jobs?template=like,large", JOB)
+    is_problem(reply, 422, "template")
+    assert "8388608 bytes" in reply.json["reason"]
+    assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []
 
 
 async def test_a_body_over_its_limit(house: House) -> None:

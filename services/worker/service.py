@@ -1,0 +1,55 @@
+"""The worker as one component: its consumers start when the servers are fit, and stop together."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from services.worker.consumer import Consumer
+from services.worker.plan import Planner
+from shared.domain.errors import Unavailable
+from shared.runtime.lifecycle import Background
+from shared.runtime.retries import Backoff, next_delay
+
+log = structlog.get_logger(__name__)
+
+_BACKOFF = Backoff(first_seconds=0.2, cap_seconds=5)
+
+
+class Workers(Background):
+    """Consumers that take nothing before `verify` has passed: on servers that lack what `carillon init` makes, or whose
+    promises are not those that exactly-once needs, nothing must be sent."""
+
+    def __init__(
+        self, consumers: Sequence[Consumer], planner: Planner, *, verify: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__("worker", self._work)
+        self._consumers = consumers
+        self._planner = planner
+        self._verify = verify
+
+    async def stop(self) -> None:
+        self._planner.stopping = True
+        await super().stop()
+
+    async def _work(self, stopping: asyncio.Event) -> None:
+        await self._verified(stopping)
+        async with asyncio.TaskGroup() as group:
+            for consumer in self._consumers:
+                group.create_task(consumer.run(stopping))
+
+    async def _verified(self, stopping: asyncio.Event) -> None:
+        failures = 0
+        while not stopping.is_set():
+            try:
+                await self._verify()
+            except Unavailable as error:
+                failures += 1
+                log.warning("worker waits for its servers", reason=str(error))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(next_delay(_BACKOFF, failures, random.random())):
+                        await stopping.wait()
+            else:
+                return

@@ -1,0 +1,98 @@
+"""SIGTERM at unlucky moments: the process ends soon and cleanly, and somebody else has all that it leaves behind."""
+
+import asyncio
+import signal
+from time import monotonic
+
+import pytest
+
+from tests.chaos.test_feedback import Receiver
+from tests.e2e.house import House, Process, until
+
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+IDLE_SECONDS = 3.0
+BUSY_SECONDS = 6.0
+PAGES = 50
+SLOW_PLAN = ",".join(f"plan.after_page@{n}=delay:0.5" for n in range(2, PAGES))
+SLOW_SEND = ",".join(f"send.after_take@{n}=delay:0.5" for n in range(1, 100))
+
+
+async def drained(process: Process, *, within: float) -> None:
+    """Ask it to end: it must do so in time, with nothing cut off."""
+    asked = monotonic()
+    process.send(signal.SIGTERM)
+    code = await process.gone()
+    took = monotonic() - asked
+    assert code == 0, process.log
+    assert took < within, f"took {took:.1f} s\n{process.log}"
+
+
+async def planned_batches(house: House, job_id: str) -> int:
+    totals = await house.with_.store.batches.totals([job_id])
+    return totals[job_id].batches if job_id in totals else 0
+
+
+@pytest.mark.parametrize("sending", ["", SLOW_SEND])
+async def test_a_worker_is_told_to_end_while_it_plans(house: House, sending: str) -> None:
+    """Its plan would take 25 seconds more. No scheduler runs: what is left must be on the broker already."""
+    await house.devices(100_000)
+    faults = ",".join(part for part in (SLOW_PLAN, sending) if part)
+    first = await house.start("worker", fault=faults, CARILLON_WORKER_PAGE_BATCHES="2")
+    job_id = await house.post()
+    await first.reached("plan.after_page")
+    await drained(first, within=BUSY_SECONDS)
+    assert 0 < await planned_batches(house, job_id) < 90
+    await house.start("worker")
+    await house.exactly_once(job_id, 100_000)
+
+
+async def test_two_workers_are_told_to_end_one_after_the_other(house: House) -> None:
+    await house.devices(60_000)
+    job_id = await house.post()
+    for _ in range(2):
+        worker = await house.start("worker", fault=SLOW_SEND)
+        await worker.reached("send.after_take")
+        await drained(worker, within=BUSY_SECONDS)
+    await house.start("worker")
+    await house.exactly_once(job_id, 60_000)
+
+
+async def test_every_idle_process_ends_at_once(house: House) -> None:
+    await house.devices(2_000)
+    own = {"CARILLON_FEEDBACK_TOPICS": f"^{house.app}-.*-feedbacks$"}
+    processes = [await house.start(service, **own) for service in ("api", "scheduler", "worker", "feedback")]
+    # After some work: connections and lanes are open then.
+    await house.exactly_once(await house.post(), 2_000)
+    for process in processes:
+        await drained(process, within=IDLE_SECONDS)
+
+
+async def test_a_feedback_reader_is_told_to_end_in_mid_fold(house: House) -> None:
+    receiver = Receiver(house)
+    await receiver.jobs_to_answer()
+    topic = await receiver.topic()
+    await receiver.answer(topic, 2_000)
+    reader = await receiver.start(fault="feedback.before_flush=delay:1")
+    await reader.reached("feedback.before_flush")
+    answering = asyncio.create_task(receiver.answer(topic, 2_000))
+    await drained(reader, within=BUSY_SECONDS)
+    await answering
+    standing = await receiver.standing()
+    assert 0 < standing, "what was folded must be stored at the end"
+    heir = await receiver.start()
+    await receiver.counted()
+    await drained(heir, within=IDLE_SECONDS)
+    await receiver.counted()
+
+
+async def test_what_is_folded_is_stored_at_the_end(house: House) -> None:
+    """The flush that is due next is a minute away; nobody else reads."""
+    receiver = Receiver(house)
+    await receiver.jobs_to_answer()
+    topic = await receiver.topic()
+    reader = await receiver.start(CARILLON_FEEDBACK_FLUSH_SECONDS="60")
+    await receiver.answer(topic, 3_000)
+    await until(lambda: has_read(reader, receiver.records), "the records to be folded", 20)
+    await drained(reader, within=BUSY_SECONDS)
+    await receiver.counted()
