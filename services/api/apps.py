@@ -15,6 +15,7 @@ from services.api.routes import endpoint
 from shared.domain.accounts import App, check_app, read_uuid
 from shared.domain.errors import Conflict, NotFound
 from shared.runtime.clock import Clock
+from shared.runtime.faults import fault
 from shared.store import Store
 
 AppName = Annotated[
@@ -141,20 +142,28 @@ class AppsResource:
         return wire.answer(app_view(changed))
 
     async def remove(self, app_id: FromPath[str]) -> Response[None]:
-        """Delete an app with its templates and jobs, if none of these is unfinished."""
+        """Delete an app with its templates and jobs, if none of these is unfinished.
+
+        The app takes no new jobs once this has begun, and whatever was cut off is done by the same request again.
+        """
         app = await app_of(self._store, app_id)
-        if await self._store.jobs.has_open(app.id):
-            raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
-        await self._remove_jobs(app.id)
+        await self._check_idle(app)
+        await self._store.apps.begin_removal(app.id)
+        # A job that was made before that is seen now; whoever makes one after it finds the app going.
+        await self._check_idle(app)
+        await fault("api.in_app_removal")
         await self._store.templates.remove_of(app.id)
-        # The app goes last: were this process to die before, the same request finds it and does the rest.
+        await self._remove_jobs(app.id)
+        # Nor is one forgotten whose maker died before looking. Without templates, a later one never begins.
+        await self._check_idle(app)
         await self._store.apps.remove(app.id)
         return wire.nothing()
 
+    async def _check_idle(self, app: App) -> None:
+        if await self._store.jobs.has_open(app.id):
+            raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
+
     async def _remove_jobs(self, app_id: str) -> None:
-        after: tuple[int, str] | None = None
-        while jobs := await self._store.jobs.page(app_id, after=after, limit=PAGE):
-            for job in jobs:
-                await self._store.batches.remove_of(job.id)
-            after = (jobs[-1].created_at, jobs[-1].id)
-        await self._store.jobs.remove_of(app_id)
+        while job_ids := await self._store.jobs.closed_ids(app_id, limit=PAGE):
+            await self._store.batches.remove_of(job_ids)
+            await self._store.jobs.remove_closed(job_ids)

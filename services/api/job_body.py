@@ -13,6 +13,8 @@ from services.api import wire
 from shared.domain.accounts import read_uuid
 from shared.domain.errors import Invalid
 from shared.domain.jobs import Idempotency, Service
+from shared.domain.templates import check_copies
+from shared.store.templates import Outline
 
 KEY_CHARACTERS = 255
 ENGLISH = "en"
@@ -112,13 +114,16 @@ def check(body: JobBody, *, now: int) -> None:
             raise Invalid(reason, field=f"filters.{key}", value=value)
 
 
-def check_templates(names: tuple[str, ...], locales: dict[str, set[str]]) -> None:
-    """Raise `Invalid` for the first name that has no template, or none in English."""
+def check_templates(names: tuple[str, ...], outlines: list[Outline]) -> None:
+    """Raise `Invalid` for the first name that has no template, or none in English, or for too much to be copied."""
+    known = {outline.name for outline in outlines}
+    english = {outline.name for outline in outlines if outline.locale == ENGLISH}
     for name in names:
-        if name not in locales:
+        if name not in known:
             raise Invalid(f"the app has no template named {name!r}", field="template", value=name)
-        if ENGLISH not in locales[name]:
+        if name not in english:
             raise Invalid("Cannot create job if there is no template for locale 'en'.", field="template", value=name)
+    check_copies(sum(outline.size for outline in outlines))
 
 
 def check_supported(body: JobBody) -> None:

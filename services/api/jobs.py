@@ -16,10 +16,10 @@ from services.api.job_body import JobBody
 from services.api.job_view import JobView, job_view
 from services.api.routes import Parameter, endpoint
 from shared.audience import Audience
-from shared.domain.accounts import App, read_uuid
+from shared.domain.accounts import App, check_staying, read_uuid
 from shared.domain.audiences import table_name
-from shared.domain.errors import Forbidden, Invalid, NotFound
-from shared.domain.jobs import Idempotency, Job, JobStatus, Service, Totals
+from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
+from shared.domain.jobs import Idempotency, Job, Service, Totals
 from shared.flow import JobFlow
 from shared.runtime.clock import Clock
 from shared.store import Store
@@ -103,11 +103,16 @@ class JobsResource:
             namespace=caller.namespace,
             request=(app.id, query, content),
         )
-        job, fresh = await self._replayed(key), False
-        if job is None:
-            await self._check(app, names, body)
-            job, fresh = await self._flow.start(self._made(body, app, names, caller.name, key))
-        return await self._answered(job, app, HTTPStatus.CREATED if fresh else HTTPStatus.OK)
+        # What was asked for before may break a rule by now: the answer stays.
+        if job := await self._flow.earlier(key):
+            return await self._answered(job, app)
+        check_staying(app, app.id)
+        await self._check(app, names, body)
+        job, fresh = await self._flow.start(self._made(body, app, names, caller.name, key))
+        if not fresh:
+            return await self._answered(job, app)
+        await self._check_staying(app, job)
+        return wire.answer(job_view(job, app, Totals()), HTTPStatus.CREATED)
 
     async def show(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Show a job and its progress."""
@@ -140,7 +145,7 @@ class JobsResource:
 
     async def _check(self, app: App, names: tuple[str, ...], body: JobBody) -> None:
         job_body.check(body, now=self._clock.now_ns())
-        job_body.check_templates(names, await self._store.templates.locales(app.id, names))
+        job_body.check_templates(names, await self._store.templates.outlines(app.id, names))
         job_body.check_supported(body)
         await self._audience.check(table_name(app.name, Service(body.service)), body.filters)
 
@@ -164,26 +169,28 @@ class JobsResource:
             idempotency=key,
         )
 
-    async def _replayed(self, key: Idempotency | None) -> Job | None:
-        """The job that the same request made before. What it asked for may break a rule by now: the answer stays."""
-        job = None if key is None else await self._store.jobs.with_key(key.key)
-        if job is not None and job.idempotency != key:
-            raise Invalid("this key was used for another request", field="Idempotency-Key")
-        return job
+    async def _check_staying(self, app: App, job: Job) -> None:
+        """Take the new job back where the app's deletion began meanwhile, which may not have seen it."""
+        try:
+            check_staying(await self._store.apps.get(app.id), app.id)
+        except Conflict:
+            if not await self._store.jobs.withdraw(job.id):
+                await self._flow.stop(job.id, failure="the app is being deleted")
+            raise
 
     async def _job(self, app_id: str, job_id: str) -> tuple[App, Job]:
         app = await app_of(self._store, app_id)
-        job = await self._store.jobs.get(read_uuid(job_id, field="jobId"))
+        job = await self._store.jobs.view(read_uuid(job_id, field="jobId"))
         if job is None or job.app_id != app.id:
             raise NotFound("the app has no job with this id", field="jobId", value=job_id)
         return app, job
 
     async def _stopped(self, job_id: str) -> Job | None:
-        job = await self._store.jobs.get(job_id)
-        return job if job is not None and job.status is JobStatus.STOPPED else None
+        job = await self._store.jobs.view(job_id)
+        return job if job is not None and job.standing.stopped else None
 
     async def _forbidden(self, move: str, job: Job) -> Forbidden:
-        now = await self._store.jobs.get(job.id) or job
+        now = await self._store.jobs.view(job.id) or job
         return Forbidden(f"cannot {move} {now.status} job", field="status", value=now.status.value)
 
     async def _answered(self, job: Job, app: App, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:

@@ -14,7 +14,7 @@ from services.api.apps import AppView, app_of, app_view
 from services.api.identity import Who, caller_of
 from services.api.ids import fresh_id
 from services.api.routes import Parameter, endpoint
-from shared.domain.accounts import App, read_uuid
+from shared.domain.accounts import App, check_staying, read_uuid
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.templates import Template, check_template
 from shared.runtime.clock import Clock
@@ -129,6 +129,7 @@ class TemplatesResource:
         app = await self._store.apps.get(wanted)
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
+        check_staying(app, app.id)
         templates = self._made(bodies, app, caller_of(request).name)
         if several:
             await self._store.templates.add_many(templates)

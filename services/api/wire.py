@@ -3,12 +3,14 @@
 A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched
 without regard to case, `null` is the same as absent, unknown keys are ignored, and an integer is a literal one (`1.0`
 is none). A key that stands twice, a text with a NUL or half a surrogate pair, a number out of range or too deep a
-nesting is refused.
+nesting is refused where it is read: the decoder leaves something in its place that `check_json` finds, and so names by
+its path.
 """
 
 import functools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -19,7 +21,7 @@ from litestar.status_codes import HTTP_200_OK, HTTP_204_NO_CONTENT
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
-from shared.domain.templates import check_json
+from shared.domain.templates import INTEGERS, Repeated, check_json
 
 JSON = "application/json; charset=UTF-8"
 NIL_UUID = "00000000-0000-0000-0000-000000000000"
@@ -96,35 +98,24 @@ def _first_value(body: bytes) -> Any:
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise Invalid(f"the key {twice!r} stands twice in one object", field=twice)
-    return value
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if value in {float("inf"), float("-inf")}:
-        raise Invalid("a number is out of range: it must fit in 64 bits", value=text)
+        counts = Counter(key for key, _ in pairs)
+        value |= {key: Repeated() for key, count in counts.items() if count > 1}
     return value
 
 
 def _integer(text: str) -> int:
-    if len(text) > 20:
-        raise Invalid("an integer is out of range: it must fit in 64 bits", value=text)
-    return int(text)
+    # The longest that fits has 20 characters, and Python reads no more than 4,300.
+    return int(text) if len(text) <= 20 else INTEGERS.stop
 
 
 def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON value")
 
 
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_float=_number, parse_int=_integer, parse_constant=_constant
-)
+_decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer, parse_constant=_constant)
 
 
 def _object(raw: Any, kind: type[T]) -> T:

@@ -10,7 +10,7 @@ import uuid
 from msgspec import Struct
 
 from shared.domain.audiences import check_app_name
-from shared.domain.errors import Invalid
+from shared.domain.errors import Conflict, Invalid
 
 NAME_CHARACTERS = 255
 BUNDLE_ID = re.compile(r"[a-z0-9]+(?:\.[a-z0-9]+){2,}")
@@ -29,7 +29,10 @@ UUID_FORMS = re.compile(
 
 
 class App(Struct, frozen=True, kw_only=True):
-    """A mobile app: `name` makes its table and topic names, `bundle_id` is unique. Times in ns since the epoch."""
+    """A mobile app: `name` makes its table and topic names, `bundle_id` is unique. Times in ns since the epoch.
+
+    `going` tells that its deletion has begun: it takes no more jobs and templates, for good.
+    """
 
     id: str
     name: str
@@ -37,6 +40,7 @@ class App(Struct, frozen=True, kw_only=True):
     created_by: str
     created_at: int
     updated_at: int
+    going: bool = False
 
 
 class User(Struct, frozen=True, kw_only=True):
@@ -127,6 +131,12 @@ def check_app(name: str, bundle_id: str) -> None:
     if len(bundle_id) > NAME_CHARACTERS or BUNDLE_ID.fullmatch(bundle_id) is None:
         rule = "at least three labels of lower-case letters and digits, joined by dots, as in com.example.game"
         raise Invalid(f"invalid bundleId: {rule}", field="bundleId", value=bundle_id)
+
+
+def check_staying(app: App | None, app_id: str) -> None:
+    """Raise `Conflict` where an app takes nothing new, because its deletion has begun or is done."""
+    if app is None or app.going:
+        raise Conflict("the app is being deleted", field="appId", value=app_id)
 
 
 def check_email(email: str) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from shared.domain.batches import OTHER
+
 ACK = "ack"
-OTHER = "other"
 MAX_OUTCOME_CHARACTERS = 64
 MAX_JOB_ID_CHARACTERS = 64
 MAX_KEYS = 2_000

@@ -5,6 +5,7 @@ logic. The rules that a template must meet before it is stored are here too, and
 us to keep.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,8 @@ VALUE_BYTES = 64 * 1024
 # MongoDB nests documents at most 100 deep, and a job's copy of a template lies a few levels down already.
 JSON_DEPTH = 64
 INTEGERS = range(-(2**63), 2**63)
+# A job's document, which MongoDB lets grow to 16 MB, holds copies of its templates beside what else the job says.
+COPIES_BYTES = 8 * 2**20
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -35,6 +38,10 @@ class Template(Struct, frozen=True, kw_only=True):
     created_by: str = ""
     created_at: int = 0
     updated_at: int = 0
+
+
+class Repeated:
+    """Stands in decoded JSON for the values of a key that an object holds twice."""
 
 
 def check_template(*, name: str, locale: str, body: Any, defaults: Any) -> None:
@@ -79,7 +86,8 @@ def check_defaults(defaults: Any) -> None:
 def check_json(field: str, value: Any) -> None:
     """Whether decoded JSON from a caller can be kept and sent as it is; `field` is its name in the request.
 
-    Texts and keys are free of NUL and at most 64 KiB each, whole numbers fit in 64 bits, nesting ends at `JSON_DEPTH`.
+    Texts and keys are free of NUL and at most 64 KiB each, numbers fit in 64 bits, no object holds a key twice
+    (`Repeated`), nesting ends at `JSON_DEPTH`.
 
     Raises:
         Invalid: `field` is the path of what breaks a rule; the reason begins with `invalid <field>`.
@@ -88,6 +96,13 @@ def check_json(field: str, value: Any) -> None:
         fault = _fault(leaf)
         if fault:
             raise Invalid(f"invalid {field}: {path} {fault}", field=path)
+
+
+def check_copies(size: int) -> None:
+    """Whether a job can copy templates whose bodies and defaults have this many bytes of JSON. Raises `Invalid`."""
+    if size > COPIES_BYTES:
+        rule = f"the templates of a job, in all locales, may have {COPIES_BYTES} bytes together"
+        raise Invalid(f"invalid template: {rule}, not {size}", field="template")
 
 
 def unterminated(text: str) -> bool:
@@ -107,6 +122,10 @@ def _fault(leaf: Any) -> str:
             return ""
         case int():
             return "" if leaf in INTEGERS else "does not fit in 64 bits"
+        case float():
+            return "" if math.isfinite(leaf) else "does not fit in 64 bits"
+        case Repeated():
+            return "stands twice in one object"
         case str():
             return _text_fault(leaf)
         case _:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Sequence
 import structlog
 
 from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus, Totals
+from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Idempotency, Job, JobStatus, Totals
 from shared.flow.feed import Feed
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
@@ -34,13 +34,20 @@ class JobFlow:
         try:
             await self._store.jobs.add(job)
         except Conflict:
-            earlier = await self._earlier(job)
+            earlier = await self.earlier(job.idempotency)
             if earlier is None:
                 raise
             return earlier, False
         await fault("api.after_job_insert")
         await self._attempt(self._feed.plan(job.id), job.id)
         return job, True
+
+    async def earlier(self, key: Idempotency | None) -> Job | None:
+        """The job that the same request made before, if it made one. Raises `Invalid` where that was another request."""
+        job = None if key is None else await self._store.jobs.with_key(key.key)
+        if job is not None and job.idempotency != key:
+            raise Invalid("this key was used for another request", field="Idempotency-Key")
+        return job
 
     async def pause(self, job_id: str) -> Job | None:
         """The paused job; `None` when its status does not allow it."""
@@ -73,16 +80,6 @@ class JobFlow:
         unwritten = [job.id for job in jobs if job.totals is None]
         counted = await self._store.batches.totals(unwritten) if unwritten else {}
         return {job.id: written.get(job.id) or counted.get(job.id, Totals()) for job in jobs}
-
-    async def _earlier(self, job: Job) -> Job | None:
-        if job.idempotency is None:
-            return None
-        earlier = await self._store.jobs.with_key(job.idempotency.key)
-        if earlier is None:
-            return None
-        if earlier.idempotency is None or earlier.idempotency.digest != job.idempotency.digest:
-            raise Invalid("this key was used for another request", field="Idempotency-Key")
-        return earlier
 
     async def _attempt(self, work: Awaitable[None], job_id: str) -> None:
         try:

@@ -55,6 +55,11 @@ class Apps:
                 await self._apps.find_one_and_update({"_id": app_id}, change, return_document=ReturnDocument.AFTER)
             )
 
+    async def begin_removal(self, app_id: str) -> bool:
+        """Let the app take nothing new from now on, for good; `False` when there is none."""
+        with translated():
+            return (await self._apps.update_one({"_id": app_id}, {"$set": {"going": True}})).matched_count == 1
+
     async def remove(self, app_id: str) -> bool:
         """Forget the app; `False` when there is none. What belongs to it is the caller's to remove first."""
         with translated():

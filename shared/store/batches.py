@@ -15,11 +15,10 @@ from pymongo.errors import BulkWriteError
 
 from shared.domain.batches import Batch, BatchStatus, Receipt, batch_id
 from shared.domain.jobs import Totals
-from shared.store.documents import Codec, Document, translated
+from shared.store.documents import Codec, Document, is_duplicate, translated
 
 _codec = Codec(Batch, derived=("slot", "settled"))
 _END = "end"
-_DUPLICATE_KEY = 11000
 
 
 class PlanEnd(Struct, frozen=True):
@@ -173,17 +172,17 @@ class Batches:
             async for document in self._batches.find({"job_id": job_id, "settled": True}, {"receipt": 1}):
                 yield _read_receipt(document["receipt"])
 
-    async def remove_of(self, job_id: str) -> None:
-        """Forget a job's batches."""
+    async def remove_of(self, job_ids: Sequence[str]) -> None:
+        """Forget the batches of these jobs."""
         with translated():
-            await self._batches.delete_many({"job_id": job_id})
+            await self._batches.delete_many({"job_id": {"$in": list(job_ids)}})
 
     async def _insert(self, documents: list[Document]) -> bool:
         try:
             with translated():
                 await self._batches.insert_many(documents, ordered=True)
         except BulkWriteError as error:
-            if all(failure["code"] == _DUPLICATE_KEY for failure in (error.details or {})["writeErrors"]):
+            if is_duplicate(error):
                 return False
             raise
         return True

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from pymongo.errors import (
+    BulkWriteError,
     ConnectionFailure,
     DuplicateKeyError,
     ExecutionTimeout,
@@ -26,6 +27,7 @@ from shared.domain.errors import Conflict, Unavailable
 Document = dict[str, Any]
 
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
+_DUPLICATE_KEY = 11000
 _SHUTTING_DOWN = frozenset({91, 189, 11600, 11602, 13435, 13436})
 
 
@@ -51,7 +53,7 @@ class Codec(Generic[T]):
         """The document of a value; `derived` properties are stored for queries and ignored when read."""
         document: Document = msgspec.to_builtins(value, builtin_types=(datetime,))
         for field in self.json:
-            document[field] = msgspec.json.encode(document[field]).decode()
+            document[field] = json_text(document[field])
         for name in self.derived:
             document[name] = getattr(value, name)
         document.pop("id", None)
@@ -75,6 +77,16 @@ class Codec(Generic[T]):
         with translated():
             async for document in documents:
                 yield self.value(document)
+
+
+def json_text(value: object) -> str:
+    """A value as it is kept in a field of JSON text."""
+    return msgspec.json.encode(value).decode()
+
+
+def is_duplicate(error: BulkWriteError) -> bool:
+    """Whether an insert of many, in order, ended at a key that is taken."""
+    return any(failure["code"] == _DUPLICATE_KEY for failure in (error.details or {})["writeErrors"])
 
 
 @contextmanager

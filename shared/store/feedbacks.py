@@ -64,7 +64,8 @@ class Feedbacks:
         try:
             with translated(), pymongo.timeout(_TRANSACTION_SECONDS):
                 async with self._client.start_session() as session:
-                    return await session.with_transaction(transaction)
+                    # Not inherited from the collections: a transaction has a write concern of its own.
+                    return await session.with_transaction(transaction, write_concern=self._positions.write_concern)
         except DuplicateKeyError:
             return False  # somebody else stored the partition's first step
         except Unavailable:

@@ -1,6 +1,10 @@
-"""Jobs: one document each. `open` ones are few and indexed; that is where upkeep looks."""
+"""Jobs: one document each. `open` ones are few and indexed; that is where upkeep looks.
 
-from collections.abc import AsyncIterator
+A job's copies of its templates may be megabytes, and only whoever plans or renders it needs them: `get` and
+`begin_plan` answer with them, everything else without (`plan.templates` is empty).
+"""
+
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -10,11 +14,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.batches import Receipt
 from shared.domain.errors import Conflict
 from shared.domain.jobs import Job, JobStatus, Standing, Totals, sources
-from shared.domain.templates import Template
-from shared.store.documents import Codec, Document, translated
+from shared.domain.templates import Template, check_copies
+from shared.store.documents import Codec, Document, json_text, translated
 
 _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
 _templates = Codec(Template, json=("body", "defaults"))
+_VIEW = {"plan.templates": 0}
 
 
 def _document(job: Job) -> Document:
@@ -28,9 +33,13 @@ def _document(job: Job) -> Document:
 
 def _value(document: Document) -> Job:
     plan = dict(document["plan"])
-    plan["templates"] = [_templates.value(template) for template in plan["templates"]]
+    plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
     feedbacks = {unescaped(key): count for key, count in document["feedbacks"].items()}
     return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
+
+
+def _maybe(document: Document | None) -> Job | None:
+    return None if document is None else _value(document)
 
 
 def escaped(key: str) -> str:
@@ -65,12 +74,19 @@ class Jobs:
             await self._jobs.insert_one(_document(job))
 
     async def get(self, job_id: str) -> Job | None:
+        """The whole job, whatever its app, with its copies of the templates."""
+        with translated():
+            return _maybe(await self._jobs.find_one({"_id": job_id}))
+
+    async def view(self, job_id: str) -> Job | None:
         """The job, whatever its app."""
-        return await self._one({"_id": job_id})
+        with translated():
+            return _maybe(await self._jobs.find_one({"_id": job_id}, _VIEW))
 
     async def with_key(self, key: str) -> Job | None:
         """The job that was made with this idempotency key."""
-        return await self._one({"idempotency.key": key})
+        with translated():
+            return _maybe(await self._jobs.find_one({"idempotency.key": key}, _VIEW))
 
     async def page(
         self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
@@ -84,12 +100,13 @@ class Jobs:
             created_at, job_id = after
             query["$or"] = [{"created_at": {"$gt": created_at}}, {"created_at": created_at, "_id": {"$gt": job_id}}]
         with translated():
-            cursor = self._jobs.find(query).sort([("created_at", ASCENDING), ("_id", ASCENDING)]).limit(limit)
+            cursor = self._jobs.find(query, _VIEW).sort([("created_at", ASCENDING), ("_id", ASCENDING)]).limit(limit)
             return [_value(document) async for document in cursor]
 
     async def has_open(self, app_id: str) -> bool:
         """Whether an app has work that is not finished."""
-        return await self._one({"app_id": app_id, "open": True}) is not None
+        with translated():
+            return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
 
     async def open_ids(self) -> AsyncIterator[str]:
         """The ids of all jobs with something left to do."""
@@ -97,10 +114,23 @@ class Jobs:
             async for document in self._jobs.find({"open": True}, {"_id": 1}):
                 yield document["_id"]
 
-    async def remove_of(self, app_id: str) -> None:
-        """Forget an app's jobs."""
+    async def closed_ids(self, app_id: str, *, limit: int) -> list[str]:
+        """The ids of some of an app's jobs with nothing left to do."""
         with translated():
-            await self._jobs.delete_many({"app_id": app_id})
+            found = self._jobs.find({"app_id": app_id, "open": False}, {"_id": 1}).limit(limit)
+            return [document["_id"] async for document in found]
+
+    async def remove_closed(self, job_ids: Sequence[str]) -> None:
+        """Forget those of these jobs that have nothing left to do."""
+        with translated():
+            await self._jobs.delete_many({"_id": {"$in": list(job_ids)}, "open": False})
+
+    async def withdraw(self, job_id: str) -> bool:
+        """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
+        such."""
+        with translated():
+            result = await self._jobs.delete_one({"_id": job_id, "plan.highest": None, "open": True})
+        return result.deleted_count == 1
 
     async def standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""
@@ -119,10 +149,15 @@ class Jobs:
         return await self._set({"_id": job_id, "status": {"$in": sorted(only & sources(to))}}, change)
 
     async def begin_plan(self, job_id: str, *, highest: int, templates: tuple[Template, ...]) -> Job | None:
-        """Fix what the plan is made of, once; `None` when that was done before."""
+        """Fix what the plan is made of, once: the whole job; `None` when that was done before.
+
+        Raises:
+            Invalid: the templates have grown too large since the job was made.
+        """
         copies = [_templates.document(template) for template in templates]
+        check_copies(sum(len(copy[field].encode()) for copy in copies for field in _templates.json))
         fixed = {"plan.highest": highest, "plan.templates": copies}
-        return await self._set({"_id": job_id, "plan.highest": None}, fixed)
+        return await self._set({"_id": job_id, "plan.highest": None}, fixed, shown=None)
 
     async def end_plan(self, job_id: str, *, end: int) -> Job | None:
         """Note that the plan has `end` batches; `None` when that was noted before."""
@@ -139,8 +174,8 @@ class Jobs:
         sums = {
             "open": False,
             "totals": msgspec.to_builtins(totals),
-            "reasons": msgspec.json.encode(summed.reasons).decode(),
-            "locales": msgspec.json.encode(summed.locales).decode(),
+            "reasons": json_text(summed.reasons),
+            "locales": json_text(summed.locales),
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
         query: dict[str, Any] = {"_id": job_id, "open": True}
@@ -148,16 +183,13 @@ class Jobs:
             query | {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}, sums | completed
         ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums)
 
-    async def _one(self, query: Document) -> Job | None:
+    async def _set(self, query: Document, fields: Document, *, shown: Document | None = _VIEW) -> Job | None:
         with translated():
-            document = await self._jobs.find_one(query)
-        return None if document is None else _value(document)
-
-    async def _set(self, query: Document, fields: Document) -> Job | None:
-        with translated():
-            document = await self._jobs.find_one_and_update(
-                query,
-                {"$set": fields, "$currentDate": {"changed_at": True}},
-                return_document=ReturnDocument.AFTER,
+            return _maybe(
+                await self._jobs.find_one_and_update(
+                    query,
+                    {"$set": fields, "$currentDate": {"changed_at": True}},
+                    projection=shown,
+                    return_document=ReturnDocument.AFTER,
+                )
             )
-        return None if document is None else _value(document)

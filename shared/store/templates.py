@@ -1,11 +1,9 @@
 """Templates: one document for each name and locale of an app."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
@@ -13,10 +11,17 @@ from pymongo.errors import BulkWriteError
 
 from shared.domain.errors import Conflict
 from shared.domain.templates import Template
-from shared.store.documents import Codec, Document, translated
+from shared.store.documents import Codec, Document, is_duplicate, json_text, translated
 
 _codec = Codec(Template, json=("body", "defaults"))
-_DUPLICATE_KEY = 11000
+
+
+class Outline(NamedTuple):
+    """A template from outside: what it is found by, and the bytes of JSON of its body and defaults."""
+
+    name: str
+    locale: str
+    size: int
 
 
 def _taken() -> Conflict:
@@ -30,7 +35,7 @@ def _duplicates_told() -> Iterator[None]:
         with translated(duplicate=_taken):
             yield
     except BulkWriteError as error:
-        if any(failure["code"] == _DUPLICATE_KEY for failure in (error.details or {})["writeErrors"]):
+        if is_duplicate(error):
             raise _taken() from error
         raise
 
@@ -91,14 +96,15 @@ class Templates:
         cursor = self._templates.find({"app_id": app_id, "name": {"$in": list(names)}})
         return [template async for template in _codec.values(cursor)]
 
-    async def locales(self, app_id: str, names: Sequence[str]) -> dict[str, set[str]]:
-        """The locales that each of these names has in the app."""
-        found: defaultdict[str, set[str]] = defaultdict(set)
-        query = {"app_id": app_id, "name": {"$in": list(names)}}
+    async def outlines(self, app_id: str, names: Sequence[str]) -> list[Outline]:
+        """The app's templates with one of these names, without what they say."""
+        size = {"$add": [{"$strLenBytes": "$body"}, {"$strLenBytes": "$defaults"}]}
+        pipeline: list[Document] = [
+            {"$match": {"app_id": app_id, "name": {"$in": list(names)}}},
+            {"$project": {"_id": 0, "name": 1, "locale": 1, "size": size}},
+        ]
         with translated():
-            async for document in self._templates.find(query, {"_id": 0, "name": 1, "locale": 1}):
-                found[document["name"]].add(document["locale"])
-        return dict(found)
+            return [Outline(**document) async for document in await self._templates.aggregate(pipeline)]
 
     async def update(
         self, app_id: str, template_id: str, *, name: str, locale: str, body: dict[str, Any],
@@ -109,9 +115,9 @@ class Templates:
         Raises:
             Conflict: the app has another one with this name and locale.
         """
-        fields = {"name": name, "locale": locale, "body": _json(body), "updated_at": at}
+        fields = {"name": name, "locale": locale, "body": json_text(body), "updated_at": at}
         if defaults is not None:
-            fields["defaults"] = _json(defaults)
+            fields["defaults"] = json_text(defaults)
         with translated(duplicate=_taken):
             return _codec.maybe(
                 await self._templates.find_one_and_update(
@@ -128,7 +134,3 @@ class Templates:
         """Forget an app's templates."""
         with translated():
             await self._templates.delete_many({"app_id": app_id})
-
-
-def _json(value: dict[str, Any]) -> str:
-    return msgspec.json.encode(value).decode()

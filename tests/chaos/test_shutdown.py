@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 
 from tests.chaos.test_feedback import Receiver
-from tests.e2e.house import House, Process, until
+from tests.e2e.house import House, Process
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -83,16 +83,4 @@ async def test_a_feedback_reader_is_told_to_end_in_mid_fold(house: House) -> Non
     heir = await receiver.start()
     await receiver.counted()
     await drained(heir, within=IDLE_SECONDS)
-    await receiver.counted()
-
-
-async def test_what_is_folded_is_stored_at_the_end(house: House) -> None:
-    """The flush that is due next is a minute away; nobody else reads."""
-    receiver = Receiver(house)
-    await receiver.jobs_to_answer()
-    topic = await receiver.topic()
-    reader = await receiver.start(CARILLON_FEEDBACK_FLUSH_SECONDS="60")
-    await receiver.answer(topic, 3_000)
-    await until(lambda: has_read(reader, receiver.records), "the records to be folded", 20)
-    await drained(reader, within=BUSY_SECONDS)
     await receiver.counted()

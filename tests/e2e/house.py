@@ -111,11 +111,6 @@ class House:
         self._processes.append(process)
         return process
 
-    @property
-    def topic(self) -> str:
-        """Where the records for APNS go."""
-        return f"push-{self.app}_apns-massive"
-
     async def devices(self, count: int, service: Service = Service.APNS) -> None:
         """Fill the app's table: users `u<n>`, every third one Portuguese."""
         table = f"{self.app}_{service}"

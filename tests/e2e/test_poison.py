@@ -4,6 +4,7 @@ and the others vanish, and no job is the worse for it."""
 import json
 import uuid
 from base64 import b64decode
+from functools import partial
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ async def test_unreadable_messages_end_among_the_dead_letters(house: House, admi
         return await dead_letters(administration, queue) == sorted(bodies)
 
     for queue in QUEUES:
-        await until(lambda queue=queue: all_are_dead(queue), f"the dead letters of {queue}", 20)  # type: ignore[misc]
+        await until(partial(all_are_dead, queue), f"the dead letters of {queue}", 20)
         assert await house.with_.broker.depth(queue) == 0
     await one_more_job(house, before=20_000)
     for queue in QUEUES:
