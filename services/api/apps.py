@@ -15,7 +15,6 @@ from services.api.routes import endpoint
 from shared.domain.accounts import App, check_app, read_uuid
 from shared.domain.errors import Conflict, NotFound
 from shared.runtime.clock import Clock
-from shared.runtime.faults import fault
 from shared.store import Store
 
 AppName = Annotated[
@@ -151,7 +150,6 @@ class AppsResource:
         await self._store.apps.begin_removal(app.id)
         # A job that was made before that is seen now; whoever makes one after it finds the app going.
         await self._check_idle(app)
-        await fault("api.in_app_removal")
         await self._store.templates.remove_of(app.id)
         await self._remove_jobs(app.id)
         # Nor is one forgotten whose maker died before looking. Without templates, a later one never begins.

@@ -1,6 +1,6 @@
 """The broker in one process's memory, for the embedded mode and for tests. A restart empties it; upkeep queues again.
 
-Queues are unbounded: what bounds them is the feed, which keeps at most one message per chain of a job here.
+Queues have no bound. They hold about one message per chain of each open job, which is what the feed publishes.
 """
 
 import asyncio

@@ -140,10 +140,11 @@ def merged(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 def top(counts: dict[str, int]) -> dict[str, int]:
-    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_BYTES`, the largest first; what is left is
-    `other`."""
+    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_BYTES`, the largest first; what is left is `other`."""
+    ranked = [key for key, _ in Counter(counts).most_common() if key != OTHER]
+    kept = {key for key in ranked if len(key.encode()) <= RECEIPT_KEY_BYTES}
+    kept &= set(ranked[: RECEIPT_ENTRIES - 1])
     folded: Counter[str] = Counter()
-    for rank, (key, count) in enumerate(Counter(counts).most_common()):
-        fits = rank < RECEIPT_ENTRIES - 1 and len(key.encode()) <= RECEIPT_KEY_BYTES
-        folded[key if fits else OTHER] += count
+    for key, count in counts.items():
+        folded[key if key in kept else OTHER] += count
     return dict(folded)

@@ -43,7 +43,7 @@ class JobFlow:
         return job, True
 
     async def earlier(self, key: Idempotency | None) -> Job | None:
-        """The job that the same request made before, if it made one. Raises `Invalid` where that was another request."""
+        """The job that the same request made before, if any. Raises `Invalid` where that was another request."""
         job = None if key is None else await self._store.jobs.with_key(key.key)
         if job is not None and job.idempotency != key:
             raise Invalid("this key was used for another request", field="Idempotency-Key")

@@ -82,7 +82,7 @@ class Lost:
         )
 
     async def _in(self, job_id: str, since: "_Since") -> Found:
-        job = await self._store.jobs.get(job_id)
+        job = await self._store.jobs.view(job_id)
         if job is None or not job.open:
             return Found()
         owned = await self._renew(job, BatchStatus.SENDING, since.owned)

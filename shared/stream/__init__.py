@@ -1,6 +1,6 @@
 """The stream takes the records of jobs, exactly once a batch, and gives back what the receivers say about them.
 
-How a batch goes out (the reasons and the measurements are in `shared/stream/kafka.py`):
+How a batch goes out (the reasons and the measurements are in `shared/stream/kafka/`):
 
 - A **lane** sends one batch at a time: its records and its receipt become visible together, or not at all. A lane's
   id is random and never used again, so whoever knows the id can **fence** the lane: abort what it has open and make

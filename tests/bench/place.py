@@ -15,6 +15,7 @@ import asyncpg
 from msgspec import Struct
 
 from tests import stack
+from tests.bench.topics import Topic
 from tests.e2e.house import House, house_on
 from tests.stack import Endpoints
 from tests.stack.places import HOME_VARIABLE
@@ -37,8 +38,7 @@ class Place(Struct, frozen=True):
 
     @asynccontextmanager
     async def house(self, **settings: str) -> AsyncIterator[House]:
-        """Databases, queues and topics of its own, everything set up and nothing running; the push database goes with
-        it."""
+        """Databases, queues and topics of its own, everything set up and nothing running. What is big goes with it."""
         name = f"carillon_{secrets.token_hex(4)}"
         push_database = f"{self.servers.postgres_url.rpartition('/')[0]}/{name}"
         await execute(self.servers.postgres_url, f'CREATE DATABASE "{name}"')
@@ -46,6 +46,7 @@ class Place(Struct, frozen=True):
             environment = self._environment(name, push_database) | settings
             async with house_on(environment, Path(folder), push_database) as house:
                 yield house
+                await Topic(self.servers.kafka_servers, house.topic).delete()
         await execute(self.servers.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
     def _environment(self, name: str, push_database: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from tests.bench import kafka_tool
 from tests.bench.audience import RECORD_BYTES, fill, payloads
 from tests.bench.jobs import check_sums, closed
-from tests.bench.kafka_tool import LARGE_BATCHES, TRANSACTIONS, ToolRun
+from tests.bench.kafka_tool import LARGE, LETTERS, RECORDS, TRANSACTIONS, ToolRun, Way
 from tests.bench.machine import Meter, memory
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
@@ -15,6 +15,8 @@ from tests.bench.topics import Topic
 from tests.e2e.house import House
 
 CODECS = ("none", "zstd")
+_WAYS = (LETTERS, RECORDS, LARGE, TRANSACTIONS)
+_HELD_AGAINST = (LETTERS, RECORDS)  # the tool by its own defaults, with either content
 _WARM_UP = 300_000
 
 
@@ -34,39 +36,42 @@ async def measure(place: Place) -> list[Measured]:
         await topic.create()
         records = await payloads(house, 20_000)
         # A broker that has just started is slow, whoever writes to it.
-        await kafka_tool.run(place.servers.kafka_servers, records, _WARM_UP, "none")
+        await kafka_tool.run(place.servers.kafka_servers, records, _WARM_UP, "none", RECORDS)
         return [await _beside_the_tool(place, house, topic, records, codec) for codec in CODECS]
 
 
 async def _beside_the_tool(place: Place, house: House, topic: Topic, records: Sequence[bytes], codec: str) -> Measured:
-    async def tool(options: Sequence[str] = (), producer: Sequence[str] = ()) -> ToolRun:
-        return await kafka_tool.run(
-            place.servers.kafka_servers, records, place.devices, codec, options=options, producer=producer
-        )
-
-    ours, plain, large, transactional = [], [], [], []
+    ours: list[SendRun] = []
+    tool: dict[Way, list[ToolRun]] = {way: [] for way in _WAYS}
     for _ in range(place.repeat):
         ours.append(await send(place, house, topic, codec))
-        plain.append(await tool())
-        large.append(await tool(producer=LARGE_BATCHES))
-        transactional.append(await tool(options=TRANSACTIONS, producer=LARGE_BATCHES))
+        for way, runs in tool.items():
+            runs.append(await kafka_tool.run(place.servers.kafka_servers, records, place.devices, codec, way))
     figures = [
         Figure("Carillon, one worker process", [run.rate for run in ours], "records/s"),
-        *_tool_figures("the tool", plain),
-        *_tool_figures("the tool, batches of 256 KiB", large),
-        *_tool_figures("the tool, batches of 256 KiB, transactions", transactional),
-        Figure("Carillon / the tool", _ratios(ours, plain), target=Target(2 / 3)),
-        Figure("Carillon / the tool with batches of 256 KiB", _ratios(ours, large)),
-        Figure("Carillon / the tool with batches of 256 KiB and transactions", _ratios(ours, transactional)),
+        *(_ratio(ours, runs, way) for way, runs in tool.items()),
         *_our_figures(ours),
-        Figure("CPU of the tool", [run.cpu_seconds for run in plain], "s"),
+        *(figure for way, runs in tool.items() for figure in _tool_figures(way, runs)),
     ]
     note = (
         f"Records a second from the first record's append time to the last's, {place.devices:,} records of "
         f"{RECORD_BYTES} bytes, acks=all. Checked after each run: every device has exactly one committed record. The "
-        "tool is idempotent, chooses from 20,000 of our records, and goes by its own defaults but for what is named."
+        "tool is idempotent and goes by its own defaults but for what is named."
     )
     return Measured(f"send, compression {codec}", figures, [note])
+
+
+def _ratio(ours: Sequence[SendRun], tool: Sequence[ToolRun], way: Way) -> Figure:
+    ratios = [mine.rate / its.rate for mine, its in zip(ours, tool, strict=True)]
+    return Figure(f"Carillon / {way.name}", ratios, target=Target(2 / 3) if way in _HELD_AGAINST else None)
+
+
+def _tool_figures(way: Way, runs: Sequence[ToolRun]) -> list[Figure]:
+    return [
+        Figure(way.name, [run.rate for run in runs], "records/s"),
+        Figure(f"{way.name}: as it says itself", [run.told for run in runs], "records/s"),
+        Figure(f"{way.name}: CPU", [run.cpu_seconds for run in runs], "s"),
+    ]
 
 
 def _our_figures(runs: Sequence[SendRun]) -> list[Figure]:
@@ -74,17 +79,6 @@ def _our_figures(runs: Sequence[SendRun]) -> list[Figure]:
         Figure("worker, peak memory", [run.peak_mb for run in runs], "MB", Target(200, at_most=True)),
         *(Figure(f"CPU of {name}", [run.cpu_seconds[name] for run in runs], "s") for name in runs[0].cpu_seconds),
     ]
-
-
-def _tool_figures(name: str, runs: Sequence[ToolRun]) -> list[Figure]:
-    return [
-        Figure(name, [run.rate for run in runs], "records/s"),
-        Figure(f"{name}, as it says itself", [run.told for run in runs], "records/s"),
-    ]
-
-
-def _ratios(ours: Sequence[SendRun], tool: Sequence[ToolRun]) -> list[float]:
-    return [mine.rate / its.rate for mine, its in zip(ours, tool, strict=True)]
 
 
 async def send(place: Place, house: House, topic: Topic, codec: str) -> SendRun:

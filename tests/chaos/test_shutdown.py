@@ -79,7 +79,7 @@ async def test_a_feedback_reader_is_told_to_end_in_mid_fold(house: House) -> Non
     await drained(reader, within=BUSY_SECONDS)
     await answering
     standing = await receiver.standing()
-    assert 0 < standing, "what was folded must be stored at the end"
+    assert standing > 0, "what was folded must be stored at the end"
     heir = await receiver.start()
     await receiver.counted()
     await drained(heir, within=IDLE_SECONDS)

@@ -183,7 +183,7 @@ class House:
         return Counter(record["DeviceToken"] for record in await self.records(expected))
 
     async def records(self, expected: int, *, topic: str = "") -> list[Any]:
-        """The committed records of the app's topic, or of another one: waits for `expected` of them, then looks for more."""
+        """The committed records of a topic, by default the app's: waits for `expected`, then looks for more."""
         records: list[Any] = []
         async with self.with_.stream.reader(topic or self.topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
             async with asyncio.timeout(60):

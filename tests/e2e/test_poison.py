@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from shared.domain.tasks import BATCH_QUEUE, FINISH_QUEUE, QUEUES, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch, encode
+from shared.domain.tasks import (
+    BATCH_QUEUE,
+    FINISH_QUEUE,
+    QUEUES,
+    SPLIT_QUEUE,
+    FinishJob,
+    PlanJob,
+    SendBatch,
+    Task,
+    encode,
+)
 from tests.broker.administration import Administration
 from tests.e2e.house import House, until
 from tests.stack import Endpoints
@@ -75,7 +85,7 @@ async def test_tasks_that_name_nothing_there_is_vanish(house: House, administrat
     await house.devices(20_000)
     await house.start("worker", fault=SLOW)
     job_id = await house.post()
-    strays = [
+    strays: list[tuple[str, Task]] = [
         (SPLIT_QUEUE, PlanJob(OF_NOBODY)),
         (BATCH_QUEUE, SendBatch(OF_NOBODY, 0, 1)),
         (BATCH_QUEUE, SendBatch(job_id, 99_999, 1)),

@@ -5,7 +5,9 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from shared.runtime.clock import EPOCH, ManualClock, SystemClock
+from shared.domain.records import EPOCH
+from shared.runtime.clock import SystemClock
+from tests.clock import ManualClock
 
 
 def test_the_system_clock_is_the_machines_and_in_utc() -> None:

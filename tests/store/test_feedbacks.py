@@ -3,18 +3,22 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import AutoReconnect
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
+from shared.domain.batches import OTHER
 from shared.domain.errors import Unavailable
-from shared.domain.feedback import OTHER
 from shared.domain.jobs import Job, Service
-from shared.store import Store
+from shared.store import DURABLE, Store
+from shared.store.feedbacks import Feedbacks
 from tests.broker.proxy import SilencableProxy
 
 
@@ -191,3 +195,23 @@ async def test_a_step_whose_reply_was_lost_is_stored_if_the_position_says_so(
     monkeypatch.setattr(AsyncClientSession, "commit_transaction", lost)
     assert await store.feedbacks.flush("t/0", 0, 1, {(job, "ack"): 1})
     assert await counts(store, job) == {"ack": 1}
+
+
+async def test_a_flush_is_durable_when_it_is_answered(mongo_database: str) -> None:
+    seen: list[Any] = []
+
+    class Commits(CommandListener):
+        def started(self, event: CommandStartedEvent) -> None:
+            if event.command_name == "commitTransaction":
+                seen.append(event.command.get("writeConcern"))
+
+        def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+        def failed(self, event: CommandFailedEvent) -> None: ...
+
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_database, event_listeners=[Commits()])
+    feedbacks = Feedbacks(client, client.get_default_database().with_options(write_concern=DURABLE))
+    await feedbacks.setup()
+    assert await feedbacks.flush("topic/0", 0, 5, {})
+    assert seen == [{"w": "majority", "j": True}]
+    await client.close()

@@ -1,7 +1,9 @@
 """The cluster itself: is it one whose promises we know, and are its topics there."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
@@ -9,10 +11,34 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from aiokafka.protocol.admin import ApiVersionRequest
 
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.connections import translated
+from shared.stream.kafka.connections import STOP_SECONDS, translated
 
 # EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
 _END_TXN, _SINCE_4_0 = 26, 5
+
+
+class Closable(Protocol):
+    """A driver's client with a `close` that may hang."""
+
+    def close(self) -> Awaitable[None]: ...
+
+
+async def connected(servers: str, *, client_id: str) -> AIOKafkaClient:
+    """A client that knows the cluster. The deadline is the caller's; one that is cut off leaves nothing open."""
+    client = AIOKafkaClient(bootstrap_servers=servers, client_id=client_id)
+    try:
+        await client.bootstrap()
+    except BaseException:
+        await closed(client)
+        raise
+    return client
+
+
+async def closed(client: Closable) -> None:
+    """Close a client, and give up on it when the broker does not let it."""
+    with suppress(Exception):
+        async with asyncio.timeout(STOP_SECONDS):
+            await client.close()
 
 
 class Cluster:
@@ -45,14 +71,11 @@ class Cluster:
             await self._create(missing)
 
     async def verify(self) -> None:
-        """Raise `Unavailable` for a broker older than 4.0 or a ledger that is missing or too small."""
-        client = await self._connected()
-        with translated():
-            async with asyncio.timeout(self._timeout_seconds):
-                reply = await client.send(client.get_random_node(), ApiVersionRequest())
-        newest = {key: highest for key, _, highest in reply.api_versions}
-        if newest.get(_END_TXN, 0) < _SINCE_4_0:
-            raise Unavailable("Kafka: the broker is older than 4.0, where a marker may be late")
+        """Raise `Unavailable` for any broker older than 4.0 or a ledger that is missing or too small."""
+        for node, reply in (await self._versions()).items():
+            newest = {key: highest for key, _, highest in reply.api_versions}
+            if newest.get(_END_TXN, 0) < _SINCE_4_0:
+                raise Unavailable(f"Kafka: broker {node} is older than 4.0, where a marker may be late")
         ledger, partitions = self._ledger
         found = (await self._topics()).get(ledger, 0)
         if found < partitions:
@@ -64,8 +87,9 @@ class Cluster:
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._client is not None:
-            await self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await closed(client)
 
     async def _create(self, topics: Mapping[str, int]) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._servers, client_id=f"{self._client_id}-admin")
@@ -77,11 +101,21 @@ class Cluster:
                         [NewTopic(name, count, self._replication_factor) for name, count in topics.items()]
                     )
             finally:
-                await admin.close()
+                await closed(admin)
             for name, code, *_ in reply.topic_errors:
                 error = for_code(code)
                 if code and error is not TopicAlreadyExistsError:
                     raise error(name)
+
+    async def _versions(self) -> dict[int, Any]:
+        """What each broker of the cluster, as it is now, answers."""
+        client = await self._connected()
+        with translated():
+            async with asyncio.timeout(self._timeout_seconds):
+                await client.force_metadata_update()
+                nodes = [broker.nodeId for broker in client.cluster.brokers()]
+                replies = await asyncio.gather(*(client.send(node, ApiVersionRequest()) for node in nodes))
+        return dict(zip(nodes, replies, strict=True))
 
     async def _topics(self) -> dict[str, int]:
         client = await self._connected()
@@ -93,9 +127,7 @@ class Cluster:
     async def _connected(self) -> AIOKafkaClient:
         async with self._opening:
             if self._client is None:
-                client = AIOKafkaClient(bootstrap_servers=self._servers, client_id=f"{self._client_id}-cluster")
                 with translated():
                     async with asyncio.timeout(self._timeout_seconds):
-                        await client.bootstrap()
-                self._client = client
+                        self._client = await connected(self._servers, client_id=f"{self._client_id}-cluster")
         return self._client

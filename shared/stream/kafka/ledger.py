@@ -13,6 +13,7 @@ from msgspec import Struct
 from shared.domain.batches import Batch, Receipt
 from shared.domain.errors import Unavailable
 from shared.runtime.faults import fault
+from shared.stream.kafka.cluster import closed, connected
 from shared.stream.kafka.connections import translated
 
 # The broker's own limit is 4,096; one byte more kills the producer.
@@ -78,12 +79,11 @@ class Ledger:
         """Close the connection; the next read opens another."""
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            await closed(client)
 
     async def _read(self, batch: Batch) -> tuple[int, Marker | None]:
         if self._client is None:
-            self._client = AIOKafkaClient(bootstrap_servers=self._servers, client_id=self._client_id)
-            await self._client.bootstrap()
+            self._client = await connected(self._servers, client_id=self._client_id)
         group = group_of(batch.job_id)
         coordinator = await self._client.coordinator_lookup(CoordinationType.GROUP, group)
         await self._client.ready(coordinator)

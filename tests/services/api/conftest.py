@@ -13,9 +13,9 @@ from shared.audience import Audience
 from shared.broker.memory import MemoryBroker
 from shared.domain.tasks import QUEUES
 from shared.flow import Feed, JobFlow
-from shared.runtime.clock import ManualClock
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
+from tests.clock import ManualClock
 from tests.services.api.client import ADMIN, Client
 from tests.stack import Endpoints
 

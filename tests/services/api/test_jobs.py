@@ -3,11 +3,15 @@
 import asyncio
 import json
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.batches import Batch, KeyRange, Receipt
-from shared.domain.jobs import Totals
+from shared.domain.errors import Unavailable
+from shared.domain.jobs import Job, Totals
 from shared.domain.tasks import SPLIT_QUEUE
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
@@ -217,6 +221,88 @@ async def test_an_app_with_open_jobs_stays_and_goes_with_everything_once_they_ar
     assert await house.store.jobs.get(job_id) is None
     assert await house.store.batches.last(job_id) is None
     assert await house.store.templates.page(app_id, limit=1) == []
+
+
+def _between(monkeypatch: pytest.MonkeyPatch, part: object, name: str, then: Callable[[Any], Any]) -> None:
+    """Have `then` happen right after this step of the store, as if another process did it."""
+    step = getattr(part, name)
+
+    async def both(*arguments: Any) -> Any:
+        done = await step(*arguments)
+        await then(arguments[0])
+        return done
+
+    monkeypatch.setattr(part, name, both)
+
+
+async def test_a_job_that_is_made_while_its_app_is_being_deleted_is_taken_back(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = await house.app_with_template()
+    _between(monkeypatch, house.store.jobs, "add", lambda _: house.store.apps.begin_removal(app_id))
+    refused = await _post(house, app_id)
+    assert (refused.status, refused.json["field"]) == (409, "appId")
+    assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
+
+
+async def test_a_job_that_is_planned_already_while_its_app_is_being_deleted_is_stopped(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = await house.app_with_template()
+
+    async def planned(job: Job) -> None:
+        await house.store.jobs.begin_plan(job.id, highest=10, templates=())
+        await house.store.apps.begin_removal(app_id)
+
+    _between(monkeypatch, house.store.jobs, "add", planned)
+    assert (await _post(house, app_id)).status == 409
+    (job,) = (await house.admin.get(f"/apps/{app_id}/jobs")).json
+    assert job["status"] == "stopped"
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 409
+    await house.store.jobs.close(job["id"], totals=Totals(), summed=Receipt(), completed_at=1)
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
+
+
+async def test_a_deletion_leaves_every_unfinished_job_and_the_app_of_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id, other = await house.app_with_template(), await house.app_with_template()
+    made = await _post(house, other)
+    late = await house.store.jobs.get(made.json["id"])
+    assert late is not None
+    late = replace(late, id=str(uuid.uuid4()), app_id=app_id)
+    _between(monkeypatch, house.store.templates, "remove_of", lambda _: house.store.jobs.add(late))
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 409
+    assert await house.store.jobs.get(late.id) is not None
+    assert (await house.admin.get(f"/apps/{app_id}")).status == 200
+
+
+async def test_a_deletion_that_was_cut_off_is_done_by_the_next(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    app_id = await house.app_with_template()
+
+    async def cut_off(_: str) -> None:
+        raise Unavailable("the server went away")
+
+    _between(monkeypatch, house.store.templates, "remove_of", cut_off)
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 503
+    assert (await house.admin.get(f"/apps/{app_id}")).status == 200
+    template = {"name": "like", "locale": "en", "body": {"alert": "x"}}
+    for path, body in (("templates", template), ("jobs?template=like", JOB)):
+        refused = await house.admin.post(f"/apps/{app_id}/{path}", body)
+        assert (refused.status, refused.json["field"]) == (409, "appId")
+    monkeypatch.undo()
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
+    assert (await house.admin.get(f"/apps/{app_id}")).status == 404
+
+
+async def test_lists_leave_the_copied_templates_where_they_are(house: House) -> None:
+    app_id = await house.app_with_template()
+    job_id = (await _post(house, app_id)).json["id"]
+    templates = tuple(await house.store.templates.named(app_id, ["like"]))
+    await house.store.jobs.begin_plan(job_id, highest=10, templates=templates)
+    assert [job["id"] for job in (await house.admin.get(f"/apps/{app_id}/jobs")).json] == [job_id]
+    assert (await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/pause")).json["status"] == "paused"
 
 
 async def test_a_post_takes_under_50_ms(house: House) -> None:
