@@ -22,7 +22,7 @@ from services.seed import Target, seed_and_tell
 from shared.domain.audiences import check_app_name
 from shared.domain.errors import CarillonError
 from shared.domain.jobs import Service
-from shared.runtime import configuration, health, logs
+from shared.runtime import configuration, health, logs, memory
 from shared.runtime.lifecycle import run
 from shared.runtime.settings import Settings, without_secrets
 
@@ -82,6 +82,7 @@ async def serve(settings: Settings, services: Sequence[str]) -> int:
     components = [health.server(known, settings.health), compose.closing(with_)]
     for service in services:
         components += compose.components(service, with_)
+    memory.settle_in()
     return await run(components, health=known, shutdown=settings.shutdown)
 
 

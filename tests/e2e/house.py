@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -231,15 +231,15 @@ async def _read(read: Callable[[float], Any]) -> list[Any]:
 
 async def until(condition: Callable[[], Any], what: str, seconds: float = SETTLED_WITHIN) -> None:
     """Look again and again until it holds; a `TimeoutError` names what was waited for."""
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds) as limit:
+            # Python 3.11's `wait_for`, inside the drivers, swallows a cancellation now and then.
+            while not limit.expired():
                 outcome = condition()
                 if await outcome if asyncio.iscoroutine(outcome) else outcome:
                     return
                 await asyncio.sleep(0.03)
-    except TimeoutError:
-        raise TimeoutError(f"waited {seconds:g} s for {what}") from None
+    raise TimeoutError(f"waited {seconds:g} s for {what}")
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ async def test_one_refused_record_takes_its_whole_batch_back(kafka: KafkaStream,
     batch = a_batch()
     async with kafka.lane() as lane:
         with pytest.raises(Aborted, match="1 produce batches failed") as refused:
-            await lane.produce(batch, small_topic, [*records(5_000), b"x" * 400_000], RECEIPT)
+            await lane.produce(batch, small_topic, [*records(5_000), b"x" * 980_000], RECEIPT)
         owned = replace(batch, owner=lane.id)
     assert refused.value.final
     assert await kafka.recover(owned) is None

@@ -105,7 +105,7 @@ class Lanes:
             "request_timeout_ms": int(request_timeout_seconds * 1000),
             "acks": "all",
             "compression_type": None if compression == "none" else compression,
-            "max_batch_size": _BATCH_BYTES,
+            "max_batch_size": min(_BATCH_BYTES, max_record_bytes),
             "max_request_size": max(max_record_bytes, _BATCH_BYTES) + 1024,
             "retry_backoff_ms": 20,
         }
@@ -168,4 +168,5 @@ class Lanes:
         task.add_done_callback(self._ending.discard)
 
 
-_BATCH_BYTES = 256 * 1024
+# Few, large produce batches cost least. The broker's default limit for one is 1,048,588 bytes.
+_BATCH_BYTES = 960 * 1024

@@ -1,0 +1,27 @@
+"""Memory habits of a long-running process, measured in `tests/bench/RESULTS.md`.
+
+A batch makes tens of thousands of objects and no cycles, and a few blocks of about a megabyte. Python's collector
+looks for cycles in them again and again, and glibc gives each large block back to the kernel and asks for it anew:
+together over a third of a worker's time.
+"""
+
+import ctypes
+import gc
+import sys
+from contextlib import suppress
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+
+def settle_in() -> None:
+    """Call once, when all modules are loaded: collect less often, never look at what is there already, keep large
+    blocks."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 10, 10)
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library: nothing to tune
+            malloc = ctypes.CDLL(None).mallopt
+            malloc(_M_MMAP_THRESHOLD, 32 << 20)
+            malloc(_M_TRIM_THRESHOLD, 128 << 20)
