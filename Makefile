@@ -39,7 +39,7 @@ lint: $(DEV_READY) ## Check style, types, import rules, Dockerfile, compose file
 	$(BIN)/lint-imports --no-logo
 	$(RUN) pytest --quiet tests/deploy
 
-bench: $(DEV_READY) java-or-say ## Measure on real servers; figures go into tests/bench/RESULTS.md
+bench: $(DEV_READY) java-or-say ## Measure on real servers (ARGS=--write puts the figures into tests/bench/RESULTS.md)
 	$(RUN) tests.bench $(ARGS)
 
 bench-large: $(DEV_READY) java-or-say ## The same with an audience of 20 million
