@@ -99,7 +99,7 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
     )
     return Capabilities(
         settings=settings,
-        store=Store.open(settings.store.url, timeout_seconds=_PATIENCE_OF_A_CALLER if service == "api" else _PATIENCE),
+        store=_store(settings, hurried=service == "api"),
         broker=observed(_broker(settings, name, hurried=service == "api"), "broker"),
         stream=observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"})),
         audience=observed(audience, "audience"),
@@ -193,6 +193,13 @@ def _workers(with_: Capabilities) -> Workers:
         Consumer(with_.broker, FINISH_QUEUE, finisher, name=name, in_flight=worker.plans_in_flight),
     ]
     return Workers(consumers, planner, verify=with_.verify)
+
+
+def _store(settings: Settings, *, hurried: bool) -> Store:
+    store = Store.open(settings.store.url, timeout_seconds=_PATIENCE_OF_A_CALLER if hurried else _PATIENCE)
+    for name in ("apps", "templates", "users", "tokens", "jobs", "batches", "feedbacks"):
+        setattr(store, name, observed(getattr(store, name), f"store.{name}"))
+    return store
 
 
 def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
