@@ -16,10 +16,10 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from shared.domain.batches import OTHER
 from shared.domain.errors import Unavailable
-from shared.domain.jobs import Job, Service
 from shared.store import DURABLE, Store
 from shared.store.feedbacks import Feedbacks
 from tests.broker.proxy import SilencableProxy
+from tests.store.made import added
 
 
 @pytest.fixture
@@ -33,20 +33,6 @@ async def store(mongo_database: str) -> AsyncIterator[Store]:
 @pytest.fixture
 async def job(store: Store) -> str:
     return await added(store)
-
-
-async def added(store: Store) -> str:
-    job = Job(
-        id=str(uuid.uuid4()),
-        app_id="a",
-        app_name="a",
-        service=Service.APNS,
-        template_names=("like",),
-        created_by="me",
-        group_id="g",
-    )
-    await store.jobs.add(job)
-    return job.id
 
 
 async def counts(store: Store, job_id: str) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from structlog.typing import EventDict
 from services.feedback.listener import Listener
 from shared.domain.batches import Batch, KeyRange, Receipt
 from shared.domain.feedback import MAX_KEYS
-from shared.domain.jobs import Job, Service
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
@@ -28,6 +26,7 @@ from shared.stream.local import LocalStream
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import until
 from tests.stack import Endpoints
+from tests.store.made import added
 
 NEVER = 86_400.0
 OFTEN = 0.1
@@ -74,20 +73,6 @@ async def admin(stack: Endpoints) -> AsyncIterator[AIOKafkaAdminClient]:
     await client.start()
     yield client
     await client.close()
-
-
-async def added(store: Store) -> str:
-    job = Job(
-        id=str(uuid.uuid4()),
-        app_id="a",
-        app_name="a",
-        service=Service.APNS,
-        template_names=("like",),
-        created_by="me",
-        group_id="g",
-    )
-    await store.jobs.add(job)
-    return job.id
 
 
 def answers(job: str, count: int) -> list[bytes]:

@@ -1,0 +1,21 @@
+"""What tests of stored things begin with."""
+
+import uuid
+
+from shared.domain.jobs import Job, Service
+from shared.store import Store
+
+
+async def added(store: Store) -> str:
+    """A job in the store; its id."""
+    job = Job(
+        id=str(uuid.uuid4()),
+        app_id="a",
+        app_name="a",
+        service=Service.APNS,
+        template_names=("like",),
+        created_by="me",
+        group_id="g",
+    )
+    await store.jobs.add(job)
+    return job.id
