@@ -15,7 +15,12 @@ from msgspec import Struct
 
 from services.api import app as api_app
 from services.feedback.listener import Listener
+from services.scheduler.clock import Clock as TickingClock
+from services.scheduler.deliver import Deliveries
+from services.scheduler.fire import Fire
+from services.scheduler.sweep import Sweep, sweeping
 from services.scheduler.upkeep import upkeep
+from services.worker.call import Caller
 from services.worker.consumer import Consumer
 from services.worker.finish import Finisher
 from services.worker.plan import Planner
@@ -25,17 +30,19 @@ from shared.audience import Audience
 from shared.broker import Broker
 from shared.broker.memory import MemoryBroker
 from shared.broker.rabbitmq import RabbitBroker
+from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid
-from shared.domain.tasks import BATCH_QUEUE, FINISH_QUEUE, QUEUES, SPLIT_QUEUE
-from shared.flow import Feed, Finish, JobFlow, Lost
+from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, QUEUES, SPLIT_QUEUE
+from shared.flow import DatabaseTime, Feed, Finish, JobFlow, Lost, ScheduleFlow, Settlement
 from shared.flow.lost import Patience
+from shared.outgoing import Outgoing
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.health import Health
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.metrics import observed
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import Settings
-from shared.store import Store
+from shared.store import COLLECTIONS, Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.local import LocalStream
@@ -59,6 +66,8 @@ class Capabilities(Struct, frozen=True):
     broker: Broker
     stream: Stream
     audience: Audience
+    outgoing: Outgoing
+    time: DatabaseTime
     clock: Clock
 
     @property
@@ -68,6 +77,26 @@ class Capabilities(Struct, frozen=True):
     @property
     def jobs(self) -> JobFlow:
         return JobFlow(self.store, self.feed, self.clock)
+
+    @property
+    def schedules(self) -> ScheduleFlow:
+        return ScheduleFlow(self.store, self.time)
+
+    @property
+    def settlement(self) -> Settlement:
+        return Settlement(self.store, tick=timedelta(seconds=self.settings.scheduler.tick_seconds))
+
+    @property
+    def targets(self) -> Targets:
+        """What callbacks may reach."""
+        chosen = self.settings.callbacks
+        return Targets(
+            queues=self.broker.delivers,
+            streams=self.stream.delivers,
+            exchanges=frozenset(chosen.exchanges),
+            topics=frozenset(chosen.topics),
+            networks=chosen.allowed_networks,
+        )
 
     async def setup(self) -> None:
         """Make indexes, queues, policies and topics, idempotently. Raises `Unavailable`."""
@@ -82,6 +111,7 @@ class Capabilities(Struct, frozen=True):
 
     async def close(self) -> None:
         """Close every connection."""
+        await self.outgoing.close()
         await self.stream.close()
         await self.broker.close()
         await self.audience.close()
@@ -97,12 +127,20 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
         pool_size=settings.audience.pool_size,
         statement_timeout_seconds=settings.audience.statement_timeout_seconds,
     )
+    outgoing = await Outgoing.open(
+        allowed_networks=settings.callbacks.allowed_networks,
+        timeout_seconds=settings.callbacks.call_timeout_seconds,
+        connections=settings.callbacks.calls_in_flight,
+    )
+    store = _store(settings, hurried=service == "api")
     return Capabilities(
         settings=settings,
-        store=_store(settings, hurried=service == "api"),
+        store=store,
         broker=observed(_broker(settings, name, hurried=service == "api"), "broker"),
         stream=observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"})),
         audience=observed(audience, "audience"),
+        outgoing=observed(outgoing, "outgoing"),
+        time=DatabaseTime(store),
         clock=SystemClock(),
     )
 
@@ -113,7 +151,7 @@ def components(service: str, with_: Capabilities) -> list[Component]:
         case "api":
             return [_api(with_)]
         case "scheduler":
-            return [_upkeep(with_)]
+            return [_clock(with_), _upkeep(with_), _sweep(with_)]
         case "worker":
             return [_workers(with_)]
         case "feedback":
@@ -148,7 +186,13 @@ def watch(services: Sequence[str], with_: Capabilities, health: Health) -> None:
 def _api(with_: Capabilities) -> HttpServer:
     settings = with_.settings.api
     application = api_app.create(
-        store=with_.store, audience=with_.audience, flow=with_.jobs, clock=with_.clock, settings=settings
+        store=with_.store,
+        audience=with_.audience,
+        flow=with_.jobs,
+        schedules=with_.schedules,
+        targets=with_.targets,
+        clock=with_.clock,
+        settings=settings,
     )
     return HttpServer("api", application, host=settings.host, port=settings.port, proxy_headers=False)
 
@@ -165,8 +209,37 @@ def _upkeep(with_: Capabilities) -> Component:
     return upkeep(lost, interval_seconds=scheduler.upkeep_seconds)
 
 
+def _clock(with_: Capabilities) -> Component:
+    settings = with_.settings.scheduler
+    deliveries = Deliveries(
+        with_.store,
+        with_.broker,
+        with_.stream,
+        with_.settlement,
+        call_lease=timedelta(seconds=settings.call_lease_seconds),
+        waiting_calls=settings.waiting_calls,
+    )
+    fire = Fire(
+        with_.store,
+        with_.time,
+        deliveries,
+        with_.settlement,
+        with_.feed,
+        with_.jobs,
+        tick=timedelta(seconds=settings.tick_seconds),
+        misfire_after=timedelta(seconds=settings.misfire_after_seconds),
+    )
+    return TickingClock(with_.store, with_.time, fire, settings)
+
+
+def _sweep(with_: Capabilities) -> Component:
+    settings = with_.settings.scheduler
+    sweep = Sweep(with_.store, with_.time, with_.schedules, settings)
+    return sweeping(sweep, interval_seconds=settings.sweep_seconds)
+
+
 def _workers(with_: Capabilities) -> Workers:
-    worker = with_.settings.worker
+    worker, calls = with_.settings.worker, with_.settings.callbacks.calls_in_flight
     planner = Planner(
         with_.store,
         with_.audience,
@@ -191,13 +264,26 @@ def _workers(with_: Capabilities) -> Workers:
         Consumer(with_.broker, BATCH_QUEUE, sender, name=name, in_flight=worker.sends_in_flight),
         Consumer(with_.broker, SPLIT_QUEUE, planner, name=name, in_flight=worker.plans_in_flight),
         Consumer(with_.broker, FINISH_QUEUE, finisher, name=name, in_flight=worker.plans_in_flight),
+        Consumer(with_.broker, CALL_QUEUE, _caller(with_), name=name, in_flight=calls),
     ]
     return Workers(consumers, planner, verify=with_.verify)
 
 
+def _caller(with_: Capabilities) -> Caller:
+    chosen = with_.settings.callbacks
+    return Caller(
+        with_.store,
+        with_.time,
+        with_.outgoing,
+        with_.settlement,
+        call_timeout=timedelta(seconds=chosen.call_timeout_seconds),
+        signing_secret=chosen.signing_secret,
+    )
+
+
 def _store(settings: Settings, *, hurried: bool) -> Store:
     store = Store.open(settings.store.url, timeout_seconds=_PATIENCE_OF_A_CALLER if hurried else _PATIENCE)
-    for name in ("apps", "templates", "users", "tokens", "jobs", "batches", "feedbacks"):
+    for name in COLLECTIONS:
         setattr(store, name, observed(getattr(store, name), f"store.{name}"))
     return store
 

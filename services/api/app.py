@@ -11,24 +11,37 @@ from litestar.exceptions import MethodNotAllowedException, NotFoundException
 
 from services.api import errors
 from services.api.apps import AppsResource
+from services.api.bulk import BulkResource
+from services.api.dead_letters import DeadLettersResource
 from services.api.documentation import DocumentationResource
 from services.api.health import HealthResource
 from services.api.identity import Directory, Identified, Proxies, is_protected
 from services.api.jobs import JobsResource
 from services.api.observed import Observed
+from services.api.schedules import SchedulesResource
 from services.api.templates import TemplatesResource
 from services.api.tokens import TokensResource
 from services.api.users import UsersResource
 from shared.audience import Audience
 from shared.domain.accounts import check_email
-from shared.flow import JobFlow
+from shared.domain.callbacks import Targets
+from shared.flow import JobFlow, ScheduleFlow
 from shared.runtime.clock import Clock
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
 
 
-def create(*, store: Store, audience: Audience, flow: JobFlow, settings: ApiSettings, clock: Clock) -> Litestar:
-    """The application.
+def create(
+    *,
+    store: Store,
+    audience: Audience,
+    flow: JobFlow,
+    schedules: ScheduleFlow,
+    targets: Targets,
+    settings: ApiSettings,
+    clock: Clock,
+) -> Litestar:
+    """The application. `targets` is what callbacks may reach from this deployment.
 
     Raises:
         Invalid: `settings.first_admin` is no e-mail address.
@@ -39,6 +52,9 @@ def create(*, store: Store, audience: Audience, flow: JobFlow, settings: ApiSett
         AppsResource(store, clock),
         TemplatesResource(store, clock),
         JobsResource(store, audience, flow, clock),
+        SchedulesResource(store, schedules, targets),
+        BulkResource(store, schedules, targets),
+        DeadLettersResource(store, schedules),
         UsersResource(store, clock),
         TokensResource(store, clock),
         HealthResource(store, audience),

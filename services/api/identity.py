@@ -23,7 +23,7 @@ from shared.domain.errors import Conflict, Forbidden, Unauthorized
 from shared.runtime.clock import Clock
 from shared.store import Store
 
-PROTECTED = ("apps", "users", "tokens", "uploadurl")
+PROTECTED = ("apps", "users", "tokens", "uploadurl", "schedules", "dead-letters")
 EMAIL_HEADER = "x-forwarded-email"
 _SCHEME = "bearer"
 _CALLER = "caller"

@@ -12,6 +12,7 @@ from msgspec import Meta
 from services.api import wire
 from shared.domain.accounts import read_uuid
 from shared.domain.errors import Invalid
+from shared.domain.instants import LATEST, ms
 from shared.domain.jobs import Idempotency, Service
 from shared.domain.templates import check_copies
 from shared.store.templates import Outline
@@ -19,6 +20,7 @@ from shared.store.templates import Outline
 KEY_CHARACTERS = 255
 ENGLISH = "en"
 _PROTOCOL = "s3://"
+_LATEST_NS = ms(LATEST) * 1_000_000
 
 
 def _later(description: str) -> Meta:
@@ -48,7 +50,9 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
         dict[str, Any], Meta(description="Goes out with each message. `dryRun: true` replaces the device tokens.")
     ] = msgspec.field(default_factory=dict)
     expires_at: Annotated[int, Nanoseconds, Meta(description="What is not sent by then is dropped.")] = 0
-    starts_at: Annotated[int, Nanoseconds, _later("When to start.")] = 0
+    starts_at: Annotated[
+        int, Nanoseconds, Meta(description="When to start, in the future and before `expiresAt`; unset: at once.")
+    ] = 0
     localized: Annotated[bool, _later("Start at the time of each user's zone.")] = False
     past_time_strategy: str = ""
     csv_path: Annotated[str, _later("An audience in a file.")] = ""
@@ -101,6 +105,10 @@ def check(body: JobBody, *, now: int) -> None:
         raise _invalid("expiresAt", "it must be 0 or lie in the future", body.expires_at)
     if body.starts_at != 0 and not body.localized and body.starts_at <= now:
         raise _invalid("startsAt", "it must be 0 or lie in the future", body.starts_at)
+    if body.starts_at > _LATEST_NS:
+        raise _invalid("startsAt", "it must lie before the year 2201", body.starts_at)
+    if 0 < body.expires_at <= body.starts_at:
+        raise _invalid("expiresAt", "it must lie after startsAt", body.expires_at)
     if not 0 <= body.control_group < 1:
         raise _invalid("controlGroup", "it must be at least 0 and less than 1", body.control_group)
     if body.filters and body.csv_path:
@@ -131,7 +139,6 @@ def check_supported(body: JobBody) -> None:
     if body.localized and body.starts_at == 0:
         raise Invalid("Job can not be localized and don't have an start time", field="localized")
     wanted = {
-        "startsAt": body.starts_at,
         "localized": body.localized,
         "csvPath": body.csv_path,
         "controlGroup": body.control_group,

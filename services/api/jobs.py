@@ -19,7 +19,7 @@ from shared.audience import Audience
 from shared.domain.accounts import App, check_staying, read_uuid
 from shared.domain.audiences import table_name
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from shared.domain.jobs import Idempotency, Job, Service, Totals
+from shared.domain.jobs import Idempotency, Job, JobStatus, Service, Totals
 from shared.flow import JobFlow
 from shared.runtime.clock import Clock
 from shared.store import Store
@@ -89,7 +89,7 @@ class JobsResource:
         return wire.answer([job_view(job, app, totals.get(job.id, Totals())) for job in jobs], headers=headers)
 
     async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        """Make a job, which starts at once."""
+        """Make a job, which starts at once or at `startsAt`."""
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
@@ -128,7 +128,7 @@ class JobsResource:
         return await self._answered(paused, app)
 
     async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
-        """Let a paused job, or one that broke its circuit, go on."""
+        """Let a paused job, or one that broke its circuit, go on; before its `startsAt`, let it start then."""
         app, job = await self._job(app_id, job_id)
         resumed = await self._flow.resume(job.id)
         if resumed is None:
@@ -164,6 +164,8 @@ class JobsResource:
             metadata=body.metadata,
             past_time_strategy=body.past_time_strategy,
             expires_at=body.expires_at,
+            starts_at=body.starts_at,
+            status=JobStatus.SCHEDULED if body.starts_at else JobStatus.RUNNING,
             created_at=now,
             updated_at=now,
             idempotency=key,
@@ -174,7 +176,7 @@ class JobsResource:
         try:
             check_staying(await self._store.apps.get(app.id), app.id)
         except Conflict:
-            if not await self._store.jobs.withdraw(job.id):
+            if not await self._flow.withdraw(job.id):
                 await self._flow.stop(job.id, failure="the app is being deleted")
             raise
 

@@ -11,8 +11,8 @@ def upkeep(lost: Lost, *, interval_seconds: float) -> Periodic:
 
     async def run_once() -> Swept:
         found = await lost.find()
-        for kind in ("plans", "queued", "owned"):
+        for kind in ("starts", "plans", "queued", "owned"):
             UPKEEP_FOUND.labels(kind).inc(getattr(found, kind))
-        return Swept(claimed=found.jobs, retried=found.plans + found.queued + found.owned)
+        return Swept(claimed=found.jobs, retried=found.starts + found.plans + found.queued + found.owned)
 
     return Periodic("upkeep", run_once, interval_seconds=interval_seconds)

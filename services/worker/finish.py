@@ -2,7 +2,7 @@
 
 import structlog
 
-from shared.domain.tasks import Task
+from shared.domain.tasks import FinishJob, Task
 from shared.flow import Finish
 from shared.runtime.metrics import JOBS_CLOSED
 
@@ -17,6 +17,7 @@ class Finisher:
 
     async def __call__(self, task: Task) -> None:
         """Close the job, if it is ready. Raises `Unavailable`."""
+        assert isinstance(task, FinishJob)
         job = await self._finish.job(task.job_id)
         if job is not None and job.totals is not None:
             JOBS_CLOSED.labels(job.status).inc()
@@ -24,4 +25,5 @@ class Finisher:
 
     async def give_up(self, task: Task, reason: str) -> None:
         """Leave it to upkeep: all that is missing is the sum."""
+        assert isinstance(task, FinishJob)
         log.error("job cannot be closed", job_id=task.job_id, reason=reason)

@@ -13,7 +13,7 @@ from shared.domain.batches import Batch, KeyRange
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs import Job
 from shared.domain.rendering import largest_record_bytes
-from shared.domain.tasks import Task
+from shared.domain.tasks import PlanJob, Task
 from shared.domain.templates import Template
 from shared.flow import Feed, JobFlow
 from shared.runtime.faults import fault
@@ -55,6 +55,7 @@ class Planner:
 
     async def __call__(self, task: Task) -> None:
         """Plan the job to its end, or until it is stopped. Raises `Unavailable`."""
+        assert isinstance(task, PlanJob)
         job = await self._store.jobs.get(task.job_id)
         if job is None or job.ended:
             return
@@ -67,6 +68,7 @@ class Planner:
 
     async def give_up(self, task: Task, reason: str) -> None:
         """Stop a job that nobody can plan."""
+        assert isinstance(task, PlanJob)
         await self._flow.stop(task.job_id, failure=f"planning failed: {reason}")
 
     async def _begun(self, job: Job) -> Job:

@@ -1,4 +1,5 @@
-"""The broker carries tasks to workers and nothing else: MongoDB can queue all of them again.
+"""The broker carries tasks to workers: MongoDB can queue all of them again. And it delivers users' messages, as the
+callbacks of their schedules, apart from the tasks.
 
 Guarantees of every implementation:
 
@@ -8,10 +9,15 @@ Guarantees of every implementation:
   first, it is delivered again, to anybody.
 - `reject` moves the message to the queue's dead letters, `<queue>.dlq`.
 - At most `prefetch` deliveries of a subscription are unanswered at a time.
+- `deliver` tells of each message what became of it, and none of them changes what becomes of another. `None` is a
+  confirm: a queue has it, durably if the queue is durable.
 """
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
+
+from shared.domain.messages import Outcome, QueueMessage
 
 DEAD_LETTERS = ".dlq"
 
@@ -59,6 +65,9 @@ class Subscription(Protocol):
 class Broker(Protocol):
     """Queues with confirms, subscriptions and dead letters."""
 
+    delivers: bool
+    """Whether users have queues here at all; where they have none, every message is `Undeliverable`."""
+
     async def setup(self, queues: tuple[str, ...]) -> None:
         """Make the queues, their dead letters and the policies, idempotently (`carillon init`)."""
 
@@ -67,6 +76,13 @@ class Broker(Protocol):
 
     async def publish(self, queue: str, body: bytes) -> None:
         """Put a message into the queue and return when it is safe there. Raises `Unavailable`."""
+
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+        """Send users' messages, up to 1,000 in one call, and tell what became of each, in their order. Never raises.
+
+        The deadline is one for all. A message that equals one that is on its way (target and message id) is
+        `Unavailable`: the outcome of the first tells of both.
+        """
 
     def subscribe(self, queue: str, *, name: str, prefetch: int) -> Subscription:
         """A consumer on the queue; `name` is the tag that the management UI shows."""

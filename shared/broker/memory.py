@@ -5,16 +5,20 @@ Queues have no bound. They hold about one message per chain of each open job, wh
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from shared.broker import DEAD_LETTERS
 from shared.broker.inbox import Inbox
 from shared.domain.errors import Unavailable
+from shared.domain.messages import Outcome, QueueMessage, Undeliverable
 
 
 class MemoryBroker:
     """`Broker` for one event loop: the guarantees of the package, without a server."""
+
+    delivers = False
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
@@ -35,6 +39,9 @@ class MemoryBroker:
         self.queue(queue).add(_Message(body))
         # Without a pause here, somebody who publishes in a loop would keep all consumers from running.
         await asyncio.sleep(0)
+
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+        return [Undeliverable("this deployment has no RabbitMQ") for _ in messages]
 
     def subscribe(self, queue: str, *, name: str, prefetch: int) -> "MemorySubscription":
         return MemorySubscription(self, queue, name, prefetch)

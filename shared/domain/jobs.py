@@ -1,10 +1,13 @@
 """Push jobs: their life, their plan and what is known of their progress.
 
     scheduled ──> running ──> completed
-        │          ↑  ↓ ↘
+        ↑          ↑  ↓ ↘
         │          │  │  circuitbreak
-        ↓          │  ↓   ↙
-        └───────> paused ───> stopped      (stopped can follow everything but completed)
+        │          │  ↓   ↙
+        └<──────> paused ───> stopped      (stopped can follow everything but completed)
+
+A scheduled job can be paused and resumed: it is scheduled again while its start lies ahead, and runs once that has
+passed.
 
 `TRANSITIONS` is that drawing as data. It makes the filter of every compare-and-set, and nothing outside
 this package compares statuses.
@@ -16,6 +19,7 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
+from shared.domain.instants import from_ms
 from shared.domain.templates import Template
 
 
@@ -33,12 +37,13 @@ class JobStatus(StrEnum):
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.SCHEDULED: frozenset({JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.STOPPED}),
     JobStatus.RUNNING: frozenset({JobStatus.PAUSED, JobStatus.TRIPPED, JobStatus.STOPPED, JobStatus.COMPLETED}),
-    JobStatus.PAUSED: frozenset({JobStatus.RUNNING, JobStatus.STOPPED}),
+    JobStatus.PAUSED: frozenset({JobStatus.SCHEDULED, JobStatus.RUNNING, JobStatus.STOPPED}),
     JobStatus.TRIPPED: frozenset({JobStatus.RUNNING, JobStatus.STOPPED}),
     JobStatus.STOPPED: frozenset(),
     JobStatus.COMPLETED: frozenset(),
 }
 
+STARTABLE = frozenset({JobStatus.SCHEDULED})
 PAUSABLE = frozenset({JobStatus.SCHEDULED, JobStatus.RUNNING})
 RESUMABLE = frozenset({JobStatus.PAUSED, JobStatus.TRIPPED})
 STOPPABLE = frozenset(status for status, targets in TRANSITIONS.items() if JobStatus.STOPPED in targets)
@@ -127,6 +132,21 @@ class Job(Struct, frozen=True, kw_only=True):
     feedbacks: dict[str, int] = {}
     failure: str = ""
     changed_at: datetime | None = None
+
+    @property
+    def starts(self) -> datetime:
+        """When it is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
+        return from_ms(-(-self.starts_at // 1_000_000))
+
+    @property
+    def unplanned(self) -> bool:
+        """Whether nobody has begun to plan it."""
+        return self.plan.highest is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is not begun: its start lies ahead, or passed while it was paused."""
+        return self.starts_at != 0 and self.unplanned and self.status in {JobStatus.SCHEDULED, JobStatus.PAUSED}
 
     @property
     def ended(self) -> bool:

@@ -35,12 +35,21 @@ class FinishJob(Struct, frozen=True, tag_field="type", tag="finish"):
     version: Literal[1] = 1
 
 
-Task = PlanJob | SendBatch | FinishJob
+class CallTarget(Struct, frozen=True, tag_field="type", tag="call"):
+    """Make the HTTP call of an occurrence, if it still has this token."""
+
+    occurrence_id: str
+    token: str
+    version: Literal[1] = 1
+
+
+Task = PlanJob | SendBatch | FinishJob | CallTarget
 
 SPLIT_QUEUE = "push.split"
 BATCH_QUEUE = "push.batch"
 FINISH_QUEUE = "push.finish"
-QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE)
+CALL_QUEUE = "sched.call"
+QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, CALL_QUEUE)
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
@@ -55,6 +64,8 @@ def queue_of(task: Task) -> str:
             return BATCH_QUEUE
         case FinishJob():
             return FINISH_QUEUE
+        case CallTarget():
+            return CALL_QUEUE
 
 
 def encode(task: Task) -> bytes:

@@ -9,5 +9,8 @@ from shared.flow.feed import Feed
 from shared.flow.finish import Finish
 from shared.flow.jobs import JobFlow
 from shared.flow.lost import Lost
+from shared.flow.schedules import ScheduleFlow
+from shared.flow.settlement import Settlement
+from shared.flow.time import DatabaseTime
 
-__all__ = ["Feed", "Finish", "JobFlow", "Lost"]
+__all__ = ["DatabaseTime", "Feed", "Finish", "JobFlow", "Lost", "ScheduleFlow", "Settlement"]

@@ -1,11 +1,17 @@
-"""What users do with jobs: start, pause, resume, stop, and look."""
+"""What users do with jobs: start, pause, resume, stop, and look.
+
+A job with a start that lies ahead is stored first and gets an occurrence then, which begins it. A begun job is told by
+its status, so whoever dies between two steps leaves something that upkeep finds, and an occurrence that fires in vain
+does no harm.
+"""
 
 from collections.abc import Awaitable, Sequence
 
 import structlog
 
 from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Idempotency, Job, JobStatus, Totals
+from shared.domain.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, Idempotency, Job, JobStatus, Totals
+from shared.domain.occurrences import JobOwner, JobStage, once, owner_text
 from shared.flow.feed import Feed
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
@@ -23,7 +29,8 @@ class JobFlow:
         self._clock = clock
 
     async def start(self, job: Job) -> tuple[Job, bool]:
-        """Store the job and have it planned. The second value is `False` when the same request had made it before.
+        """Store the job and have it planned, at its start if it waits for one. The second value is `False` when the
+        same request had made it before.
 
         The broker may be away: the job is found and planned when it is back.
 
@@ -39,14 +46,28 @@ class JobFlow:
                 raise
             return earlier, False
         await fault("api.after_job_insert")
-        await self._attempt(self._feed.plan(job.id), job.id)
+        await self._attempt(self._await_start(job) if job.waits else self._feed.plan(job.id), job.id)
         return job, True
+
+    async def begin(self, job_id: str) -> None:
+        """Have a scheduled job planned now, for its start has come. Does nothing to a job that was begun, paused or
+        stopped meanwhile.
+
+        Raises `Unavailable` when the store is; that the broker is away is left to upkeep.
+        """
+        job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=STARTABLE, at=self._clock.now_ns())
+        if job is not None:
+            log.info("job begun", job_id=job_id)
+            await self._attempt(self._feed.plan(job_id), job_id)
 
     async def earlier(self, key: Idempotency | None) -> Job | None:
         """The job that the same request made before, if any. Raises `Invalid` where that was another request."""
         job = None if key is None else await self._store.jobs.with_key(key.key)
         if job is not None and job.idempotency != key:
             raise Invalid("this key was used for another request", field="Idempotency-Key")
+        if job is not None and job.waits:
+            # Whoever made it may have died before it had its occurrence.
+            await self._attempt(self._await_start(job), job.id)
         return job
 
     async def pause(self, job_id: str) -> Job | None:
@@ -54,10 +75,13 @@ class JobFlow:
         return await self._store.jobs.move(job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=self._clock.now_ns())
 
     async def resume(self, job_id: str) -> Job | None:
-        """The running job; `None` when its status does not allow it."""
+        """The job, running, or scheduled again if its start lies ahead; `None` when its status does not allow it."""
+        job = await self._store.jobs.view(job_id)
+        if job is not None and job.waits and job.starts > await self._store.now():
+            return await self._wait_again(job_id)
         job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns())
         if job is not None:
-            await self._attempt(self._feed.job(job_id), job_id)
+            await self._attempt(self._feed.plan(job_id) if job.unplanned else self._feed.job(job_id), job_id)
         return job
 
     async def stop(self, job_id: str, *, failure: str = "") -> Job | None:
@@ -66,8 +90,15 @@ class JobFlow:
             job_id, to=JobStatus.STOPPED, only=STOPPABLE, at=self._clock.now_ns(), failure=failure
         )
         if job is not None:
-            await self._attempt(self.drop_unsent(job_id), job_id)
+            await self._attempt(self._ended(job), job_id)
         return job
+
+    async def withdraw(self, job_id: str) -> bool:
+        """Forget a job that nobody has begun to plan; `False` when there is no such."""
+        withdrawn = await self._store.jobs.withdraw(job_id)
+        if withdrawn:
+            await self._attempt(self._store.occurrences.remove_of(_start_of(job_id)), job_id)
+        return withdrawn
 
     async def drop_unsent(self, job_id: str) -> None:
         """Drop what no lane owns of a stopped job, and have it closed."""
@@ -81,8 +112,33 @@ class JobFlow:
         counted = await self._store.batches.totals(unwritten) if unwritten else {}
         return {job.id: written.get(job.id) or counted.get(job.id, Totals()) for job in jobs}
 
+    async def _await_start(self, job: Job) -> None:
+        start = once(_start_of(job.id), "", job.starts, accepted_at=await self._store.now())
+        await self._store.occurrences.add([start])
+
+    async def _wait_again(self, job_id: str) -> Job | None:
+        job = await self._store.jobs.move(job_id, to=JobStatus.SCHEDULED, only=RESUMABLE, at=self._clock.now_ns())
+        if job is not None:
+            await self._attempt(self._catch_up(job), job_id)
+        return job
+
+    async def _catch_up(self, job: Job) -> None:
+        """Have the job begun at its start, or now: its occurrence may have come in vain a moment before."""
+        await self._await_start(job)
+        if job.starts <= await self._store.now():
+            await self.begin(job.id)
+
+    async def _ended(self, job: Job) -> None:
+        if job.starts_at:
+            await self._store.occurrences.remove_of(_start_of(job.id))
+        await self.drop_unsent(job.id)
+
     async def _attempt(self, work: Awaitable[None], job_id: str) -> None:
         try:
             await work
         except Unavailable as error:
             log.warning("job left to upkeep", job_id=job_id, reason=str(error))
+
+
+def _start_of(job_id: str) -> str:
+    return owner_text(JobOwner(job_id, JobStage.START))

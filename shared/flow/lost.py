@@ -1,18 +1,20 @@
 """Finding work that lost its message or its process, and having it done.
 
-What is found, in every job that is open:
+What is found, in every job that is open (those that wait for their start cost nothing):
 
 - a plan that nobody has worked at for a while: planned again from where it stands;
 - a chain whose next batch was never fed: fed;
 - a queued batch that has waited while its queue is empty, or for very long: its message is lost, it gets another;
 - an owned batch, longer than its transaction may last: its worker is dead or stopped; it gets a message, and whoever
   takes that recovers it;
+- a scheduled job whose start has passed: begun, its occurrence was never made or is late;
 - a stopped job with unsent batches: dropped;
 - a job whose batches are all settled: closed.
 
 The ages spare healthy work; they are not needed for safety: all of this is right at any time.
 """
 
+from collections.abc import Awaitable
 from datetime import datetime, timedelta
 
 import structlog
@@ -21,6 +23,7 @@ from msgspec import Struct
 from shared.broker import Broker
 from shared.domain.batches import BatchStatus
 from shared.domain.errors import Unavailable
+from shared.domain.instants import ms
 from shared.domain.jobs import Job
 from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from shared.flow.feed import Feed
@@ -28,6 +31,9 @@ from shared.flow.jobs import JobFlow
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
+
+# The clock begins what is due; only what it has missed is left for us.
+_START_GRACE = timedelta(seconds=2)
 
 
 class Patience(Struct, frozen=True):
@@ -40,12 +46,13 @@ class Patience(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """What one look found: jobs looked at, plans, batches by kind, and jobs that wait to be closed."""
+    """What one look found: jobs looked at, plans, batches by kind, and jobs whose start was missed."""
 
     jobs: int = 0
     plans: int = 0
     queued: int = 0
     owned: int = 0
+    starts: int = 0
 
 
 class Lost:
@@ -63,14 +70,20 @@ class Lost:
         since = await self._since()
         found = Found()
         async for job_id in self._store.jobs.open_ids():
-            try:
-                found = _sum(found, await self._in(job_id, since))
-            except Unavailable:
-                raise
-            except Exception:
-                # The other jobs' work must be found all the same.
-                log.exception("upkeep cannot look at a job", job_id=job_id)
+            found = _sum(found, await self._apart(self._in(job_id, since), job_id))
+        async for job_id in self._store.jobs.overdue_ids(since.starts_ns):
+            found = _sum(found, await self._apart(self._begin(job_id), job_id))
         return found
+
+    async def _apart(self, look: Awaitable[Found], job_id: str) -> Found:
+        try:
+            return await look
+        except Unavailable:
+            raise
+        except Exception:
+            # The other jobs' work must be found all the same.
+            log.exception("upkeep cannot look at a job", job_id=job_id)
+            return Found()
 
     async def _since(self) -> "_Since":
         now = await self._store.now()
@@ -79,6 +92,7 @@ class Lost:
             owned=now - self._patience.owned,
             plans=at_latest if await self._broker.depth(SPLIT_QUEUE) else queued,
             batches=at_latest if await self._broker.depth(BATCH_QUEUE) else queued,
+            starts_ns=ms(now - _START_GRACE) * 1_000_000,
         )
 
     async def _in(self, job_id: str, since: "_Since") -> Found:
@@ -96,9 +110,14 @@ class Lost:
         await self._feed.job(job.id)
         return Found(jobs=1, plans=plans, queued=queued, owned=owned)
 
+    async def _begin(self, job_id: str) -> Found:
+        log.info("a start was missed", job_id=job_id)
+        await self._flow.begin(job_id)
+        return Found(jobs=1, starts=1)
+
     async def _plan(self, job: Job, since: datetime) -> int:
         worked_at = job.changed_at is not None and job.changed_at >= since
-        if job.plan.end is not None or worked_at:
+        if job.plan.end is not None or worked_at or job.waits:
             return 0
         await self._store.jobs.touch(job.id)
         await self._feed.plan(job.id)
@@ -120,7 +139,14 @@ class _Since(Struct, frozen=True):
     owned: datetime
     plans: datetime
     batches: datetime
+    starts_ns: int
 
 
 def _sum(one: Found, other: Found) -> Found:
-    return Found(one.jobs + other.jobs, one.plans + other.plans, one.queued + other.queued, one.owned + other.owned)
+    return Found(
+        jobs=one.jobs + other.jobs,
+        plans=one.plans + other.plans,
+        queued=one.queued + other.queued,
+        owned=one.owned + other.owned,
+        starts=one.starts + other.starts,
+    )

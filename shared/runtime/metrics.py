@@ -61,6 +61,21 @@ RECOVERIES = _counter(
 )
 UPKEEP_FOUND = _counter("upkeep_found_total", "Work that upkeep found standing still and set going again.", "kind")
 
+LATENESS = _histogram(
+    "lateness_seconds", "From an occurrence's instant, or one tick after its acceptance, to its firing."
+)
+OLDEST_VISIBLE = _gauge("oldest_visible_seconds", "The age of the oldest occurrence that waits to be claimed.")
+CLAIMED = _counter("occurrences_claimed_total", "Occurrences that this process has claimed.")
+FIRED = _counter(
+    "occurrences_fired_total", "Attempts by the kind of callback and how they ended.", "callback", "outcome"
+)
+CONFLICTS = _counter("occurrences_conflicts_total", "Claimed occurrences that somebody else had when they were due.")
+RETRIES = _counter("occurrences_retries_total", "Occurrences put off after an answer that refused.")
+DEAD = _counter("dead_letters_total", "Occurrences that were refused to the last attempt.")
+PENDING = _gauge("occurrences_pending", "About how many occurrences there are.")
+HELD = _gauge("occurrences_held", "Occurrences that this process holds in memory until they are due.")
+CLOCK_SKEW = _gauge("clock_skew_seconds", "By how much this machine's clock is ahead of the database's.")
+
 FEEDBACK_RECORDS = _counter("feedback_records_total", "Feedback records: counted, or skipped for a reason.", "outcome")
 FEEDBACK_FLUSHES = _counter(
     "feedback_flushes_total", "Writes of folded counts: stored, or lost to another consumer.", "outcome"

@@ -149,7 +149,7 @@ class WorkerSettings(Section, frozen=True):
 
 
 class SchedulerSettings(Section, frozen=True):
-    """The scheduler: it finds work that lost its message or its worker."""
+    """The scheduler: it fires what is due, finds work that lost its message or its worker, and forgets what is old."""
 
     upkeep_seconds: Annotated[Seconds, says("The time between two searches.")] = 5.0
     stale_seconds: Annotated[
@@ -158,6 +158,64 @@ class SchedulerSettings(Section, frozen=True):
     margin_seconds: Annotated[
         Seconds, says("What is added to the stream's transaction time-out before a batch is taken from its owner.")
     ] = 10.0
+
+    tick_seconds: Annotated[Seconds, says("The time between two looks for occurrences that come due.")] = 1.0
+    early_seconds: Annotated[
+        float, Meta(ge=0, le=3_600), says("How long before its instant an occurrence may fire; MyCoach's was 60.")
+    ] = 0.0
+    lease_seconds: Annotated[
+        float,
+        Meta(ge=2, le=3_600),
+        says("How long a claim lasts: what a dead scheduler held is claimed again after that."),
+    ] = 30.0
+    hold_limit: Annotated[
+        int, Meta(ge=100, le=1_000_000), says("Occurrences that a process holds in memory until they are due.")
+    ] = 20_000
+    misfire_after_seconds: Annotated[
+        Seconds, says("How late an instant must be for the rule `skip` to pass over it; more than a lease.")
+    ] = 60.0
+    call_lease_seconds: Annotated[
+        Seconds, says("How long an HTTP callback may wait for a worker before it is handed out again.")
+    ] = 60.0
+    waiting_calls: Annotated[Count, says("HTTP callbacks that may wait for workers; others wait in the store.")] = 1_000
+    sweep_seconds: Annotated[
+        Seconds, says("The time between two looks for finished schedules and for what is too old to keep.")
+    ] = 10.0
+    outcome_retention_hours: Annotated[
+        float, Meta(ge=0.001, le=87_600), says("How long it is remembered how each attempt ended.")
+    ] = 72.0
+    schedule_retention_days: Annotated[
+        float, Meta(ge=0.0001, le=3_650), says("How long a finished schedule is remembered.")
+    ] = 7.0
+    batch_retention_days: Annotated[
+        float, Meta(ge=0.0001, le=3_650), says("How long the batches of a completed job are remembered.")
+    ] = 7.0
+    key_retention_hours: Annotated[
+        float, Meta(ge=0.001, le=8_760), says("How long an Idempotency-Key is remembered.")
+    ] = 24.0
+
+
+class CallbackSettings(Section, frozen=True):
+    """What the callbacks of schedules may reach, and how HTTP is called."""
+
+    exchanges: Annotated[tuple[str, ...], says("RabbitMQ exchanges open to callbacks; queues are.")] = ()
+    topics: Annotated[tuple[str, ...], says("Kafka topics that callbacks may append to.")] = ()
+    allowed_networks: Annotated[
+        tuple[str, ...], says("Private networks (CIDR) that HTTP callbacks may reach all the same.")
+    ] = ()
+    call_timeout_seconds: Annotated[Seconds, says("How long an HTTP callback may take.")] = 10.0
+    calls_in_flight: Annotated[Count, says("HTTP callbacks that a worker makes at the same time.")] = 200
+    signing_secret: Annotated[
+        str,
+        says("Signs HTTP callbacks without a secret of their own (Standard Webhooks, whsec_…); empty: unsigned."),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        for network in self.allowed_networks:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError:
+                raise ValueError(f"allowed_networks: {network!r} is not a network, as in 10.0.0.0/8") from None
 
 
 class FeedbackSettings(Section, frozen=True):
@@ -220,6 +278,7 @@ class Settings(Section, frozen=True):
     api: ApiSettings = ApiSettings()
     worker: WorkerSettings = WorkerSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
+    callbacks: CallbackSettings = CallbackSettings()
     feedback: FeedbackSettings = FeedbackSettings()
     health: HealthSettings = HealthSettings()
     logs: LogSettings = LogSettings()

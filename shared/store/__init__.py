@@ -20,15 +20,34 @@ from pymongo.write_concern import WriteConcern
 from shared.domain.errors import Invalid
 from shared.store.apps import Apps
 from shared.store.batches import Batches
+from shared.store.dead_letters import DeadLetters
 from shared.store.documents import Document, translated
 from shared.store.feedbacks import Feedbacks
+from shared.store.idempotency import IdempotencyKeys
 from shared.store.jobs import Jobs
+from shared.store.occurrences import Occurrences
+from shared.store.outcomes import Outcomes
+from shared.store.schedules import Schedules
 from shared.store.templates import Templates
 from shared.store.tokens import Tokens
 from shared.store.users import Users
 
 DURABLE = WriteConcern(w="majority", j=True)
 CONNECT_MS = 5_000
+COLLECTIONS = (
+    "apps",
+    "templates",
+    "users",
+    "tokens",
+    "jobs",
+    "batches",
+    "feedbacks",
+    "schedules",
+    "occurrences",
+    "outcomes",
+    "dead_letters",
+    "idempotency",
+)
 
 
 class Store:
@@ -44,6 +63,11 @@ class Store:
         self.jobs = Jobs(database)
         self.batches = Batches(database)
         self.feedbacks = Feedbacks(client, database)
+        self.schedules = Schedules(database)
+        self.occurrences = Occurrences(database)
+        self.outcomes = Outcomes(database)
+        self.dead_letters = DeadLetters(database)
+        self.idempotency = IdempotencyKeys(database)
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20) -> Self:
@@ -71,9 +95,9 @@ class Store:
 
     async def setup(self) -> None:
         """Make every index, idempotently (`carillon init`)."""
-        for part in (self.apps, self.templates, self.users, self.tokens, self.jobs, self.batches, self.feedbacks):
+        for name in COLLECTIONS:
             with translated():
-                await part.setup()
+                await getattr(self, name).setup()
 
     async def now(self) -> datetime:
         """The database's clock."""

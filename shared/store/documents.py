@@ -89,6 +89,18 @@ def is_duplicate(error: BulkWriteError) -> bool:
     return any(failure["code"] == _DUPLICATE_KEY for failure in (error.details or {})["writeErrors"])
 
 
+def only_duplicates(error: BulkWriteError) -> bool:
+    """Whether an insert of many, in no order, failed only where keys are taken."""
+    details = error.details or {}
+    failures = details["writeErrors"]
+    return not details.get("writeConcernErrors") and all(failure["code"] == _DUPLICATE_KEY for failure in failures)
+
+
+def duplicates(error: BulkWriteError) -> set[int]:
+    """The positions of those of an insert of many whose keys are taken."""
+    return {failure["index"] for failure in (error.details or {})["writeErrors"] if failure["code"] == _DUPLICATE_KEY}
+
+
 @contextmanager
 def translated(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[None]:
     """Raise our errors instead of the driver's.

@@ -1,4 +1,8 @@
-"""Jobs: one document each. `open` ones are few and indexed; that is where upkeep looks.
+"""Jobs: one document each. `open` ones are indexed; that is where upkeep looks. Those that wait for their start may be
+many, and none of them is read before it is due.
+
+Two fields serve retention alone, and are found by sparse indexes until it has done its work: `kept_since` is there
+while a closed job has its batches, `idempotency.created_at` while it has its key.
 
 A job's copies of its templates may be megabytes, and only whoever plans or renders it needs them: `get` and
 `begin_plan` answer with them, everything else without (`plan.templates` is empty).
@@ -13,13 +17,17 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.batches import Receipt
 from shared.domain.errors import Conflict
-from shared.domain.jobs import Job, JobStatus, Standing, Totals, sources
+from shared.domain.instants import from_ms
+from shared.domain.jobs import STARTABLE, Job, JobStatus, Standing, Totals, sources
 from shared.domain.templates import Template, check_copies
 from shared.store.documents import Codec, Document, json_text, translated
 
 _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
 _templates = Codec(Template, json=("body", "defaults"))
 _VIEW = {"plan.templates": 0}
+_BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
+(_SCHEDULED,) = STARTABLE
+_NOW = {"changed_at": True}
 
 
 def _document(job: Job) -> Document:
@@ -28,6 +36,8 @@ def _document(job: Job) -> Document:
     document["feedbacks"] = {}
     if job.idempotency is None:
         del document["idempotency"]
+    else:
+        document["idempotency"]["created_at"] = job.created_at
     return document
 
 
@@ -61,8 +71,10 @@ class Jobs:
     async def setup(self) -> None:
         """Make the indexes."""
         await self._jobs.create_index([("app_id", ASCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)])
-        await self._jobs.create_index([("open", ASCENDING)])
+        await self._jobs.create_index([("open", ASCENDING), ("status", ASCENDING), ("starts_at", ASCENDING)])
         await self._jobs.create_index([("idempotency.key", ASCENDING)], unique=True, sparse=True)
+        await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
+        await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
         """Insert a job.
@@ -109,16 +121,44 @@ class Jobs:
             return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
 
     async def open_ids(self) -> AsyncIterator[str]:
-        """The ids of all jobs with something left to do."""
-        with translated():
-            async for document in self._jobs.find({"open": True}, {"_id": 1}):
-                yield document["_id"]
+        """The ids of all jobs with something left to do now: those that wait for their start are not among them."""
+        async for job_id in self._ids({"open": True, "status": {"$in": _BEGUN}}):
+            yield job_id
+
+    async def overdue_ids(self, before_ns: int) -> AsyncIterator[str]:
+        """The ids of jobs that still wait for a start that has passed by then (ns)."""
+        query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": before_ns}}
+        async for job_id in self._ids(query):
+            yield job_id
 
     async def closed_ids(self, app_id: str, *, limit: int) -> list[str]:
         """The ids of some of an app's jobs with nothing left to do."""
         with translated():
             found = self._jobs.find({"app_id": app_id, "open": False}, {"_id": 1}).limit(limit)
             return [document["_id"] async for document in found]
+
+    async def closed_before(self, before_ns: int, *, limit: int) -> list[str]:
+        """The ids of some jobs that were closed before then (ns, by the database's clock) and still have their batches,
+        the earliest first."""
+        query = {"kept_since": {"$lt": from_ms(before_ns // 1_000_000)}}
+        with translated():
+            found = self._jobs.find(query, {"_id": 1}).sort("kept_since", ASCENDING).limit(limit)
+            return [document["_id"] async for document in found]
+
+    async def batches_forgotten(self, job_ids: Sequence[str]) -> None:
+        """Note that these closed jobs have no batches any more: `closed_before` will not name them again."""
+        with translated():
+            await self._jobs.update_many({"_id": {"$in": list(job_ids)}}, {"$unset": {"kept_since": ""}})
+
+    async def expire_keys(self, before_ns: int, *, limit: int) -> int:
+        """Free the idempotency keys of some jobs that were made before then (ns); of how many."""
+        query = {"idempotency.created_at": {"$lt": before_ns}}
+        with translated():
+            ids = [document["_id"] async for document in self._jobs.find(query, {"_id": 1}).limit(limit)]
+            if not ids:
+                return 0
+            result = await self._jobs.update_many({"_id": {"$in": ids}} | query, {"$unset": {"idempotency": ""}})
+        return result.modified_count
 
     async def remove_closed(self, job_ids: Sequence[str]) -> None:
         """Forget those of these jobs that have nothing left to do."""
@@ -166,7 +206,7 @@ class Jobs:
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""
         with translated():
-            await self._jobs.update_one({"_id": job_id}, {"$currentDate": {"changed_at": True}})
+            await self._jobs.update_one({"_id": job_id}, {"$currentDate": _NOW})
 
     async def close(self, job_id: str, *, totals: Totals, summed: Receipt, completed_at: int) -> Job | None:
         """Write the final sums and close the job: a running one is completed at this time, a stopped one stays stopped.
@@ -179,16 +219,24 @@ class Jobs:
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
         query: dict[str, Any] = {"_id": job_id, "open": True}
+        dated = _NOW | {"kept_since": True}
         return await self._set(
-            query | {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}, sums | completed
-        ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums)
+            query | {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}, sums | completed, dated=dated
+        ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated)
 
-    async def _set(self, query: Document, fields: Document, *, shown: Document | None = _VIEW) -> Job | None:
+    async def _ids(self, query: Document) -> AsyncIterator[str]:
+        with translated():
+            async for document in self._jobs.find(query, {"_id": 1}):
+                yield document["_id"]
+
+    async def _set(
+        self, query: Document, fields: Document, *, shown: Document | None = _VIEW, dated: Document = _NOW
+    ) -> Job | None:
         with translated():
             return _maybe(
                 await self._jobs.find_one_and_update(
                     query,
-                    {"$set": fields, "$currentDate": {"changed_at": True}},
+                    {"$set": fields, "$currentDate": dated},
                     projection=shown,
                     return_document=ReturnDocument.AFTER,
                 )

@@ -1,4 +1,5 @@
-"""The stream takes the records of jobs, exactly once a batch, and gives back what the receivers say about them.
+"""The stream takes the records of jobs, exactly once a batch, and gives back what the receivers say about them. It
+delivers users' messages too, as the callbacks of their schedules: those outside of any transaction, at least once.
 
 How a batch goes out (the reasons and the measurements are in `shared/stream/kafka/`):
 
@@ -22,6 +23,7 @@ from msgspec import Struct
 
 from shared.domain.batches import Batch, Receipt
 from shared.domain.errors import CarillonError
+from shared.domain.messages import Outcome, TopicMessage
 
 
 class Aborted(CarillonError):
@@ -77,7 +79,10 @@ class Reader(Protocol):
 
 
 class Stream(Protocol):
-    """Exactly-once sending, plain publishing and reading."""
+    """Exactly-once sending, plain publishing, delivering users' messages, and reading."""
+
+    delivers: bool
+    """Whether users have topics here at all; where they have none, every message is `Undeliverable`."""
 
     async def setup(self, topics: Mapping[str, int]) -> None:
         """Make the ledger and these topics (name to partitions), idempotently (`carillon init`). Raises
@@ -98,6 +103,14 @@ class Stream(Protocol):
 
     async def publish(self, topic: str, values: Sequence[bytes]) -> None:
         """Append records outside of any transaction, acknowledged by all replicas. Raises `Unavailable`."""
+
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+        """Append users' messages, up to 1,000 in one call, and tell what became of each, in their order. Never raises.
+
+        `None` means that all replicas in sync have it. A key goes to the partition that Kafka's own producers choose
+        for it. A topic that does not exist is not made. The deadline is one for all, and none of them changes what
+        becomes of another.
+        """
 
     def reader(
         self, pattern: str, *, group: str, positions: Positions | None = None

@@ -20,6 +20,7 @@ import msgspec
 
 from shared.domain.batches import Batch, Receipt
 from shared.domain.errors import Invalid, LaneLost, Unavailable
+from shared.domain.messages import Outcome, TopicMessage, Undeliverable
 from shared.runtime.faults import fault
 from shared.stream import Chunk, Positions
 
@@ -38,6 +39,8 @@ T = TypeVar("T")
 
 class LocalStream:
     """The stream in one file."""
+
+    delivers = False
 
     def __init__(self, path: Path, *, lanes: int = 4) -> None:
         self._path = path
@@ -76,6 +79,9 @@ class LocalStream:
     async def publish(self, topic: str, values: Sequence[bytes]) -> None:
         await self.transact(lambda log: _append(log, topic, values))
         await self.announce()
+
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+        return [Undeliverable("this deployment has no Kafka") for _ in messages]
 
     @asynccontextmanager
     async def reader(

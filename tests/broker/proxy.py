@@ -1,8 +1,8 @@
-"""A way to a server that can fall silent, as a cut cable does: nothing is closed, nothing arrives."""
+"""A way to a server that can fall silent, as an unplugged cable does: nothing is closed, nothing arrives; or be cut."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 
 class SilencableProxy:
@@ -29,6 +29,12 @@ class SilencableProxy:
             for writer in self._writers:
                 writer.transport.abort()
 
+    def cut(self) -> None:
+        """Reset every connection, on both sides, with whatever is on its way."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = await asyncio.open_connection(*self._target)
         self._writers += [writer, there[1]]
@@ -36,9 +42,10 @@ class SilencableProxy:
             self._tasks.add(asyncio.create_task(self._forward(source, sink)))
 
     async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while data := await source.read(65536):
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                if not self.silent:
+                    sink.write(data)
+                    await sink.drain()
             if not self.silent:
-                sink.write(data)
-                await sink.drain()
-        if not self.silent:
-            sink.close()
+                sink.close()

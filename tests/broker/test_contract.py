@@ -6,6 +6,7 @@ import pytest
 
 from shared.broker import Broker, Delivery, Subscription
 from shared.domain.errors import Unavailable
+from shared.domain.messages import QueueMessage, Undeliverable
 from tests.broker.eventually import eventually
 
 QUEUE = "push.batch"
@@ -258,3 +259,11 @@ async def test_a_closed_broker_ends_its_subscriptions_and_stays_closed(broker: B
     with pytest.raises(Unavailable):
         await broker.ping()
     await broker.close()
+
+
+async def test_users_messages_are_confirmed_or_refused_one_by_one(broker: Broker) -> None:
+    messages = [QueueMessage("", queue, b"{}", queue, {}) for queue in (QUEUE, "nowhere", "push.split")]
+    outcomes = await broker.deliver(messages)
+    refused = [isinstance(outcome, Undeliverable) for outcome in outcomes]
+    assert refused == ([False, True, False] if broker.delivers else [True, True, True])
+    assert await broker.depth(QUEUE) == await broker.depth("push.split") == int(broker.delivers)

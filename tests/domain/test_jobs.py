@@ -1,5 +1,7 @@
 """The life of jobs and batches, as tables and rules."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,21 @@ from shared.domain.batches import (
     top,
     verdict,
 )
-from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Gate, JobStatus, Standing, gate, sources
+from shared.domain.instants import EPOCH
+from shared.domain.jobs import (
+    PAUSABLE,
+    RESUMABLE,
+    STARTABLE,
+    STOPPABLE,
+    Gate,
+    Job,
+    JobStatus,
+    Plan,
+    Service,
+    Standing,
+    gate,
+    sources,
+)
 
 counts = st.dictionaries(st.text(max_size=60), st.integers(1, 10**9), max_size=40)
 receipts = st.builds(
@@ -46,7 +62,8 @@ def test_settled_batches_and_ended_jobs_are_final() -> None:
 
 def test_what_users_may_ask_for_is_in_the_table() -> None:
     assert sources(JobStatus.PAUSED) >= PAUSABLE
-    assert sources(JobStatus.RUNNING) >= RESUMABLE
+    assert sources(JobStatus.RUNNING) == RESUMABLE | STARTABLE
+    assert sources(JobStatus.SCHEDULED) < RESUMABLE
     assert sources(JobStatus.STOPPED) == STOPPABLE
     assert JobStatus.COMPLETED not in STOPPABLE | PAUSABLE | RESUMABLE
 
@@ -90,3 +107,31 @@ def test_the_bound_of_a_receipt_keeps_every_count(many: dict[str, int]) -> None:
 def test_a_batch_fails_above_its_share_of_failures(receipt: Receipt, share: float) -> None:
     failed = verdict(receipt, max_failed_share=share) is BatchStatus.FAILED
     assert failed is (receipt.failed > share * receipt.recipients)
+
+
+def a_job(status: JobStatus, starts_at: int, highest: int | None) -> Job:
+    return Job(
+        id="j",
+        app_id="a",
+        app_name="a",
+        service=Service.APNS,
+        template_names=("like",),
+        created_by="me",
+        group_id="g",
+        status=status,
+        starts_at=starts_at,
+        plan=Plan(highest=highest),
+    )
+
+
+@given(st.sampled_from(JobStatus), st.sampled_from([0, 5]), st.none() | st.integers(0, 5))
+def test_a_job_waits_for_its_start_until_it_is_begun(status: JobStatus, starts_at: int, highest: int | None) -> None:
+    held = status in {JobStatus.SCHEDULED, JobStatus.PAUSED}
+    assert a_job(status, starts_at, highest).waits is (held and starts_at > 0 and highest is None)
+
+
+@given(st.integers(1, 7_289_654_399_999_000_000))
+def test_a_start_is_rounded_up_to_a_millisecond(starts_at: int) -> None:
+    start = (a_job(JobStatus.SCHEDULED, starts_at, None).starts - EPOCH) // timedelta(microseconds=1) * 1_000
+    assert 0 <= start - starts_at < 1_000_000
+    assert start % 1_000_000 == 0

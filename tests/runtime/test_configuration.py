@@ -84,7 +84,7 @@ def test_every_setting_is_documented_and_numbers_tell_their_unit(section: str, f
     plain, *metas = get_args(hint)
     assert any(meta.description and meta.description.endswith(".") for meta in metas)
     if plain is float and field != "max_user_failure_in_batch":
-        assert field.endswith(("_seconds", "_days"))
+        assert field.endswith(("_seconds", "_hours", "_days"))
     assert f"CARILLON_{section}_{field}".upper() in describe()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from shared.domain.batches import Receipt
 from shared.domain.errors import Conflict, Invalid
+from shared.domain.instants import ms
 from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Idempotency, Job, JobStatus, Service, Totals
 from shared.domain.templates import Template
 from shared.store import Store
@@ -195,3 +197,49 @@ async def test_only_open_jobs_are_looked_at(store: Store) -> None:
     assert [job_id async for job_id in store.jobs.open_ids()] == [running.id]
     assert await store.jobs.has_open("app")
     assert not await store.jobs.has_open("other")
+
+
+async def test_jobs_that_wait_are_looked_at_when_their_start_has_passed(store: Store) -> None:
+    waiting = [a_job(status=JobStatus.SCHEDULED, starts_at=starts_at) for starts_at in (10, 20, 30)]
+    others = [a_job(status=status, starts_at=10) for status in (JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.STOPPED)]
+    for job in waiting + others:
+        await store.jobs.add(job)
+    assert {job_id async for job_id in store.jobs.open_ids()} == {job.id for job in others}
+    assert {job_id async for job_id in store.jobs.overdue_ids(20)} == {job.id for job in waiting[:2]}
+    assert await store.jobs.move(waiting[0].id, to=JobStatus.PAUSED, only=PAUSABLE, at=1)
+    assert {job_id async for job_id in store.jobs.overdue_ids(20)} == {waiting[1].id}
+    assert {job_id async for job_id in store.jobs.open_ids()} == {job.id for job in [waiting[0], *others]}
+
+
+async def test_old_keys_are_freed_in_steps(store: Store) -> None:
+    old = [a_job(idempotency=Idempotency(f"me/{n}", "digest"), created_at=n) for n in range(5)]
+    kept = a_job(idempotency=Idempotency("me/kept", "digest"), created_at=5)
+    for job in [*old, kept, a_job(created_at=1)]:
+        await store.jobs.add(job)
+    assert [await store.jobs.expire_keys(5, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await store.jobs.with_key(f"me/{n}") for n in range(5)] == [None] * 5
+    assert await store.jobs.with_key("me/kept") == kept
+    assert await store.jobs.get(old[0].id) == replace(old[0], idempotency=None)
+
+
+@pytest.mark.xfail(raises=Conflict, reason="the stand-in's unique indexes never let go of a value that was changed")
+async def test_a_key_that_was_freed_may_be_used_again(store: Store) -> None:
+    await store.jobs.add(a_job(idempotency=Idempotency("me/again", "digest")))
+    assert await store.jobs.expire_keys(1, limit=1) == 1
+    await store.jobs.add(a_job(idempotency=Idempotency("me/again", "other")))
+
+
+async def test_closed_jobs_are_named_until_their_batches_are_forgotten(store: Store) -> None:
+    completed, stopped, running = a_job(), a_job(status=JobStatus.STOPPED), a_job()
+    for job in (completed, stopped, running):
+        await store.jobs.add(job)
+    for job in (completed, stopped):
+        assert await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=1)
+    now = await store.now()
+    later, earlier = (ms(now + timedelta(seconds=by)) * 1_000_000 for by in (5, -5))
+    assert await store.jobs.closed_before(earlier, limit=5) == []
+    assert set(await store.jobs.closed_before(later, limit=5)) == {completed.id, stopped.id}
+    (first,) = await store.jobs.closed_before(later, limit=1)
+    await store.jobs.batches_forgotten([first])
+    assert await store.jobs.closed_before(later, limit=5) == [({completed.id, stopped.id} - {first}).pop()]
+    assert await store.jobs.view(first) is not None

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from shared.domain.batches import Batch, BatchStatus, KeyRange, Receipt
 from shared.domain.errors import LaneLost
+from shared.domain.messages import TopicMessage, Undeliverable
 from shared.stream import Stream
 from tests.stream.conftest import OpenStream
 
@@ -142,3 +143,12 @@ async def test_an_empty_batch_has_a_receipt_too(stream: Stream, topic: str) -> N
     async with stream.lane() as lane:
         await lane.produce(batch, topic, [], Receipt(skipped=4))
         assert await stream.recover(replace(batch, owner=lane.id)) == Receipt(skipped=4)
+
+
+async def test_users_messages_are_appended_or_refused_one_by_one(stream: Stream, topic: str) -> None:
+    missing = f"missing-{secrets.token_hex(4)}"
+    outcomes = await stream.deliver([TopicMessage(name, "key", b"{}", {}) for name in (topic, missing, topic)])
+    refused = [isinstance(outcome, Undeliverable) for outcome in outcomes]
+    assert refused == ([False, True, False] if stream.delivers else [True, True, True])
+    expected = refused.count(False)
+    assert await committed(stream, topic, expected) == [b"{}"] * expected

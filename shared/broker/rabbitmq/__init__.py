@@ -1,13 +1,15 @@
 """The broker on RabbitMQ 3.10 and later.
 
-Two connections, as RabbitMQ stops reading from one that publishes when its memory runs low: `<name> publish` and
-`<name> consume`. Many publishes share one channel; returned messages are matched by their ids there, so each has one of
-its own. Queues are quorum queues, and nothing is declared but by `setup`. Publishing to a queue that is missing costs
-nothing, asking for one closes the channel: `depth` and its like open one each.
+Three connections, as RabbitMQ stops reading from one that publishes when its memory runs low: `<name> publish` and
+`<name> consume` for our tasks, `<name> deliver` for users' messages, which cannot harm the tasks there. Many publishes
+share one channel; returned messages are matched by their ids there, so each has one of its own. Queues are quorum
+queues, and nothing is declared but by `setup`. Publishing to a queue that is missing costs nothing, asking for one
+closes the channel: `depth` and its like open one each. So does publishing to an exchange that is missing or closed to
+us: users' messages have a channel for each exchange.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -18,9 +20,11 @@ import structlog
 from aio_pika.abc import AbstractChannel
 
 from shared.broker import DEAD_LETTERS
+from shared.broker.rabbitmq.deliveries import Deliverer
 from shared.broker.rabbitmq.links import Line
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
+from shared.domain.messages import Outcome, QueueMessage
 
 log = structlog.get_logger(__name__)
 
@@ -30,10 +34,12 @@ QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 
 
 class RabbitBroker:
-    """`Broker` on RabbitMQ. Connects when first used.
+    """`Broker` on RabbitMQ. Connects when first used, on each connection by itself.
 
     `url` is `amqp://user:password@host:port/vhost`, `management_url` `http://user:password@host:port` or `None`.
     """
+
+    delivers = True
 
     def __init__(
         self, url: str, *, management_url: str | None, connection_name: str, publish_timeout_seconds: float
@@ -45,6 +51,7 @@ class RabbitBroker:
         self._publish_timeout = publish_timeout_seconds
         self._publishing = Line(url, f"{connection_name} publish")
         self._consuming = Line(url, f"{connection_name} consume")
+        self._deliverer = Deliverer(Line(url, f"{connection_name} deliver"), publish_timeout_seconds)
 
     async def setup(self, queues: tuple[str, ...]) -> None:
         try:
@@ -74,6 +81,9 @@ class RabbitBroker:
             channel = await link.publisher()
             await channel.default_exchange.publish(message, queue, mandatory=True)
 
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+        return await self._deliverer.deliver(messages)
+
     def subscribe(self, queue: str, *, name: str, prefetch: int) -> RabbitSubscription:
         return RabbitSubscription(self._consuming, queue, name, prefetch)
 
@@ -91,7 +101,7 @@ class RabbitBroker:
             pass
 
     async def close(self) -> None:
-        await asyncio.gather(self._publishing.close(), self._consuming.close())
+        await asyncio.gather(self._publishing.close(), self._consuming.close(), self._deliverer.close())
 
     async def _present(self, queues: tuple[str, ...]) -> None:
         async with self._channel("verify", SETUP_SECONDS) as channel:

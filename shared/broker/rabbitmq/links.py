@@ -6,6 +6,7 @@ what waits on a dying connection ends at once, and a silent server is noticed wi
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
@@ -14,7 +15,9 @@ import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.exceptions import CONNECTION_EXCEPTIONS, ChannelNotFoundEntity, InvalidFrameError, PublishError
+from aiormq.abc import AbstractConnection as UnderlyingConnection
 
+from shared.broker.rabbitmq.confirms import ConfirmedChannel
 from shared.domain.errors import Unavailable
 
 log = structlog.get_logger(__name__)
@@ -22,6 +25,8 @@ log = structlog.get_logger(__name__)
 CLOSE_SECONDS = 5.0
 # aiormq gives up after three of them; RabbitMQ advises against less than 5.
 HEARTBEAT_SECONDS = 5
+# One for each exchange that is in use; RabbitMQ allows 2,047 on a connection by default.
+CONFIRMING_CHANNELS = 64
 
 
 class NoAnswer(Unavailable):
@@ -59,12 +64,13 @@ async def _own_cancellation(what: str) -> AsyncIterator[None]:
 
 
 class Link:
-    """One open connection, and the channel that publishes on it."""
+    """One open connection, and the channels that publish on it."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self.connection = connection
         self._lock = asyncio.Lock()
         self._publisher: AbstractChannel | None = None
+        self._confirming: OrderedDict[str, ConfirmedChannel] = OrderedDict()
 
     @property
     def alive(self) -> bool:
@@ -81,6 +87,34 @@ class Link:
             if self._publisher is None:
                 self._publisher = await self.connection.channel(publisher_confirms=True, on_return_raises=True)
             return self._publisher
+
+    async def confirming(self, exchange: str) -> ConfirmedChannel:
+        """The channel for users' messages to this exchange: what goes wrong there takes down only its own. Raises
+        `Unavailable`."""
+        async with self._lock:
+            channel = self._confirming.pop(exchange, None)
+            if channel is None or channel.closed:
+                await self._make_room()
+                channel = ConfirmedChannel(self._underlying())
+                await channel.open()
+            self._confirming[exchange] = channel
+            return channel
+
+    def _underlying(self) -> UnderlyingConnection:
+        if self.connection.transport is None:
+            raise Unavailable("RabbitMQ: the connection is gone")
+        return self.connection.transport.connection
+
+    async def _make_room(self) -> None:
+        for exchange, channel in list(self._confirming.items()):
+            if channel.closed:
+                del self._confirming[exchange]
+        if len(self._confirming) < CONFIRMING_CHANNELS:
+            return
+        idle = next((exchange for exchange, channel in self._confirming.items() if channel.idle), None)
+        if idle is None:
+            raise Unavailable("RabbitMQ: messages for too many exchanges are on their way")
+        await self._confirming.pop(idle).close()
 
     async def close(self) -> None:
         try:

@@ -23,8 +23,10 @@ from urllib.parse import urlsplit
 
 from shared.domain.batches import Batch, Receipt
 from shared.domain.errors import Invalid
+from shared.domain.messages import Outcome, TopicMessage
 from shared.stream import Lane, Positions, Reader
 from shared.stream.kafka.cluster import Cluster
+from shared.stream.kafka.deliveries import Deliverer
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
@@ -33,6 +35,8 @@ from shared.stream.kafka.reader import reading
 
 class KafkaStream:
     """The stream on an Apache Kafka cluster. Opens lazily."""
+
+    delivers = True
 
     def __init__(
         self,
@@ -71,6 +75,13 @@ class KafkaStream:
         self._publisher = Publisher(
             servers, client_id=client_id, timeout_seconds=request_timeout_seconds, compression=compression
         )
+        self._deliverer = Deliverer(
+            servers,
+            client_id=client_id,
+            timeout_seconds=request_timeout_seconds,
+            compression=compression,
+            max_record_bytes=max_record_bytes,
+        )
 
     @classmethod
     def open(cls, url: str, **options: object) -> Self:
@@ -101,6 +112,9 @@ class KafkaStream:
     async def publish(self, topic: str, values: Sequence[bytes]) -> None:
         await self._publisher.publish(topic, values)
 
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+        return await self._deliverer.deliver(messages)
+
     def reader(
         self, pattern: str, *, group: str, positions: Positions | None = None
     ) -> AbstractAsyncContextManager[Reader]:
@@ -112,5 +126,6 @@ class KafkaStream:
     async def close(self) -> None:
         await self._lanes.close()
         await self._publisher.close()
+        await self._deliverer.close()
         await self._ledger.close()
         await self._cluster.close()

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from shared.domain.errors import Unavailable
@@ -28,7 +29,22 @@ def translated() -> Iterator[None]:
 
 
 async def stopped(client: Stoppable) -> None:
-    """Stop a client, and give up on it when the broker does not let it."""
+    """Stop a client, and give up on it when the broker does not let it.
+
+    A producer waits for the records that it holds. Left alone, it would go on trying for ever, and send them long after
+    everybody has been told that they may not have arrived.
+    """
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
             await client.stop()
+            return
+    if isinstance(client, AIOKafkaProducer):
+        await _silenced(client)
+
+
+async def _silenced(producer: AIOKafkaProducer) -> None:
+    if producer._sender is not None and producer._sender.sender_task is not None:  # noqa: SLF001 - no other way
+        producer._sender.sender_task.cancel()  # noqa: SLF001
+    with suppress(Exception):
+        async with asyncio.timeout(STOP_SECONDS):
+            await producer.client.close()

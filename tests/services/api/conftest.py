@@ -11,13 +11,16 @@ import pytest_asyncio
 from services.api.app import create
 from shared.audience import Audience
 from shared.broker.memory import MemoryBroker
+from shared.domain.callbacks import Targets
 from shared.domain.tasks import QUEUES
-from shared.flow import Feed, JobFlow
+from shared.flow import DatabaseTime, Feed, JobFlow, ScheduleFlow
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
 from tests.clock import ManualClock
 from tests.services.api.client import ADMIN, Client
 from tests.stack import Endpoints
+
+TARGETS = Targets(exchanges=frozenset({"orders"}), topics=frozenset({"orders"}))
 
 _serials = itertools.count()
 
@@ -28,6 +31,7 @@ class House:
     audience: Audience
     broker: MemoryBroker
     flow: JobFlow
+    schedules: ScheduleFlow
     clock: ManualClock
     admin: Client
 
@@ -57,8 +61,17 @@ async def house(stack: Endpoints) -> AsyncIterator[House]:
     clock = ManualClock()
     flow = JobFlow(store, Feed(store, broker), clock)
     settings = ApiSettings(first_admin=ADMIN, trusted_proxies=("127.0.0.0/8", "::1/128"))
-    app = create(store=store, audience=audience, flow=flow, settings=settings, clock=clock)
-    yield House(store, audience, broker, flow, clock, Client(app, {"x-forwarded-email": ADMIN}))
+    schedules = ScheduleFlow(store, DatabaseTime(store))
+    app = create(
+        store=store,
+        audience=audience,
+        flow=flow,
+        schedules=schedules,
+        targets=TARGETS,
+        settings=settings,
+        clock=clock,
+    )
+    yield House(store, audience, broker, flow, schedules, clock, Client(app, {"x-forwarded-email": ADMIN}))
     await audience.close()
     await store._client.drop_database(name)
     await store.close()

@@ -61,6 +61,11 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
         (b'{"service":"apns","controlGroup":1e999}', "controlGroup", "64 bits"),
         (b'{"service":"apns","context":{"n":NaN}}', None, "the body is not JSON"),
         (b'{"service":"apns","startsAt":1}', "startsAt", "invalid startsAt"),
+        (b'{"service":"apns","startsAt":-1}', "startsAt", "invalid startsAt"),
+        (b'{"service":"apns","startsAt":1.5}', "startsAt", "startsAt must be an integer, not a number"),
+        (b'{"service":"apns","startsAt":7289654400000000000}', "startsAt", "before the year 2201"),
+        (b'{"service":"apns","startsAt":2000000000000000000,"expiresAt":1900000000000000000}', "expiresAt", "after st"),
+        (b'{"service":"apns","startsAt":2000000000000000000,"expiresAt":2000000000000000000}', "expiresAt", "after st"),
         (b'{"service":"apns","controlGroup":1}', "controlGroup", "invalid controlGroup"),
         (b'{"service":"apns","controlGroup":-0.1}', "controlGroup", "invalid controlGroup"),
         (b'{"service":"apns","context":"text"}', "context", "context must be an object, not a string"),
@@ -97,8 +102,8 @@ async def test_a_job_with(house: House, body: bytes, field: str | None, reason: 
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"startsAt": 2 * 10**18}, "startsAt"),
-        ({"localized": True, "startsAt": 1}, "startsAt"),
+        ({"localized": True, "startsAt": 2 * 10**18}, "localized"),
+        ({"localized": True, "startsAt": 1}, "localized"),
         ({"localized": True}, "localized"),
         ({"csvPath": "bucket/key"}, "csvPath"),
         ({"controlGroup": 0.5}, "controlGroup"),

@@ -1,0 +1,148 @@
+"""`POST /schedules/bulk`: up to 10,000 schedules in one request, with an answer for each. One bad item does not spoil
+the others.
+
+The body is an array, or NDJSON: an item a line, empty lines left out. Answers come in kind and in order. Sending the
+whole again is safe: what was made before is answered as it is.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Raw, Struct
+
+from services.api import schedule_body, wire
+from services.api.errors import STATUS
+from services.api.identity import Who, caller_of
+from services.api.routes import endpoint
+from services.api.schedule_body import ScheduleBody
+from services.api.schedules import KEY, claimed
+from shared.domain.callbacks import Targets
+from shared.domain.errors import Invalid, Refused
+from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
+from shared.store import Store
+
+ITEMS = 10_000
+BODY_BYTES = 32 * 2**20
+CHUNK_ITEMS = 500
+CHUNK_INSTANTS = 20_000
+NDJSON = "application/x-ndjson"
+
+_NDJSON_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+_items_decoder = msgspec.json.Decoder(list[Raw])
+_key_decoder = msgspec.json.Decoder(dict[str, Raw])
+
+
+class ItemError(Struct, frozen=True):
+    """What is wrong with an item."""
+
+    reason: str
+    field: str | None
+
+
+class ItemView(Struct, frozen=True, kw_only=True):
+    """What became of an item: `status` is what it would have been answered with on its own."""
+
+    index: int
+    key: str | None
+    status: int
+    error: ItemError | None = None
+
+
+class BulkResource:
+    """The route for many schedules at once."""
+
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets) -> None:
+        self._store = store
+        self._flow = flow
+        self._targets = targets
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """The one there is."""
+        handler = endpoint(
+            "POST", "/schedules/bulk", self.add_many, who=Who.KNOWN, body=list[ScheduleBody],
+            answers={HTTPStatus.OK: list[ItemView]}, parameters=(KEY,),
+        )  # fmt: skip
+        handler.request_max_body_size = BODY_BYTES
+        return [handler]
+
+    async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson)."""
+        content = await request.body()
+        in_lines = _is_ndjson(request, content)
+        items = _lines(content) if in_lines else _elements(content)
+        if not 1 <= len(items) <= ITEMS:
+            raise Invalid(f"1 to {ITEMS:,} items are needed", value=len(items))
+        await claimed(request, self._store, content)
+        answers = [answer async for answer in self._answers(items, caller_of(request).namespace)]
+        return _in_lines(answers) if in_lines else wire.answer(answers)
+
+    async def _answers(self, items: Sequence[bytes], namespace: str) -> AsyncIterator[ItemView]:
+        start = 0
+        while start < len(items):
+            read = self._read_chunk(items[start:], namespace)
+            for offset, answer in enumerate(await self._chunk(read)):
+                yield _view(start + offset, read[offset], items[start + offset], answer)
+            start += len(read)
+            await asyncio.sleep(0)  # a chunk of mistakes alone would not let others run
+
+    def _read_chunk(self, items: Sequence[bytes], namespace: str) -> list[Wanted | Invalid]:
+        """So many of the first items as go in at once: bounded by their number, and by that of their instants."""
+        chunk: list[Wanted | Invalid] = []
+        instants = 0
+        for item in items[:CHUNK_ITEMS]:
+            wanted = self._read(item, namespace)
+            chunk.append(wanted)
+            instants += len(wanted.definition.instants) if isinstance(wanted, Wanted) else 0
+            if instants >= CHUNK_INSTANTS:
+                break
+        return chunk
+
+    def _read(self, item: bytes, namespace: str) -> Wanted | Invalid:
+        try:
+            key, definition = schedule_body.read(item, self._targets)
+        except Invalid as error:
+            return error
+        return Wanted(namespace, key, definition)
+
+    async def _chunk(self, chunk: Sequence[Wanted | Invalid]) -> list[Accepted | Refused]:
+        wanted = [each for each in chunk if isinstance(each, Wanted)]
+        accepted = iter(await self._flow.accept(wanted) if wanted else ())
+        return [next(accepted) if isinstance(each, Wanted) else each for each in chunk]
+
+
+def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind in _NDJSON_TYPES or content.lstrip()[:1] == b"{"
+
+
+def _lines(content: bytes) -> list[bytes]:
+    return [line for line in content.split(b"\n") if line.strip()]
+
+
+def _elements(content: bytes) -> list[bytes]:
+    return [bytes(item) for item in schedule_body.decoded(content, _items_decoder)]
+
+
+def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused) -> ItemView:
+    key = read.key if isinstance(read, Wanted) else _key_of(item)
+    if isinstance(answer, Refused):
+        status = next(STATUS[kind] for kind in type(answer).__mro__ if kind in STATUS)
+        return ItemView(index=index, key=key, status=status, error=ItemError(answer.reason, answer.field))
+    return ItemView(index=index, key=key, status=HTTPStatus.CREATED if answer.created else HTTPStatus.OK)
+
+
+def _key_of(item: bytes) -> str | None:
+    """The key of an item that has a mistake, so that its sender knows which one it was."""
+    try:
+        return msgspec.json.decode(schedule_body.decoded(item, _key_decoder)["key"], type=str)[:255]
+    except (Invalid, KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _in_lines(answers: Sequence[ItemView]) -> Response[bytes]:
+    return Response(msgspec.json.Encoder().encode_lines(answers), media_type=NDJSON)

@@ -1,0 +1,220 @@
+"""`/schedules`: keys of the caller's own, their instants and callbacks. A namespace is the caller's identity, so nobody
+sees another's."""
+
+import re
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from services.api import paging, schedule_body, wire
+from services.api.identity import Who, caller_of
+from services.api.job_body import read_key
+from services.api.routes import Parameter, endpoint
+from services.api.schedule_body import ScheduleBody
+from services.api.schedule_view import FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
+from shared.domain.callbacks import Targets
+from shared.domain.errors import Invalid, NotFound, Refused
+from shared.domain.instants import read_instant, written
+from shared.domain.schedules import Definition, Schedule, ScheduleState, first_due, schedule_id
+from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
+from shared.store import Store
+
+OUTCOMES = 20
+PENDING = 64  # read to find the next ones: what is tried again or was asked for stands among them
+KEY = Parameter(
+    name="Idempotency-Key",
+    description="Kept for 24 hours. The same key with another request is refused.",
+    schema={"type": "string", "minLength": 1, "maxLength": 255},
+    place="header",
+)
+
+_PREFIX = re.compile(r"[A-Za-z0-9\-_.~:]{0,255}")
+_FILTERS = (
+    Parameter(name="prefix", description="Only keys that begin so.", schema={"type": "string"}),
+    Parameter(
+        name="state", description="Only those in this state.", schema={"enum": [state.value for state in ScheduleState]}
+    ),
+)
+
+
+class SchedulesResource:
+    """The routes of schedules, but for those of many at once."""
+
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets) -> None:
+        self._store = store
+        self._flow = flow
+        self._targets = targets
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """All of them."""
+        ok, created, accepted, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT
+        missing, conflict = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+        every, one = "/schedules", "/schedules/{key:str}"
+        instant = f"{one}/occurrences/{{timestamp:str}}"
+        who = Who.KNOWN
+        made = {created: ScheduleView, ok: ScheduleView}
+        moves = {"pause": self.pause, "resume": self.resume}
+        return [
+            endpoint(
+                "GET", every, self.index, who=who, answers={ok: list[ScheduleView]}, parameters=_FILTERS, paged=True
+            ),
+            endpoint(
+                "POST", every, self.add, who=who, body=ScheduleBody, answers=made, problems=(conflict,),
+                parameters=(KEY,),
+            ),
+            endpoint("POST", "/schedules/preview", self.preview, who=who, body=ScheduleBody, answers={ok: PreviewView}),
+            endpoint("GET", one, self.show, who=who, answers={ok: ScheduleView}, problems=(missing,)),
+            endpoint("PUT", one, self.replace, who=who, body=ScheduleBody, answers=made),
+            endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing,)),
+            endpoint("DELETE", instant, self.cancel, who=who, answers={gone: None}, problems=(missing, conflict)),
+            *(
+                endpoint(
+                    "POST", f"{one}/{name}", move, who=who, answers={ok: ScheduleView}, problems=(missing, conflict)
+                )
+                for name, move in moves.items()
+            ),
+            endpoint(
+                "POST", f"{one}/fire", self.fire, who=who, answers={accepted: FiredView}, problems=(missing,),
+                parameters=(KEY,),
+            ),
+        ]  # fmt: skip
+
+    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """List the caller's schedules by key, without their instants."""
+        asked = paging.asked(request, str)
+        prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
+        if _PREFIX.fullmatch(prefix) is None:
+            raise Invalid("no key begins so", field="prefix", value=prefix)
+        namespace = caller_of(request).namespace
+        found = await self._store.schedules.page(
+            namespace, prefix=prefix, state=state, after=asked.after or "", limit=asked.fetch
+        )
+        schedules, headers = paging.page(request, asked, found, lambda schedule: schedule.key)
+        return wire.answer([schedule_view(schedule) for schedule in schedules], headers=headers)
+
+    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Make a schedule; what is there already with the same content stays as it is."""
+        content = await request.body()
+        key, definition = schedule_body.read(content, self._targets)
+        if lies_ahead(definition, key, await self._flow.now()):  # or else nothing is made, and the key stays free
+            await claimed(request, self._store, content)
+        [answer] = await self._flow.accept([Wanted(caller_of(request).namespace, key, definition)])
+        if isinstance(answer, Refused):
+            raise answer
+        return await self._accepted(answer)
+
+    async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Tell the next instants of a schedule that is not made."""
+        key, definition = schedule_body.read_preview(await request.body(), self._targets)
+        instants = planned(definition, key, await self._flow.now())
+        if not instants:
+            field = "schedules" if definition.recurrence is None else "ends_at"
+            raise Invalid("no instant lies ahead", field=field)
+        return wire.answer(PreviewView([written(instant) for instant in instants]))
+
+    async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Show a schedule, its next instants and its last outcomes."""
+        schedule = found(await self._store.schedules.get(id_of(request, key)), key)
+        occurrences = await self._store.occurrences.upcoming(schedule.owner, PENDING)
+        outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
+        return wire.answer(schedule_view(schedule, ahead=pending(schedule, occurrences), outcomes=outcomes))
+
+    async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Make a schedule, or replace all that is pending of it; the same content changes nothing."""
+        _, definition = schedule_body.read(await request.body(), self._targets, key=key)
+        return await self._accepted(await self._flow.put(Wanted(caller_of(request).namespace, key, definition)))
+
+    async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
+        """Delete a schedule and all that is pending of it."""
+        if not await self._flow.remove(id_of(request, key)):
+            raise missing(key)
+        return wire.nothing()
+
+    async def cancel(
+        self, request: Request[Any, Any, Any], key: FromPath[str], timestamp: FromPath[str]
+    ) -> Response[None]:
+        """Take one pending instant out of a list."""
+        instant = read_instant(timestamp, field="timestamp")
+        if not await self._flow.cancel(id_of(request, key), instant):
+            raise NotFound("nothing is pending at this instant under this key", field="timestamp", value=timestamp)
+        return wire.nothing()
+
+    async def pause(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Hold a schedule: nothing of it fires until it is resumed."""
+        return wire.answer(schedule_view(found(await self._flow.pause(id_of(request, key)), key)))
+
+    async def resume(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Let a schedule go on; what came due meanwhile is dealt with by its misfire rule."""
+        return wire.answer(schedule_view(found(await self._flow.resume(id_of(request, key)), key)))
+
+    async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Have a schedule's callback done once, now."""
+        id = id_of(request, key)
+        found(await self._store.schedules.get(id), key)
+        if not await claimed(request, self._store, await request.body()):
+            return wire.answer(FiredView(None, None), HTTPStatus.ACCEPTED)
+        asked = await self._flow.fire(id)
+        if asked is None:
+            raise missing(key)
+        return wire.answer(FiredView(asked.message_id, written(asked.due)), HTTPStatus.ACCEPTED)
+
+    async def _accepted(self, answer: Accepted) -> Response[bytes]:
+        schedule = answer.schedule
+        if answer.created or answer.changed:
+            ahead = planned(schedule.definition, schedule.key, schedule.accepted_at)
+        else:
+            ahead = pending(schedule, await self._store.occurrences.upcoming(schedule.owner, PENDING))
+        status = HTTPStatus.CREATED if answer.created else HTTPStatus.OK
+        return wire.answer(schedule_view(schedule, ahead=ahead, skipped=answer.skipped), status)
+
+
+def id_of(request: Request[Any, Any, Any], key: str) -> str:
+    """The id of the caller's schedule with this key."""
+    return schedule_id(caller_of(request).namespace, key)
+
+
+def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
+    """Whether anything is left to fire."""
+    if definition.recurrence is None:
+        return definition.instants[-1] > now
+    return first_due(definition, key, now) is not None
+
+
+def found(schedule: Schedule | None, key: str) -> Schedule:
+    """The schedule. Raises `NotFound` where there is none."""
+    if schedule is None:
+        raise missing(key)
+    return schedule
+
+
+def missing(key: str) -> NotFound:
+    """The error for a key that the caller has not used."""
+    return NotFound("there is no schedule with this key", field="key", value=key)
+
+
+def read_state(text: str) -> ScheduleState | None:
+    """The state that a query names, if any. Raises `Invalid`."""
+    try:
+        return ScheduleState(text) if text else None
+    except ValueError:
+        raise Invalid(f"state is one of {', '.join(ScheduleState)}", field="state", value=text) from None
+
+
+async def claimed(request: Request[Any, Any, Any], store: Store, content: bytes) -> bool:
+    """Whether this request is new, as far as its idempotency key tells; one without a key always is.
+
+    Called when the request has been read, so that one with a mistake can be corrected under its key.
+
+    Raises:
+        Invalid: the key is none, or was used for another request.
+    """
+    key = read_key(
+        request.headers.getall("idempotency-key", []),
+        namespace=caller_of(request).namespace,
+        request=(f"{request.method} {request.url.path}", "", content),
+    )
+    return key is None or await store.idempotency.claim(key.key, key.digest)

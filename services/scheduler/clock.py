@@ -1,0 +1,229 @@
+"""The clock: claims what comes due, holds it, and fires each occurrence at its own instant.
+
+Every tick asks one question: is anything visible until the end of the look-ahead (two ticks)? Only then the shards are
+claimed, in random order, each by a slice up to a moment; after a slice that was too large, the next ones end at an
+earlier moment. Slices larger than the room in memory are read as room appears, for as long as their lease is trusted.
+
+A lease is trusted for less than it lasts, counted from before the round trip. What is held longer than that is let go:
+somebody else will claim it.
+"""
+
+import asyncio
+import random
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+from services.scheduler.held import Held, Hold
+from shared.domain.errors import Unavailable
+from shared.domain.occurrences import SHARDS, Occurrence
+from shared.flow import DatabaseTime
+from shared.runtime.faults import fault
+from shared.runtime.lifecycle import Background
+from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE
+from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.settings import SchedulerSettings
+from shared.store import Store
+from shared.store.occurrences import Heads, Retry
+
+log = structlog.get_logger(__name__)
+
+_GROUP = 500
+_GROUPS_IN_FLIGHT = 4
+_PAGE = 1_000
+_SLICE = 2_000
+_LOOKAHEAD_TICKS = 2
+_WIDEST = timedelta(days=365)
+_NARROWEST = timedelta(milliseconds=1)
+_FIRST_SPAN = timedelta(minutes=1)
+_AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
+# For a group that is being fired: its queries, and the confirms of its messages.
+_FIRING_SECONDS = 12.0
+
+
+class Firing(Protocol):
+    """What is done with occurrences whose moment has come."""
+
+    async def fire(self, due: list[Occurrence]) -> bool:
+        """Bring them as far as they get; whether something is due again at once. Raises `Unavailable`: then the leases
+        decide."""
+
+
+class _Slice:
+    """What one claim has marked, read page by page."""
+
+    def __init__(self, token: str, trusted_until: float) -> None:
+        self.token = token
+        self.trusted_until = trusted_until
+        self.after = ""
+
+
+class Clock(Background):
+    """The component. Any number of processes may run it."""
+
+    def __init__(self, store: Store, time: DatabaseTime, firing: Firing, settings: SchedulerSettings) -> None:
+        super().__init__("clock", self._work)
+        self._store = store
+        self._time = time
+        self._firing = firing
+        self._settings = settings
+        self._tick = timedelta(seconds=settings.tick_seconds)
+        self._early = timedelta(seconds=settings.early_seconds)
+        self._lease = timedelta(seconds=settings.lease_seconds)
+        self._hold = Hold(settings.hold_limit)
+        self._unread: list[_Slice] = []
+        self._span = _FIRST_SPAN
+        self._something = asyncio.Event()
+        self._look = asyncio.Event()
+        self._groups = asyncio.Semaphore(_GROUPS_IN_FLIGHT)
+        self._firings: set[asyncio.Task[None]] = set()
+
+    async def _work(self, stopping: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            ticks = group.create_task(self._ticks())
+            firings = group.create_task(self._fire_on_time())
+            await stopping.wait()
+            ticks.cancel()
+            firings.cancel()
+        await asyncio.gather(*self._firings, return_exceptions=True)
+        await self._give_back()
+
+    async def _ticks(self) -> None:
+        failures = 0
+        while True:
+            self._look.clear()
+            try:
+                await self.tick()
+                failures = 0
+                pause = self._settings.tick_seconds
+            except Unavailable as error:
+                failures += 1
+                pause = max(self._settings.tick_seconds, next_delay(_AWAY, failures, random.random()))
+                log.warning("clock waits for the store", reason=str(error))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._look.wait()
+
+    async def tick(self) -> int:
+        """Claim and hold what comes due: how many. Raises `Unavailable`."""
+        claimed = await self._read_on()
+        while self._hold.room:
+            until = await self._time.now() + _LOOKAHEAD_TICKS * self._tick + self._early
+            heads = await self._store.occurrences.heads(until)
+            OLDEST_VISIBLE.set(0 if heads is None else max((until - heads.oldest).total_seconds(), 0))
+            if heads is None:
+                break
+            found = await self._claim_round(heads, min(until, heads.oldest + self._span))
+            claimed += found
+            if not found:
+                break
+        HELD.set(len(self._hold))
+        return claimed
+
+    async def _claim_round(self, heads: Heads, until: datetime) -> int:
+        shards = list(range(SHARDS) if heads.shards is None else heads.shards)
+        random.shuffle(shards)
+        claimed = 0
+        for shard in shards:
+            if not self._hold.room:
+                break
+            claimed += await self._claim(shard, until)
+        return claimed
+
+    async def _claim(self, shard: int, until: datetime) -> int:
+        before = asyncio.get_running_loop().time()
+        leased_until = await self._time.now() + self._lease
+        token, count = await self._store.occurrences.claim(shard, until=until, leased_until=leased_until)
+        self._adapt(count)
+        if not count:
+            return 0
+        CLAIMED.inc(count)
+        await fault("clock.after_claim")
+        self._unread.append(_Slice(token, before + self._settings.lease_seconds - self._margin))
+        await self._read_on()
+        return count
+
+    def _adapt(self, count: int) -> None:
+        if count > _SLICE:
+            self._span = max(self._span / 2, _NARROWEST)
+        elif count < _SLICE // 4:
+            self._span = min(self._span * 2, _WIDEST)
+
+    async def _read_on(self) -> int:
+        """Read what is claimed, as far as there is room: how much."""
+        read = 0
+        while self._unread and self._hold.room:
+            slice_ = self._unread[0]
+            if self._is_trusted(slice_.trusted_until):
+                limit = min(self._hold.room, _PAGE)
+                page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
+                for occurrence in page:
+                    self._hold.add(Held(occurrence, slice_.trusted_until))
+                read += len(page)
+                self._something.set()
+                if len(page) == limit:
+                    slice_.after = page[-1].id
+                    continue
+            self._unread.pop(0)
+        return read
+
+    async def _fire_on_time(self) -> None:
+        while True:
+            self._something.clear()
+            await self._until_due()
+            # Waiting for a free hand first: what comes due meanwhile goes with it.
+            await self._groups.acquire()
+            due = [held for held in self._due() if self._is_trusted(held.trusted_until)]
+            if not due:
+                self._groups.release()
+                continue
+            task = asyncio.create_task(self._fire([held.occurrence for held in due]))
+            self._firings.add(task)
+            task.add_done_callback(self._fired)
+
+    def _due(self) -> list[Held]:
+        return self._hold.due(self._time.carried() + self._early, _GROUP)
+
+    async def _until_due(self) -> None:
+        while True:
+            due = self._hold.next_due
+            wait = None if due is None else (due - self._early - self._time.carried()).total_seconds()
+            if wait is not None and wait <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._something.wait()
+            self._something.clear()
+
+    async def _fire(self, due: list[Occurrence]) -> None:
+        try:
+            if await self._firing.fire(due):
+                self._look.set()
+        except Unavailable as error:
+            log.warning("what is due waits for the end of its lease", occurrences=len(due), reason=str(error))
+
+    def _fired(self, task: "asyncio.Task[None]") -> None:
+        self._firings.discard(task)
+        self._groups.release()
+        if self._unread:
+            self._look.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a group could not be fired", exc_info=error)
+
+    def _is_trusted(self, until: float) -> bool:
+        return asyncio.get_running_loop().time() < until
+
+    @property
+    def _margin(self) -> float:
+        return min(_FIRING_SECONDS, self._settings.lease_seconds / 2)
+
+    async def _give_back(self) -> None:
+        """Let others fire what is held, without waiting for the leases."""
+        held = [held.occurrence for held in self._hold.clear()]
+        with suppress(Unavailable):
+            for start in range(0, len(held), _PAGE):
+                await self._store.occurrences.retry(
+                    [Retry(each, each.fires_at, each.attempts, claims=0) for each in held[start : start + _PAGE]]
+                )

@@ -1,0 +1,118 @@
+"""Handing out: each kind of callback to its target, a whole group at once.
+
+RabbitMQ and Kafka are published to from here, with confirms. HTTP is called by the workers: the entry's lease is moved
+past the call, and a task with its id and token goes to their queue; the worker settles it by that token. No more calls
+wait there than a bound; the others stay in the store.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from shared.broker import Broker
+from shared.domain.callbacks import HttpCallback, KafkaCallback, RabbitCallback
+from shared.domain.errors import Unavailable
+from shared.domain.messages import QueueMessage, TopicMessage
+from shared.domain.occurrences import Kind, Occurrence, handed_over
+from shared.domain.schedules import Schedule, carillon_headers
+from shared.domain.tasks import CALL_QUEUE, CallTarget, encode
+from shared.flow import Settlement
+from shared.flow.settlement import Attempt
+from shared.runtime.faults import fault
+from shared.store import Store
+from shared.stream import Stream
+
+Due = tuple[Occurrence, Schedule]
+
+
+class Deliveries:
+    """The ways out."""
+
+    def __init__(
+        self,
+        store: Store,
+        broker: Broker,
+        stream: Stream,
+        settlement: Settlement,
+        *,
+        call_lease: timedelta,
+        waiting_calls: int,
+    ) -> None:
+        self._store = store
+        self._broker = broker
+        self._stream = stream
+        self._settlement = settlement
+        self._call_lease = call_lease
+        self._waiting_calls = waiting_calls
+
+    async def deliver(self, due: Sequence[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
+        """Hand them out: the attempts to settle, and the documents of series that have moved on already."""
+        queues = [
+            (each, schedule, callback)
+            for each, schedule in due
+            if isinstance(callback := schedule.definition.callback, RabbitCallback)
+        ]
+        topics = [
+            (each, schedule, callback)
+            for each, schedule in due
+            if isinstance(callback := schedule.definition.callback, KafkaCallback)
+        ]
+        calls = [(each, schedule) for each, schedule in due if isinstance(schedule.definition.callback, HttpCallback)]
+        queued, appended, (refused, moved) = await asyncio.gather(
+            self._published(queues, now), self._appended(topics, now), self._handed_over(calls, now)
+        )
+        return [*queued, *appended, *refused], moved
+
+    async def _published(self, due: list[tuple[Occurrence, Schedule, RabbitCallback]], now: datetime) -> list[Attempt]:
+        if not due:
+            return []
+        answers = await self._broker.deliver([_queue_message(*each) for each in due])
+        return [Attempt(each, schedule, now, answer) for (each, schedule, _), answer in zip(due, answers, strict=True)]
+
+    async def _appended(self, due: list[tuple[Occurrence, Schedule, KafkaCallback]], now: datetime) -> list[Attempt]:
+        if not due:
+            return []
+        answers = await self._stream.deliver([_topic_message(*each) for each in due])
+        return [Attempt(each, schedule, now, answer) for (each, schedule, _), answer in zip(due, answers, strict=True)]
+
+    async def _handed_over(self, due: list[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
+        if not due:
+            return [], []
+        if refusal := await self._too_many():
+            return [Attempt(each, schedule, now, refusal) for each, schedule in due], []
+        leased_until = now + self._call_lease
+        series = [(each, schedule) for each, schedule in due if each.kind is Kind.SERIES]
+        copies = [handed_over(each, leased_until=leased_until) for each, _ in series]
+        await self._store.occurrences.add(copies)
+        moved = await self._settlement.move_on(series)
+        singles = [each for each, _ in due if each.kind is not Kind.SERIES]
+        await self._store.occurrences.hand_over(singles, leased_until=leased_until)
+        await fault("clock.after_hand_over")
+        tasks = [CallTarget(each.id, each.token) for each in [*singles, *copies]]
+        # A task that is not queued is no loss: its entry is visible again when the lease ends.
+        await asyncio.gather(
+            *(self._broker.publish(CALL_QUEUE, encode(task)) for task in tasks), return_exceptions=True
+        )
+        return [], moved
+
+    async def _too_many(self) -> Unavailable | None:
+        try:
+            waiting = await self._broker.depth(CALL_QUEUE)
+        except Unavailable as error:
+            return error
+        return Unavailable("enough calls wait for workers") if waiting >= self._waiting_calls else None
+
+
+def _queue_message(occurrence: Occurrence, schedule: Schedule, callback: RabbitCallback) -> QueueMessage:
+    return QueueMessage(
+        exchange=callback.exchange,
+        routing_key=callback.queue or callback.routing_key,
+        body=callback.payload.encode(),
+        message_id=occurrence.message_id,
+        headers={**callback.headers, **carillon_headers(occurrence, schedule)},
+    )
+
+
+def _topic_message(occurrence: Occurrence, schedule: Schedule, callback: KafkaCallback) -> TopicMessage:
+    own = carillon_headers(occurrence, schedule) | {"message-id": occurrence.message_id}
+    return TopicMessage(callback.topic, callback.key, callback.payload.encode(), {**callback.headers, **own})

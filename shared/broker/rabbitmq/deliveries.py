@@ -1,0 +1,68 @@
+"""Users' messages: each by the channel of its exchange, and alone where one of many closed it."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
+from shared.broker.rabbitmq.confirms import Entangled, Group
+from shared.broker.rabbitmq.links import Line, Link
+from shared.domain.errors import Unavailable
+from shared.domain.messages import Outcome, QueueMessage
+
+# No exchange has such a name: AMQP's are valid UTF-8 without control characters.
+_ALONE = "\x00alone"
+
+
+class Deliverer:
+    """Sends messages over a connection of its own and waits for the confirms, `timeout_seconds` long at most."""
+
+    def __init__(self, line: Line, timeout_seconds: float) -> None:
+        self._line = line
+        self._timeout = timeout_seconds
+        self._alone = asyncio.Lock()
+
+    async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
+        """See `Broker.deliver`."""
+        groups = _by_exchange(messages)
+        reason = Unavailable("RabbitMQ: deliver: no answer")
+        try:
+            async with self._line.asking("deliver", self._timeout) as link:
+                await asyncio.gather(*(self._send(link, exchange, group) for exchange, (group, _) in groups.items()))
+        except Unavailable as error:
+            reason = error
+        outcomes: list[Outcome] = [None] * len(messages)
+        for group, places in groups.values():
+            group.settle_rest(reason)
+            for place, outcome in zip(places, group.outcomes, strict=True):
+                outcomes[place] = outcome
+        return outcomes
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    async def _send(self, link: Link, exchange: str, group: Group) -> None:
+        """Returns with every message decided, or is cut off by the deadline."""
+        await _through(link, exchange, group)
+        for index, outcome in enumerate(group.outcomes):
+            if isinstance(outcome, Entangled):
+                async with self._alone:
+                    alone = Group([group.messages[index]])
+                    await _through(link, _ALONE, alone)
+                group.outcomes[index] = alone.outcomes[0]
+
+
+async def _through(link: Link, name: str, group: Group) -> None:
+    try:
+        channel = await link.confirming(name)
+    except Unavailable as error:
+        group.settle_rest(error)
+    else:
+        await channel.deliver(group)
+
+
+def _by_exchange(messages: Sequence[QueueMessage]) -> dict[str, tuple[Group, list[int]]]:
+    """A group for each exchange, and where its messages stand among all."""
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, message in enumerate(messages):
+        places[message.exchange].append(place)
+    return {exchange: (Group([messages[place] for place in here]), here) for exchange, here in places.items()}

@@ -1,0 +1,103 @@
+"""Callbacks: what an occurrence of a user's schedule does when it fires.
+
+A payload is any JSON, kept and sent as the text that it came as.
+"""
+
+import re
+
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+
+PAYLOAD_BYTES = 256 * 1024
+HEADERS = 50
+HEADER_BYTES = 8 * 1024
+NAME_BYTES = 255
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# Ours: work would be forged, or our dead letters filled.
+_OUR_PREFIXES = ("push.", "sched.", "carillon.", "amq.")
+_OUR_SUFFIX = ".dlq"
+
+
+class RabbitCallback(Struct, frozen=True, kw_only=True, tag="rabbitmq"):
+    """Publish to a queue (by the default exchange), or to an exchange of the deployment's list with a routing key."""
+
+    payload: str
+    queue: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    headers: dict[str, str] = {}
+
+
+class HttpCallback(Struct, frozen=True, kw_only=True, tag="http"):
+    """Call a URL; done when it answers 2xx. `secret` signs the call as Standard Webhooks do (`whsec_…`)."""
+
+    payload: str
+    url: str
+    method: str = "POST"
+    headers: dict[str, str] = {}
+    secret: str = ""
+
+
+class KafkaCallback(Struct, frozen=True, kw_only=True, tag="kafka"):
+    """Append to a topic of the deployment's list; done when all replicas in sync have it."""
+
+    payload: str
+    topic: str
+    key: str | None = None
+    headers: dict[str, str] = {}
+
+
+Callback = RabbitCallback | HttpCallback | KafkaCallback
+
+
+class Targets(Struct, frozen=True, kw_only=True):
+    """What a deployment lets callbacks reach. `queues` and `streams` tell whether it has such servers at all."""
+
+    queues: bool = True
+    streams: bool = True
+    exchanges: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    networks: tuple[str, ...] = ()
+
+
+def check_queue_target(callback: RabbitCallback, targets: Targets, *, field: str) -> None:
+    """Raise `Invalid` where the message may not or cannot go there; `field` is where the callback's data stand."""
+    if not targets.queues:
+        raise Invalid("there is no RabbitMQ in embedded mode: use an http callback", field=f"{field}.type")
+    if bool(callback.queue) == bool(callback.exchange):
+        raise Invalid("either queue, or exchange with routing_key, must be given", field=f"{field}.data.queue")
+    if callback.queue:
+        check_name(callback.queue, field=f"{field}.data.queue")
+        _check_not_ours(callback.queue, field=f"{field}.data.queue")
+    else:
+        check_name(callback.exchange, field=f"{field}.data.exchange")
+        check_name(callback.routing_key, field=f"{field}.data.routing_key", empty=True)
+        if callback.exchange not in targets.exchanges:
+            reason = "this exchange is not in the deployment's list (callbacks.exchanges)"
+            raise Invalid(reason, field=f"{field}.data.exchange", value=callback.exchange)
+
+
+def check_topic_target(callback: KafkaCallback, targets: Targets, *, field: str) -> None:
+    """Raise `Invalid` where the record may not or cannot go there."""
+    if not targets.streams:
+        raise Invalid("there is no Kafka in embedded mode: use an http callback", field=f"{field}.type")
+    if TOPIC.fullmatch(callback.topic) is None or callback.topic not in targets.topics:
+        reason = "this topic is not in the deployment's list (callbacks.topics)"
+        raise Invalid(reason, field=f"{field}.data.topic", value=callback.topic)
+
+
+def check_name(name: str, *, field: str, empty: bool = False) -> None:
+    """Raise `Invalid` unless this can be the name of a queue or an exchange, or a routing key: 1 to 255 bytes, all
+    printable."""
+    if (name or not empty) and (not name.isprintable() or not 1 <= len(name.encode()) <= NAME_BYTES):
+        raise Invalid(f"1 to {NAME_BYTES} bytes of printable characters are needed", field=field, value=name)
+
+
+def _check_not_ours(queue: str, *, field: str) -> None:
+    folded = queue.casefold()
+    if folded.startswith(_OUR_PREFIXES) or folded.endswith(_OUR_SUFFIX):
+        prefixes = ", ".join(f"{prefix}*" for prefix in _OUR_PREFIXES)
+        raise Invalid(
+            f"this queue is not open to callbacks: {prefixes} and *{_OUR_SUFFIX} are reserved", field=field, value=queue
+        )

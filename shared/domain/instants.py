@@ -1,0 +1,85 @@
+"""Instants: how they are read, written, counted in milliseconds and spread over a window.
+
+An instant is an aware datetime in UTC of whole milliseconds, which is what MongoDB stores and what an occurrence's id
+is made of. What is finer is rounded up where it comes in, so that nothing can fire early.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+
+from shared.domain.errors import Invalid
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(2200, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+"""The last instant that Carillon knows: whatever lies beyond is refused, and no recurrence goes on there."""
+
+_MILLISECOND = timedelta(milliseconds=1)
+_EXAMPLE = "as in 2026-12-24T14:00:00Z"
+_TIMESTAMP = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?"
+    r"(?:([Zz])|([+-])([01][0-9]|2[0-3])(?::?([0-5][0-9]))?)?"
+)
+
+
+def read_instant(text: str, *, field: str) -> datetime:
+    """The instant that a timestamp of RFC 3339 tells; ISO 8601's missing seconds and `+01` are understood too.
+
+    Raises:
+        Invalid: it is no timestamp, has no zone, or lies before 1970 or beyond the year 2200.
+    """
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise Invalid(f"a timestamp is a date, a time and a zone, {_EXAMPLE}", field=field, value=text)
+    date, minute, second, fraction, utc, sign, hours, minutes = match.groups()
+    if utc is None and sign is None:
+        raise Invalid(f"a timestamp needs a zone, {_EXAMPLE}", field=field, value=text)
+    if not 1969 <= int(date[:4]) <= 2201:  # a year more on both sides: the zone has its say below
+        raise _out_of_range(text, field)
+    try:
+        wall = datetime.fromisoformat(f"{date}T{minute}:{second or '00'}Z")
+    except ValueError:
+        raise Invalid(f"there is no such date or time; a timestamp is {_EXAMPLE}", field=field, value=text) from None
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    instant = wall + (offset if sign == "-" else -offset) + _rounded_up(fraction or "0")
+    if not EPOCH <= instant <= LATEST:
+        raise _out_of_range(text, field)
+    return instant
+
+
+def written(instant: datetime) -> str:
+    """The instant as RFC 3339 in UTC, with milliseconds where there are some."""
+    utc = instant.astimezone(UTC).replace(tzinfo=None)
+    return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1_000 else "seconds") + "Z"
+
+
+def ms(instant: datetime) -> int:
+    """Milliseconds since 1970; what is finer does not count."""
+    return (instant - EPOCH) // _MILLISECOND
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The instant so many milliseconds after the start of 1970."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def ceil_ms(instant: datetime) -> int:
+    """Milliseconds since 1970, rounded up."""
+    return -((EPOCH - instant) // _MILLISECOND)
+
+
+def spread_ms(key: str, window_seconds: float) -> int:
+    """The key's own place in a window: milliseconds from 0 up to the window's length, the same in every process."""
+    window = round(window_seconds * 1_000)
+    if window <= 1:
+        return 0
+    return int.from_bytes(blake2b(key.encode(), digest_size=8, person=b"window").digest()) % window
+
+
+def _rounded_up(fraction: str) -> timedelta:
+    nanoseconds = int(fraction.ljust(9, "0"))
+    return -(-nanoseconds // 1_000_000) * _MILLISECOND
+
+
+def _out_of_range(text: str, field: str) -> Invalid:
+    return Invalid("a timestamp lies in the years 1970 to 2200", field=field, value=text)

@@ -1,0 +1,177 @@
+"""Occurrences: everything timed, one document an instant.
+
+An occurrence belongs to an `owner`, which names the thing and the stage: a schedule's callback, a job's start, a batch
+that is tried again. Its life is one field, `visible_at`:
+
+    due ──claim──> end of the lease ──fired──> deleted, or moved to the next instant of its series
+                        │      ├──an answer that refuses──> the time of the next attempt, or a dead letter
+                        │      └──no answer──> soon again, not counted
+                        └──its process died──> visible again when the lease ends
+    pause ──> HELD_BACK ──resume──> due
+
+Whatever is visible (`visible_at` has come) may be claimed by anybody; a claim marks it with a fresh token, and all that
+follows is fenced by that token. So an expired lease needs no sweeper and a late process can do no harm.
+
+An occurrence's id is a hash of (owner, generation, due), so that inserting it again does nothing. A generation is a
+fresh random value; what is replaced gets a new one, and occurrences of another generation never fire. A recurring
+schedule has one document that moves (its id is a hash of the series); the message id is that of the instant in every
+case.
+"""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.instants import ms
+
+SHARDS = 32
+HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
+
+_SCHEDULE = "schedule/"
+_JOB = "job/"
+_BATCH = "batch/"
+
+
+class Kind(StrEnum):
+    """What an occurrence is to its owner."""
+
+    ONCE = "once"  # one instant, deleted when it has fired
+    SERIES = "series"  # the next instant of a recurrence: moves when it has fired
+    ASKED = "asked"  # fired by hand: neither a pause nor the misfire rule holds it
+
+
+class Occurrence(Struct, frozen=True, kw_only=True):
+    """One instant of one owner. Times are UTC, by the database's clock, to the millisecond.
+
+    `fires_at` is `due`, or the time of the next attempt. `accepted_at` is when it was asked for: lateness counts from
+    one tick later, if that is after `due`. `attempts` counts answers that refused; `claims` counts claims that ended in
+    nothing, which betray an entry that kills its process; `runs` the instants of a series before this one.
+    """
+
+    id: str
+    owner: str
+    generation: str
+    due: datetime
+    fires_at: datetime
+    visible_at: datetime
+    accepted_at: datetime
+    shard: int
+    kind: Kind = Kind.ONCE
+    token: str = ""
+    attempts: int = 0
+    claims: int = 0
+    runs: int = 0
+
+    @property
+    def message_id(self) -> str:
+        """What the receiver can recognise a repeat by: the same on every attempt."""
+        return occurrence_id(self.owner, self.generation, self.due)
+
+
+def occurrence_id(owner: str, generation: str, due: datetime) -> str:
+    """The id of one instant: 32 hex digits."""
+    return _hash(owner, generation, str(ms(due)))
+
+
+def once(owner: str, generation: str, due: datetime, *, accepted_at: datetime, kind: Kind = Kind.ONCE) -> Occurrence:
+    """An occurrence that fires once."""
+    return _made(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind)
+
+
+def series(owner: str, generation: str, first: datetime, *, accepted_at: datetime) -> Occurrence:
+    """The one moving document of a recurrence, at its first instant."""
+    return _made(_hash(owner, generation, "series"), owner, generation, first, accepted_at, Kind.SERIES)
+
+
+def retried(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
+    """The instant at which a series stands, as an entry of its own that is tried again at a moment."""
+    entry = once(occurrence.owner, occurrence.generation, occurrence.due, accepted_at=occurrence.accepted_at)
+    return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts)
+
+
+def handed_over(occurrence: Occurrence, *, leased_until: datetime) -> Occurrence:
+    """The instant at which a claimed series stands, as an entry of its own that is claimed by the same token."""
+    entry = retried(occurrence, fires_at=occurrence.due, attempts=0)
+    return replace(entry, visible_at=leased_until, token=occurrence.token)
+
+
+def _made(id: str, owner: str, generation: str, due: datetime, accepted_at: datetime, kind: Kind) -> Occurrence:
+    return Occurrence(
+        id=id,
+        owner=owner,
+        generation=generation,
+        due=due,
+        fires_at=due,
+        visible_at=due,
+        accepted_at=accepted_at,
+        shard=int(id[:8], 16) % SHARDS,
+        kind=kind,
+    )
+
+
+def lateness(due: datetime, accepted_at: datetime, now: datetime, tick: timedelta) -> timedelta:
+    """How late a firing at `now` is: counted from `due`, or from one tick after it was accepted if that is later."""
+    return max(now - max(due, accepted_at + tick), timedelta(0))
+
+
+class JobStage(StrEnum):
+    """The stages of a job that can wait for an instant."""
+
+    START = "start"  # a `startsAt`
+    PLAN = "plan"  # planning that is tried again
+    FINISH = "finish"  # closing that is tried again
+
+
+class ScheduleOwner(Struct, frozen=True):
+    """A user's schedule, by its id (namespace and key)."""
+
+    schedule_id: str
+
+
+class JobOwner(Struct, frozen=True):
+    """A stage of a push job."""
+
+    job_id: str
+    stage: JobStage
+
+
+class BatchOwner(Struct, frozen=True):
+    """A batch that is tried again."""
+
+    job_id: str
+    ordinal: int
+
+
+Owner = ScheduleOwner | JobOwner | BatchOwner
+
+
+def owner_text(owner: Owner) -> str:
+    """The owner as it is stored."""
+    match owner:
+        case ScheduleOwner(schedule_id):
+            return f"{_SCHEDULE}{schedule_id}"
+        case JobOwner(job_id, stage):
+            return f"{_JOB}{job_id}/{stage}"
+        case BatchOwner(job_id, ordinal):
+            return f"{_BATCH}{job_id}/{ordinal}"
+
+
+def read_owner(text: str) -> Owner:
+    """What `owner_text` was given. Raises `ValueError` for anything else."""
+    if text.startswith(_SCHEDULE):
+        return ScheduleOwner(text.removeprefix(_SCHEDULE))
+    kind, _, rest = text.partition("/")
+    thing, _, stage = rest.partition("/")
+    if f"{kind}/" == _JOB:
+        return JobOwner(thing, JobStage(stage))
+    if f"{kind}/" == _BATCH:
+        return BatchOwner(thing, int(stage))
+    raise ValueError(f"no owner of occurrences: {text!r}")
+
+
+def _hash(owner: str, generation: str, instant: str) -> str:
+    text = f"{owner}\0{generation}\0{instant}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,255 @@
+"""Recurrences: at which instants a cron line or a fixed interval fires.
+
+A cron line means what it means to Debian's cron, when the clocks change too:
+
+- If its minute or hour begins with `*`, it follows elapsed time: it fires in every real minute whose local time
+  matches. A local time that the clocks skip does not come, one that they repeat comes twice. So `*/30 * * * *` fires
+  every half hour of real time, and `*/30 2 * * *` not at all on a day without a local hour 2.
+- Otherwise it is fixed and follows the wall clock, once for each local time: a skipped one fires when the gap ends, a
+  repeated one the first time only. Several that were skipped fire together, as one occurrence.
+
+cronsim reads the lines (names, ranges, steps, `L`, `LW`, `FRI#2`, `5L`, and how the two day fields go together). The
+instants are found here: its own search leaves out or makes up some where clocks change by half an hour or at midnight.
+"""
+
+from bisect import bisect_left
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from importlib.resources import files
+from typing import Final, assert_never
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+from cronsim.cronsim import Field
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+from shared.domain.instants import EPOCH, LATEST, ceil_ms, from_ms, ms
+
+MAX_LINE_CHARACTERS = 200
+
+_SECOND = timedelta(seconds=1)
+_MINUTE = timedelta(minutes=1)
+_DAY = timedelta(days=1)
+_LAST_DAY: Final = LATEST.date() + _DAY  # the local date of the last instants, east of Greenwich
+_BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
+
+
+class Cron(Struct, frozen=True, tag="cron"):
+    """The instants of a cron line of five fields, in the local time of an IANA zone; both bounds belong to them."""
+
+    line: str
+    timezone: str = "UTC"
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+
+
+class Every(Struct, frozen=True, tag="every"):
+    """The instants `anchor` + n * `seconds` (at least 1), n from 0, by elapsed time; both bounds belong to them."""
+
+    seconds: int
+    anchor: datetime
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+
+
+Recurrence = Cron | Every
+
+
+def check_cron(line: str, timezone: str) -> None:
+    """Raise `Invalid`, which names `cron` or `timezone`, unless the line fires some day."""
+    _zone(timezone)
+    if len(line) > MAX_LINE_CHARACTERS:
+        raise Invalid(f"a cron line has at most {MAX_LINE_CHARACTERS} characters", field="cron")
+    if next_after(Cron(line, timezone), _BEFORE_FIRST) is None:
+        raise Invalid("this cron line never fires", field="cron", value=line)
+
+
+def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
+    """The first instant behind `moment`, in UTC and whole milliseconds; `None` when none comes before the year 2201.
+
+    Raises:
+        Invalid: the line or its zone would not pass `check_cron`.
+    """
+    if recurrence.starts_at is not None:
+        moment = max(moment, from_ms(ceil_ms(recurrence.starts_at) - 1))
+    end = LATEST if recurrence.ends_at is None else min(LATEST, recurrence.ends_at)
+    if moment >= end:
+        return None
+    match recurrence:
+        case Cron(line, timezone):
+            instant = _cron_after(_parsed(line), _zone(timezone), max(moment, _BEFORE_FIRST).astimezone(UTC))
+        case Every(seconds, anchor):
+            instant = _every_after(seconds, ceil_ms(anchor), ms(moment), ms(end))
+        case _:
+            assert_never(recurrence)
+    return instant if instant is not None and instant <= end else None
+
+
+def upcoming(recurrence: Recurrence, after: datetime, count: int) -> list[datetime]:
+    """The next instants behind `after`, in order, at most `count`."""
+    instants: list[datetime] = []
+    following = next_after(recurrence, after)
+    while following is not None and len(instants) < count:
+        instants.append(following)
+        following = next_after(recurrence, following)
+    return instants
+
+
+def _every_after(seconds: int, anchor: int, moment: int, end: int) -> datetime | None:
+    """`anchor`, `moment` and `end` are milliseconds."""
+    step = seconds * 1_000
+    instant = anchor + max(0, (moment - anchor) // step + 1) * step
+    return from_ms(instant) if instant <= end else None
+
+
+class _Line:
+    """What a cron line matches, in local time without a zone."""
+
+    def __init__(self, parsed: CronSim) -> None:
+        self._minutes = sorted(parsed.minutes)
+        self._hours = sorted(parsed.hours)
+        self._months = parsed.months
+        self._fires_on = parsed.match_day
+        self.elapsed = any(field.startswith("*") for field in parsed.parts[1:3])
+
+    def at_or_after(self, wall: datetime) -> datetime | None:
+        """The first match from `wall` on, which is a whole minute."""
+        day = self._day(wall.date())
+        if day == wall.date() and (later := self._time(wall.time())) is not None:
+            return datetime.combine(day, later)
+        if day == wall.date():
+            day = self._day(day + _DAY)
+        return None if day is None else datetime.combine(day, time(self._hours[0], self._minutes[0]))
+
+    def _day(self, day: date) -> date | None:
+        while day <= _LAST_DAY:
+            if day.month not in self._months:
+                day = (day.replace(day=1) + timedelta(days=31)).replace(day=1)
+            elif self._fires_on(day):
+                return day
+            else:
+                day += _DAY
+        return None
+
+    def _time(self, earliest: time) -> time | None:
+        at = bisect_left(self._hours, earliest.hour)
+        if at < len(self._hours) and self._hours[at] == earliest.hour:
+            minute = bisect_left(self._minutes, earliest.minute)
+            if minute < len(self._minutes):
+                return time(earliest.hour, self._minutes[minute])
+            at += 1
+        return time(self._hours[at], self._minutes[0]) if at < len(self._hours) else None
+
+
+def _cron_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | None:
+    return (_elapsed_after if line.elapsed else _fixed_after)(line, zone, moment)
+
+
+def _fixed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | None:
+    """Local times in order have instants in order, though several may share one."""
+    wall = line.at_or_after(_ceil_minute(_wall(moment, zone)))
+    while wall is not None:
+        instant = _instant(wall, zone)
+        if instant > moment:
+            return instant
+        wall = line.at_or_after(wall + _MINUTE)
+    return None
+
+
+def _elapsed_after(line: _Line, zone: ZoneInfo, moment: datetime) -> datetime | None:
+    """Go from stretch to stretch of one offset from UTC: within each, local time is UTC, shifted."""
+    start = moment.replace(microsecond=0) + _SECOND
+    while start <= LATEST:
+        end = _change(zone, start, start + _DAY)
+        stop = end or start + _DAY
+        offset = _offset(start, zone)
+        wall = line.at_or_after(_ceil_minute((start + offset).replace(tzinfo=None)))
+        if wall is not None and (instant := wall.replace(tzinfo=UTC) - offset) < stop:
+            return instant
+        if end is None and wall is None:
+            return None
+        # No offset reaches a day. Where the offset is about to change, the clocks may go back to before `start`.
+        start = stop if end is not None or wall is None else max(stop, wall.replace(tzinfo=UTC) - _DAY)
+    return None
+
+
+def _instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """When a local time comes first or, if the clocks skip it, when the gap ends."""
+    instant = wall.replace(tzinfo=zone).astimezone(UTC)
+    if _wall(instant, zone) == wall:
+        return instant
+    before_gap = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    gap_end = _change(zone, before_gap, instant)
+    assert gap_end is not None  # it is between the two because a skipped time has two offsets
+    return gap_end
+
+
+def _change(zone: ZoneInfo, start: datetime, end: datetime) -> datetime | None:
+    """The first instant up to `end`, by the second, with another offset from UTC than `start`.
+
+    They are at most a day apart; no zone since 1970 changed its offset twice within a week.
+    """
+    offset = _offset(start, zone)
+    if _offset(end, zone) == offset:
+        return None
+    same, changed = 0, (end - start) // _SECOND
+    while changed - same > 1:
+        middle = (same + changed) // 2
+        if _offset(start + middle * _SECOND, zone) == offset:
+            same = middle
+        else:
+            changed = middle
+    return start + changed * _SECOND
+
+
+def _offset(instant: datetime, zone: ZoneInfo) -> timedelta:
+    offset = instant.astimezone(zone).utcoffset()
+    assert offset is not None  # a zone of the IANA database has one for every instant
+    return offset
+
+
+def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
+    return instant.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def _ceil_minute(wall: datetime) -> datetime:
+    floor = wall.replace(second=0, microsecond=0)
+    return floor if floor == wall else floor + _MINUTE
+
+
+@lru_cache(maxsize=4_096)
+def _parsed(line: str) -> _Line:
+    fields = line.split()
+    if len(fields) != 5:
+        raise Invalid("a cron line has five fields: minute hour day month weekday", field="cron", value=line)
+    if not (line.isascii() and line.replace("\t", " ").isprintable()):
+        raise Invalid("a cron line is one line of ASCII", field="cron", value=line)
+    try:
+        return _Line(CronSim(" ".join(map(_without_idle_steps, list(Field)[1:], fields)), EPOCH))
+    except CronSimError as error:
+        reason = f"not a cron line, or one that never fires: {str(error).lower()}"
+        raise Invalid(reason, field="cron", value=line) from error
+
+
+def _without_idle_steps(field: Field, text: str) -> str:
+    """cronsim takes a range of one value with a step, as `5-5/10`, for `5/10`, which goes on to the field's end."""
+    parts = text.upper().split(",")
+    for index, part in enumerate(parts):
+        span, step, _ = part.partition("/")
+        if step and "-" in span and field.parse(part) and len(field.parse(span)) == 1:
+            parts[index] = span
+    return ",".join(parts)
+
+
+@lru_cache(maxsize=1_024)
+def _zone(name: str) -> ZoneInfo:
+    """Only a name from the list of names becomes the path of a file."""
+    if name not in _zone_names():
+        raise Invalid("unknown time zone; IANA has names as Europe/Paris or UTC", field="timezone", value=name)
+    return ZoneInfo(name)
+
+
+@lru_cache(maxsize=1)
+def _zone_names() -> frozenset[str]:
+    return frozenset(files("tzdata").joinpath("zones").read_text().split())

@@ -1,0 +1,193 @@
+"""What follows an attempt: the same for the scheduler, which publishes, and for a worker, which calls.
+
+    the target has it        an outcome; the entry is deleted, or the series moves on
+    the target refused       an outcome; the entry is visible again after a back-off. A series' instant is first copied
+                             into an entry of its own, so that retries never delay the series
+    refused the last time    an outcome and a dead letter; then as if it had it
+    no answer came           visible again soon; nothing is counted
+
+Every step matches (id, token), and each is in an order that lets it be done again: what is told about an occurrence is
+stored before the occurrence goes.
+"""
+
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from shared.domain.errors import CarillonError, Unavailable
+from shared.domain.occurrences import Kind, Occurrence, lateness, retried
+from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.domain.schedules import RetryPolicy, Schedule, following
+from shared.runtime.faults import fault
+from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
+from shared.runtime.retries import Backoff, next_delay
+from shared.store import Store
+from shared.store.occurrences import Retry
+
+SOON = Backoff(first_seconds=1.0, cap_seconds=10.0)
+
+
+class Attempt(Struct, frozen=True):
+    """One occurrence, its schedule, and how the attempt at `at` ended: `None` for well, `Unavailable` for no answer,
+    any other error for a refusal. `skipped` says that nothing was attempted, by the misfire rule."""
+
+    occurrence: Occurrence
+    schedule: Schedule
+    at: datetime
+    error: CarillonError | None = None
+    retry_after_seconds: float | None = None
+    skipped: bool = False
+
+    @property
+    def answered(self) -> bool:
+        """Whether it counts."""
+        return not isinstance(self.error, Unavailable)
+
+    @property
+    def number(self) -> int:
+        """Which attempt it was, from 1."""
+        return self.occurrence.attempts + 1
+
+    @property
+    def result(self) -> OutcomeResult:
+        """How it ended, if it was answered."""
+        if self.skipped:
+            return OutcomeResult.SKIPPED
+        if self.error is None:
+            return OutcomeResult.FIRED
+        last = self.number >= self.schedule.definition.retry.attempts
+        return OutcomeResult.DEAD if last else OutcomeResult.FAILED
+
+
+class Settlement:
+    """Stores what became of attempts. Raises `Unavailable`; then the leases decide."""
+
+    def __init__(self, store: Store, *, tick: timedelta) -> None:
+        self._store = store
+        self._tick = tick
+
+    async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
+        """Settle them all, in a few round trips: the series' documents that have moved on."""
+        answered = [attempt for attempt in attempts if attempt.answered]
+        for attempt in attempts:
+            self._measure(attempt)
+        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
+        dead = [attempt for attempt in answered if attempt.result is OutcomeResult.DEAD]
+        await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
+        tried_again = [attempt for attempt in attempts if _is_tried_again(attempt)]
+        copies = [_copy(attempt) for attempt in tried_again if _is_series_refused(attempt)]
+        if copies:
+            await self._store.occurrences.add(copies)
+            await fault("clock.after_copy")
+        await self._store.occurrences.retry([_again(each) for each in tried_again if not _is_series_refused(each)])
+        return await self.move_on([(each.occurrence, each.schedule) for each in answered if _is_done(each)])
+
+    async def move_on(self, done: Sequence[tuple[Occurrence, Schedule]]) -> list[Occurrence]:
+        """Delete what is dealt with, or take it to the next instant of its series: the documents that moved."""
+        moves: list[tuple[Occurrence, Occurrence]] = []
+        ended: list[Occurrence] = []
+        finished: list[Schedule] = []
+        for occurrence, schedule in done:
+            moved = _moved(occurrence, schedule)
+            if moved is not None:
+                moves.append((occurrence, moved))
+                continue
+            ended.append(occurrence)
+            if occurrence.kind is Kind.SERIES:
+                finished.append(schedule)
+        if finished:
+            await self._store.schedules.end(finished, last_due=max(each.due for each in ended))
+        await self._store.occurrences.complete(ended)
+        await self._store.occurrences.move(moves)
+        if moves:
+            await fault("clock.after_move")
+        return [moved for _, moved in moves]
+
+    def _outcome(self, attempt: Attempt) -> Outcome:
+        occurrence = attempt.occurrence
+        return Outcome(
+            id=f"{occurrence.message_id}/{occurrence.kind}/{attempt.number}",
+            owner=occurrence.owner,
+            due=occurrence.due,
+            at=attempt.at,
+            late_ms=self._late(attempt) // timedelta(milliseconds=1),
+            attempt=0 if attempt.skipped else attempt.number,
+            result=attempt.result,
+            error=str(attempt.error or ""),
+        )
+
+    def _measure(self, attempt: Attempt) -> None:
+        result = attempt.result if attempt.answered else "unanswered"
+        FIRED.labels(type(attempt.schedule.definition.callback).__struct_config__.tag, result).inc()
+        match result:
+            case OutcomeResult.FIRED if attempt.number == 1:
+                LATENESS.observe(self._late(attempt).total_seconds())
+            case OutcomeResult.FAILED:
+                RETRIES.inc()
+            case OutcomeResult.DEAD:
+                DEAD.inc()
+            case _:
+                pass
+
+    def _late(self, attempt: Attempt) -> timedelta:
+        return lateness(attempt.occurrence.due, attempt.occurrence.accepted_at, attempt.at, self._tick)
+
+
+def _is_tried_again(attempt: Attempt) -> bool:
+    return not attempt.answered or attempt.result is OutcomeResult.FAILED
+
+
+def _is_series_refused(attempt: Attempt) -> bool:
+    return attempt.answered and attempt.occurrence.kind is Kind.SERIES
+
+
+def _is_done(attempt: Attempt) -> bool:
+    """Nothing is left of the entry: an instant of a series that is tried again has an entry of its own by now."""
+    return not _is_tried_again(attempt) or _is_series_refused(attempt)
+
+
+def _again(attempt: Attempt) -> Retry:
+    occurrence = attempt.occurrence
+    if attempt.answered:
+        return Retry(occurrence, attempt.at + _delay(attempt), attempt.number, claims=0)
+    pause = timedelta(seconds=next_delay(SOON, 1, random.random(), attempt.retry_after_seconds))
+    return Retry(occurrence, attempt.at + pause, occurrence.attempts, claims=0)
+
+
+def _copy(attempt: Attempt) -> Occurrence:
+    return retried(attempt.occurrence, fires_at=attempt.at + _delay(attempt), attempts=attempt.number)
+
+
+def _delay(attempt: Attempt) -> timedelta:
+    policy: RetryPolicy = attempt.schedule.definition.retry
+    backoff = Backoff(
+        first_seconds=policy.first_delay_seconds,
+        factor=policy.factor,
+        cap_seconds=max(policy.cap_seconds, policy.first_delay_seconds),
+        jitter=0.2,
+    )
+    seconds = next_delay(backoff, attempt.number, random.random(), attempt.retry_after_seconds)
+    return timedelta(milliseconds=round(seconds * 1000))
+
+
+def _moved(occurrence: Occurrence, schedule: Schedule) -> Occurrence | None:
+    if occurrence.kind is not Kind.SERIES:
+        return None
+    return following(schedule.definition, schedule.key, occurrence)
+
+
+def _letter(attempt: Attempt) -> DeadLetter:
+    schedule, occurrence = attempt.schedule, attempt.occurrence
+    return DeadLetter(
+        id=occurrence.message_id,
+        namespace=schedule.namespace,
+        key=schedule.key,
+        schedule_id=schedule.id,
+        generation=occurrence.generation,
+        due=occurrence.due,
+        died_at=attempt.at,
+        attempts=attempt.number,
+        error=str(attempt.error or ""),
+    )

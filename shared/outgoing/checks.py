@@ -1,0 +1,129 @@
+"""What an API checks before it stores a call: pure rules, no DNS. The same rules bind once more when the call is made.
+
+A URL is held to RFC 3986 and no more lenient reading, and is later sent as it stands: where two parsers could disagree
+about the host, one of them could be led past the guard.
+"""
+
+import ipaddress
+import re
+
+from shared.domain.callbacks import HEADER_BYTES, HEADERS
+from shared.domain.errors import Invalid
+from shared.outgoing.guard import Guard, guard_of
+
+URL_CHARACTERS = 2_048
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+
+_NOT_IN_URLS = re.compile(r"[^A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]|%(?![0-9A-Fa-f]{2})")
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^\[\]:]*)(?::(?P<port>[0-9]{1,5}))?")
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}")  # the underscore is in no host's name by RFC 952, but in many in use
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+_NAME_CHARACTERS = 253
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_FRAMING = frozenset({
+    "connection", "content-encoding", "content-length", "expect", "host", "http2-settings", "keep-alive",
+    "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
+_OURS = ("webhook-", "carillon-")
+
+
+class BadUrl(ValueError):
+    """The text breaks the rule that the error tells."""
+
+
+def check_url(url: str, *, allowed_networks: tuple[str, ...], field: str) -> None:
+    """Raise `Invalid` unless this is a URL that may be called, as far as can be told without asking DNS."""
+    try:
+        authority_of(url, guard_of(allowed_networks))
+    except BadUrl as error:
+        raise Invalid(f"invalid URL: {error}", field=field, value=url) from None
+
+
+def check_method(method: str, field: str) -> None:
+    """Raise `Invalid` unless this is one of `METHODS`, in capital letters."""
+    if method not in METHODS:
+        raise Invalid(f"the method is one of {', '.join(METHODS)}", field=field, value=method)
+
+
+def check_headers(headers: dict[str, str], field: str) -> None:
+    """Raise `Invalid` unless these may be sent with a call. The error names the header, and never shows its value."""
+    if len(headers) > HEADERS:
+        raise Invalid(f"at most {HEADERS} headers", field=field)
+    if sum(len(f"{name}: {value}\r\n") for name, value in headers.items()) > HEADER_BYTES:
+        raise Invalid(f"at most {HEADER_BYTES:,} bytes of headers", field=field)
+    seen = set[str]()
+    for name, value in headers.items():
+        if fault := _header_fault(name, value, seen):
+            raise Invalid(fault, field=f"{field}.{name}")
+        seen.add(name.lower())
+
+
+def authority_of(url: str, guard: Guard) -> str:
+    """Whom this URL calls: its host and port as they are written.
+
+    Raises `BadUrl` if it can call nobody, or if the guard objects to a literal address.
+    """
+    if len(url) > URL_CHARACTERS:
+        raise BadUrl(f"it has at most {URL_CHARACTERS:,} characters")
+    if _NOT_IN_URLS.search(url):
+        raise BadUrl("it has characters that must be percent-encoded (in a host's name: its xn-- form)")
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        raise BadUrl("it begins with http:// or https://")
+    authority = re.split(r"[/?#]", url[scheme.end() :], maxsplit=1)[0]
+    if "@" in authority:
+        raise BadUrl("it names no user or password: use a header")
+    _check_authority(authority, guard)
+    return authority
+
+
+def _check_authority(authority: str, guard: Guard) -> None:
+    parts = _AUTHORITY.fullmatch(authority)
+    if parts is None or not 1 <= int(parts["port"] or 1) <= 65_535:
+        raise BadUrl("behind its host comes nothing but a port from 1 to 65535")
+    host = parts["host"]
+    labels = host.removesuffix(".").split(".")
+    if not host:
+        raise BadUrl("it names no host")
+    if host.startswith("["):
+        _check_literal(host[1:-1], guard, 6)
+    elif _NUMBER.fullmatch(labels[-1]):
+        _check_literal(host, guard, 4)
+    elif len(host) > _NAME_CHARACTERS or not all(_LABEL.fullmatch(label) for label in labels):
+        raise BadUrl("its host is no name that DNS could know")
+    elif labels[-1].lower() == "localhost":
+        _refuse_loopback(guard)
+
+
+def _check_literal(host: str, guard: Guard, version: int) -> None:
+    if version == 6 and "%" in host:
+        raise BadUrl("an address with a zone means something on one machine only")
+    try:
+        # The strict parser: 127.1, 2130706433, 0177.0.0.1 and 0x7f.0.0.1 are refused, whatever they would lead to.
+        known = ipaddress.IPv4Address(host) if version == 4 else ipaddress.IPv6Address(host)
+    except ValueError:
+        raise BadUrl("its host is no address: IPv4 is written as four decimal numbers, IPv6 in brackets") from None
+    if objection := guard.objection(str(known)):
+        raise BadUrl(f"{host} is {objection}")
+
+
+def _refuse_loopback(guard: Guard) -> None:
+    objections = [guard.objection("127.0.0.1"), guard.objection("::1")]
+    if all(objections):
+        raise BadUrl(f"localhost is {objections[0]}")
+
+
+def _header_fault(name: str, value: str, seen: set[str]) -> str | None:
+    folded = name.lower()
+    if not _HEADER_NAME.fullmatch(name):
+        return "a header's name is made of letters, digits and !#$%&'*+-.^_`|~"
+    if not _HEADER_VALUE.fullmatch(value):
+        return "a header's value is made of printable ASCII characters"
+    if folded in _FRAMING:
+        return "this header belongs to the connection and is set by Carillon"
+    if folded.startswith(_OURS):
+        return f"headers that begin with {' or '.join(_OURS)} are Carillon's"
+    return "this header is given twice" if folded in seen else None

@@ -1,0 +1,52 @@
+"""Dead letters: occurrences that were refused to the last attempt, until somebody decides about them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+
+from shared.domain.outcomes import DeadLetter
+from shared.store.documents import Codec, Document, only_duplicates, translated
+
+_codec = Codec(DeadLetter)
+
+
+class DeadLetters:
+    """The `dead_letters` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._letters = database["dead_letters"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._letters.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
+        await self._letters.create_index([("namespace", ASCENDING), ("key", ASCENDING), ("_id", ASCENDING)])
+
+    async def add(self, letters: Sequence[DeadLetter]) -> None:
+        """Insert those that are not there."""
+        if not letters:
+            return
+        try:
+            with translated():
+                await self._letters.insert_many([_codec.document(each) for each in letters], ordered=False)
+        except BulkWriteError as error:
+            if not only_duplicates(error):
+                raise
+
+    async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
+        """One of a caller's."""
+        with translated():
+            return _codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
+
+    async def page(self, namespace: str, *, key: str = "", after: str = "", limit: int) -> list[DeadLetter]:
+        """A caller's, by id, those behind `after`; of one key, if it is given."""
+        query: dict[str, Any] = {"namespace": namespace} | ({"key": key} if key else {}) | {"_id": {"$gt": after}}
+        found = self._letters.find(query).sort("_id", ASCENDING).limit(limit)
+        return [letter async for letter in _codec.values(found)]
+
+    async def remove(self, letter_ids: Sequence[str]) -> int:
+        """Forget these; how many were there."""
+        with translated():
+            return (await self._letters.delete_many({"_id": {"$in": list(letter_ids)}})).deleted_count

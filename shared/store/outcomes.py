@@ -1,0 +1,48 @@
+"""Outcomes: one small document an attempt, kept for a while."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pymongo import ASCENDING, DESCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+
+from shared.domain.outcomes import Outcome
+from shared.store.documents import Codec, Document, only_duplicates, translated
+
+_codec = Codec(Outcome)
+
+
+class Outcomes:
+    """The `outcomes` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._outcomes = database["outcomes"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._outcomes.create_index([("owner", ASCENDING), ("at", DESCENDING)])
+        await self._outcomes.create_index([("at", ASCENDING)])
+
+    async def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Insert those that are not there."""
+        if not outcomes:
+            return
+        try:
+            with translated():
+                await self._outcomes.insert_many([_codec.document(each) for each in outcomes], ordered=False)
+        except BulkWriteError as error:
+            if not only_duplicates(error):
+                raise
+
+    async def latest(self, owner: str, limit: int) -> list[Outcome]:
+        """An owner's last ones, the newest first."""
+        found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
+        return [outcome async for outcome in _codec.values(found)]
+
+    async def forget(self, *, before: datetime, limit: int) -> int:
+        """Forget some that are older; how many."""
+        query = {"at": {"$lt": before}}
+        with translated():
+            ids = [document["_id"] async for document in self._outcomes.find(query, {"_id": 1}).limit(limit)]
+            return (await self._outcomes.delete_many({"_id": {"$in": ids}})).deleted_count if ids else 0

@@ -1,0 +1,156 @@
+"""Users' messages: many together, and by themselves when one of them was refused.
+
+A broker refuses a whole produce batch for one record, and the driver counts on from the sequence numbers of what was
+refused, so that an idempotent producer is of no more use on that partition. What was refused with others is sent again
+by a producer without sequence numbers, each record as a batch of its own: there the answer is the record's own.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+
+from aiokafka.errors import BrokerResponseError, MessageSizeTooLargeError, UnknownError
+from msgspec import Struct
+
+from shared.domain.errors import Unavailable
+from shared.domain.messages import Outcome, TopicMessage, Undeliverable
+from shared.stream.kafka.connections import translated
+from shared.stream.kafka.producers import Producers, SharedProducer
+from shared.stream.kafka.topics import Topics
+
+_BATCH_BYTES = 256 * 1024
+_TOPIC = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
+
+
+class _Record(Struct, frozen=True):
+    """A message as the driver takes it."""
+
+    topic: str
+    key: bytes | None
+    body: bytes
+    headers: list[tuple[str, bytes]]
+
+
+Records = Mapping[int, _Record]
+"""By their places among the messages of a call."""
+
+
+class Deliverer:
+    """See `Stream.deliver`. The driver's partitioner is Kafka's own: murmur2 of the key."""
+
+    def __init__(
+        self, servers: str, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
+    ) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._topics = Topics(servers, client_id=f"{client_id}-deliver")
+        options = {
+            "bootstrap_servers": servers,
+            "client_id": f"{client_id}-deliver",
+            "acks": "all",
+            "request_timeout_ms": int(timeout_seconds * 1000),
+            "compression_type": None if compression == "none" else compression,
+            "max_request_size": max_record_bytes,
+        }
+        self._together = Producers({**options, "enable_idempotence": True, "max_batch_size": _BATCH_BYTES})
+        # A batch that is full with whatever comes first.
+        self._singly = Producers({**options, "enable_idempotence": False, "max_batch_size": 1})
+
+    async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
+        """Never raises."""
+        outcomes: dict[int, Outcome] = {}
+        reason = Unavailable("Kafka: deliver: no answer")
+        try:
+            with translated():
+                async with asyncio.timeout(self._timeout_seconds):
+                    await self._deliver(messages, outcomes)
+        except Unavailable as error:
+            reason = error
+            self._topics.forget(message.topic for message in messages)
+        return [outcomes.get(place, reason) for place in range(len(messages))]
+
+    async def close(self) -> None:
+        await asyncio.gather(self._together.close(), self._singly.close(), self._topics.close())
+
+    async def _deliver(self, messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> None:
+        records = _encoded(messages, outcomes)
+        refused = await self._topics.refused({record.topic for record in records.values()})
+        for place, record in records.items():
+            if record.topic in refused:
+                outcomes[place] = refused[record.topic]
+        going = {place: record for place, record in records.items() if place not in outcomes}
+        self._together.give_up(refused)
+        spoiled = await _sent(self._together, going, outcomes)
+        outcomes.update(await _sent(self._singly, {place: going[place] for place in spoiled}, outcomes))
+
+
+def _encoded(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> dict[int, _Record]:
+    records = {}
+    for place, message in enumerate(messages):
+        try:
+            records[place] = _record(message)
+        except UnicodeEncodeError as error:
+            outcomes[place] = Undeliverable(f"not valid Unicode: {error}")
+        except Undeliverable as error:
+            outcomes[place] = error
+    return records
+
+
+def _record(message: TopicMessage) -> _Record:
+    if _TOPIC.fullmatch(message.topic) is None:
+        raise Undeliverable(f"{message.topic[:80]!r} is no name of a topic")
+    return _Record(
+        message.topic,
+        None if message.key is None else message.key.encode(),
+        message.body,
+        [(_text(name), value.encode()) for name, value in message.headers.items()],
+    )
+
+
+def _text(name: str) -> str:
+    name.encode()
+    return name
+
+
+async def _sent(producers: Producers, records: Records, outcomes: dict[int, Outcome]) -> dict[int, Undeliverable]:
+    """Send them and write down the outcomes, but for those that were refused: these are returned."""
+    if not records:
+        return {}
+    async with producers.borrowed() as producer:
+        pending: dict[int, asyncio.Future[object]] = {}
+        try:
+            for place, record in records.items():
+                try:
+                    pending[place] = await producer.send(record.topic, record.body, record.key, record.headers)
+                except MessageSizeTooLargeError as error:
+                    outcomes[place] = Undeliverable(f"Kafka: {error}")
+            if pending:
+                await asyncio.wait(pending.values())
+        finally:
+            refused = _outcomes(producer, pending, outcomes)
+    return refused
+
+
+def _outcomes(
+    producer: SharedProducer, pending: Mapping[int, asyncio.Future[object]], outcomes: dict[int, Outcome]
+) -> dict[int, Undeliverable]:
+    refused = {}
+    for place, future in pending.items():
+        # Where there is no answer yet, nobody will look at it any more.
+        if future.cancel() or future.cancelled():
+            producer.usable = False
+            continue
+        error = future.exception()
+        if error is None:
+            outcomes[place] = None
+            continue
+        producer.usable = False
+        if _is_refusal(error):
+            refused[place] = Undeliverable(f"Kafka: {type(error).__name__}: {error}")
+        else:
+            outcomes[place] = Unavailable(f"Kafka: {error!r}")
+    return refused
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the broker has answered that it did not take the batch and never will."""
+    return isinstance(error, BrokerResponseError) and not error.retriable and not isinstance(error, UnknownError)

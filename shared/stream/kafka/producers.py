@@ -1,0 +1,89 @@
+"""One producer that many calls use at the same time, replaced as soon as one of them has reason to mistrust it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from shared.stream.kafka.connections import stopped
+
+
+class SharedProducer:
+    """A started producer. Whoever sets `usable` to false lets the others finish with it; nobody begins anew."""
+
+    def __init__(self, producer: AIOKafkaProducer) -> None:
+        self.producer = producer
+        self.usable = True
+        self.users = 0
+        self.topics: set[str] = set()
+
+    async def send(
+        self, topic: str, body: bytes, key: bytes | None, headers: list[tuple[str, bytes]]
+    ) -> asyncio.Future[object]:
+        """What is returned resolves when the replicas in sync have it. Raises the driver's errors."""
+        self.topics.add(topic)
+        sent: asyncio.Future[object] = await self.producer.send(topic, body, key=key, headers=headers)
+        return sent
+
+
+class Producers:
+    """The producer of the moment, made with these options of the driver's."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self._current: SharedProducer | None = None
+        self._starting = asyncio.Lock()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[SharedProducer]:
+        """Raises the driver's errors when none can be started."""
+        shared = await self._started()
+        shared.users += 1
+        try:
+            yield shared
+        except BaseException:
+            shared.usable = False
+            raise
+        finally:
+            shared.users -= 1
+            self._end_if_left(shared)
+
+    def give_up(self, topics: Iterable[str]) -> None:
+        """These are gone: a producer that has used one of them would ask for it again, and so have it made."""
+        if self._current is not None and not self._current.topics.isdisjoint(topics):
+            self._current.usable = False
+            self._end_if_left(self._current)
+
+    async def close(self) -> None:
+        """End the producer."""
+        if self._current is not None:
+            self._current.usable = False
+            self._end_if_left(self._current)
+        await asyncio.gather(*self._ending)
+
+    async def _started(self) -> SharedProducer:
+        async with self._starting:
+            if self._current is None or not self._current.usable:
+                producer = AIOKafkaProducer(**self._options)
+                try:
+                    await producer.start()
+                except BaseException:
+                    self._end(producer)
+                    raise
+                self._current = SharedProducer(producer)
+            return self._current
+
+    def _end_if_left(self, shared: SharedProducer) -> None:
+        if shared.usable or shared.users:
+            return
+        if shared is self._current:
+            self._current = None
+        self._end(shared.producer)
+
+    def _end(self, producer: AIOKafkaProducer) -> None:
+        task = asyncio.create_task(stopped(producer))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)

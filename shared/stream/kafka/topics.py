@@ -1,0 +1,83 @@
+"""Which topics take records: asked before anything is sent, because a producer that asks for a topic makes it.
+
+(A broker makes topics on demand unless told otherwise, and the driver's producer always asks it to.)
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import LeaderNotAvailableError, NoError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
+
+from shared.domain.errors import Unavailable
+from shared.domain.messages import Undeliverable
+from shared.stream.kafka.cluster import closed, connected
+
+_KNOWN_SECONDS = 30.0
+_KNOWN = 1_000
+
+
+class Topics:
+    """What is known of topics, for half a minute; what is missing is asked for each time."""
+
+    def __init__(self, servers: str, *, client_id: str) -> None:
+        self._servers = servers
+        self._client_id = f"{client_id}-topics"
+        self._known: dict[str, float] = {}
+        self._client: AIOKafkaClient | None = None
+        self._lock = asyncio.Lock()
+
+    async def refused(self, names: Iterable[str]) -> dict[str, Undeliverable]:
+        """Those of these topics that are missing or closed to us, and why. The deadline is the caller's.
+
+        Raises `Unavailable`, and the driver's errors.
+        """
+        now = time.monotonic()
+        asked = [name for name in names if self._known.get(name, 0.0) < now]
+        if not asked:
+            return {}
+        async with self._lock:
+            try:
+                return await self._ask(asked)
+            except BaseException:
+                await self.close()
+                raise
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Ask for them anew next time."""
+        for name in names:
+            self._known.pop(name, None)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await closed(client)
+
+    async def _ask(self, names: list[str]) -> dict[str, Undeliverable]:
+        if self._client is None:
+            self._client = await connected(self._servers, client_id=self._client_id)
+        node = self._client.get_random_node()
+        if node is None:
+            raise Unavailable("Kafka: no broker is known")
+        reply = await self._client.send(node, MetadataRequest(names, allow_auto_topic_creation=False))
+        verdicts = {topic[1]: _verdict(topic[1], topic[0]) for topic in reply.topics}
+        self._remember(name for name in names if verdicts.get(name) is None)
+        return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
+
+    def _remember(self, names: Iterable[str]) -> None:
+        if len(self._known) > _KNOWN:
+            self._known.clear()
+        self._known |= dict.fromkeys(names, time.monotonic() + _KNOWN_SECONDS)
+
+
+def _verdict(name: str, code: int) -> Undeliverable | None:
+    error = for_code(code)
+    if error in (NoError, LeaderNotAvailableError):
+        return None
+    if error is UnknownTopicOrPartitionError:
+        return Undeliverable(f"there is no topic {name}")
+    if error.retriable:
+        raise error(name)
+    return Undeliverable(f"topic {name}: {error.__name__}")

@@ -1,0 +1,57 @@
+"""SIGKILL around an HTTP call, and a queue of calls that loses what waits in it."""
+
+import signal
+
+import pytest
+
+from shared.domain.outcomes import OutcomeResult
+from shared.domain.tasks import CALL_QUEUE
+from tests.e2e.callees import OPEN, QUICK, callee, calls, settled, waiting
+from tests.e2e.house import House
+
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+
+@pytest.mark.parametrize(("point", "times"), [("call.before_call", 1), ("call.after_call", 2)])
+async def test_a_worker_dies_around_its_call(house: House, point: str, times: int) -> None:
+    """Another one makes the call, again if its answer died with the first."""
+    await house.start("scheduler", **QUICK)
+    doomed = await house.start("worker", fault=f"{point}=kill", **OPEN)
+    async with callee() as server:
+        accepted = await calls(house, "once", server.url, 0.5)
+        assert await doomed.gone() == -signal.SIGKILL
+        assert len(server.all) == times - 1
+        await house.start("worker", **OPEN)
+        outcomes = await settled(house, accepted)
+    assert list(server.times.values()) == [times]
+    assert {each.attempt for each in server.all} == {1}
+    assert [(each.result, each.attempt) for each in outcomes] == [(OutcomeResult.FIRED, 1)]
+
+
+async def test_workers_die_among_many_calls(house: House) -> None:
+    await house.start("scheduler", **QUICK)
+    doomed = await house.start("worker", fault="call.after_call@20=kill", **OPEN)
+    async with callee() as server:
+        all_ = [await calls(house, f"one-of-{number}", server.url, 1, 2, 3) for number in range(20)]
+        assert await doomed.gone() == -signal.SIGKILL
+        await house.start("worker", **OPEN)
+        for accepted in all_:
+            outcomes = await settled(house, accepted)
+            assert [(each.result, each.attempt) for each in outcomes] == [(OutcomeResult.FIRED, 1)] * 3
+    assert len(server.times) == 60
+    assert set(server.times.values()) <= {1, 2}
+
+
+async def test_calls_that_the_queue_lost_are_handed_out_again(house: House) -> None:
+    await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="3", **QUICK)
+    async with callee() as server:
+        all_ = [await calls(house, f"lost-{number}", server.url, 0.5) for number in range(5)]
+        await waiting(house, 5)
+        await house.with_.broker.purge(CALL_QUEUE)
+        await house.start("worker", **OPEN)
+        for accepted in all_:
+            [outcome] = await settled(house, accepted)
+            assert (outcome.result, outcome.attempt) == (OutcomeResult.FIRED, 1)
+            # A fresh lease began when it was handed out, and nobody knew of it before it ended.
+            assert outcome.late_ms > 1_000
+    assert list(server.times.values()) == [1] * 5

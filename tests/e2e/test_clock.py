@@ -1,0 +1,102 @@
+"""Schedules on real servers, as their users see them."""
+
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from shared.domain.outcomes import OutcomeResult
+from shared.domain.recurrence import Every
+from shared.domain.schedules import ScheduleState
+from tests.e2e.clocks import receiving, scheduled
+from tests.e2e.house import House, until
+
+pytestmark = pytest.mark.native
+
+
+async def test_each_instant_comes_once_and_none_early(house: House) -> None:
+    await house.start("scheduler")
+    async with receiving(house, "users.queue") as receiver:
+        accepted = await scheduled(house, "training", -5, 1.5, 2.5, 4)
+        await receiver.got(3)
+        now = await house.with_.time.now()
+    assert len(accepted.skipped) == 1
+    assert set(receiver.times.values()) == {1}
+    assert {each.body for each in receiver.all} == {b'{"id":"42"}'}
+    assert [each.due for each in receiver.all] == list(accepted.schedule.definition.instants[1:])
+    assert all(each.due <= now for each in receiver.all)
+    outcomes = await house.with_.store.outcomes.latest(accepted.schedule.owner, 10)
+    assert [(each.result, each.attempt) for each in outcomes] == [(OutcomeResult.FIRED, 1)] * 3
+    # By the scheduler's own account of the database's clock.
+    assert all(0 <= each.late_ms < 1_000 and each.at >= each.due for each in outcomes)
+
+
+async def test_a_schedule_is_finished_when_nothing_is_left(house: House) -> None:
+    await house.start("scheduler", CARILLON_SCHEDULER_SWEEP_SECONDS="0.5")
+    async with receiving(house, "users.queue") as receiver:
+        accepted = await scheduled(house, "short", 0.5)
+        await receiver.got(1)
+
+        async def is_finished() -> bool:
+            found = await house.with_.store.schedules.get(accepted.schedule.id)
+            return found is not None and found.state is ScheduleState.FINISHED
+
+        await until(is_finished, "the schedule to be finished", 30)
+
+
+async def test_a_series_fires_at_every_instant_and_ends_by_its_count(house: House) -> None:
+    await house.start("scheduler")
+    now = await house.with_.time.now()
+    async with receiving(house, "users.queue") as receiver:
+        accepted = await scheduled(house, "beat", recurrence=Every(1, now), max_occurrences=4)
+        await receiver.got(4)
+
+        async def is_over() -> bool:
+            return not await house.with_.store.occurrences.upcoming(accepted.schedule.owner, 1)
+
+        await until(is_over, "the series to end")
+    dues = [each.due for each in receiver.all]
+    assert [b - a for a, b in itertools.pairwise(dues)] == [timedelta(seconds=1)] * 3
+    assert set(receiver.times.values()) == {1}
+
+
+async def test_pause_holds_what_is_pending_and_resume_lets_it_go(house: House) -> None:
+    await house.start("scheduler")
+    async with receiving(house, "users.queue") as receiver:
+        accepted = await scheduled(house, "held", 2, 3)
+        assert await house.with_.schedules.pause(accepted.schedule.id)
+        await scheduled(house, "other", 4)
+        await receiver.got(1)
+        assert {each.key for each in receiver.all} == {"other"}
+        assert await house.with_.schedules.resume(accepted.schedule.id)
+        await receiver.got(3)
+    assert set(receiver.times.values()) == {1}
+
+
+async def test_what_is_removed_or_replaced_does_not_fire(house: House) -> None:
+    await house.start("scheduler")
+    async with receiving(house, "users.queue") as receiver:
+        gone = await scheduled(house, "gone", 2)
+        assert await house.with_.schedules.remove(gone.schedule.id)
+        await scheduled(house, "stays", 3)
+        await receiver.got(1)
+    assert [each.key for each in receiver.all] == ["stays"]
+
+
+async def test_an_unroutable_message_is_retried_and_then_dead(house: House) -> None:
+    from shared.domain.schedules import RetryPolicy
+
+    await house.start("scheduler")
+    policy = RetryPolicy(attempts=2, first_delay_seconds=0.2)
+    accepted = await scheduled(house, "lost", 0.5, queue="users.missing", retry=policy)
+
+    async def is_dead() -> bool:
+        return bool(await house.with_.store.dead_letters.page(accepted.schedule.namespace, limit=10))
+
+    await until(is_dead, "a dead letter")
+    [letter] = await house.with_.store.dead_letters.page(accepted.schedule.namespace, limit=10)
+    assert (letter.key, letter.attempts) == ("lost", 2)
+    async with receiving(house, "users.missing") as receiver:
+        assert await house.with_.schedules.retry([letter]) == [letter.id]
+        await receiver.got(1)
+    assert receiver.all[0].message_id == letter.id

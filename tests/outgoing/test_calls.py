@@ -1,0 +1,158 @@
+"""A call arrives as it was given, and its answer is told as it came."""
+
+import asyncio
+import gzip
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from standardwebhooks.webhooks import Webhook
+
+from shared.outgoing import Answer, Outgoing
+from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+async def test_the_request_arrives_as_it_was_given(outgoing: Outgoing, receiver: Receiver) -> None:
+    headers = {"X-Team": "a, b", "carillon-key": "training-42"}
+    answer = await outgoing.call(a_call(f"{receiver.url}/hook", method="PUT", headers=headers, body=b'{"a": 1.0}'))
+    assert answer == Answer(status=200, retry_after_seconds=None, excerpt="")
+    (got,) = receiver.received
+    assert (got.method, got.path, got.body) == ("PUT", "/hook", b'{"a": 1.0}')
+    assert got.header("x-team") == ["a, b"] and got.header("carillon-key") == ["training-42"]
+    assert got.header("content-type") == ["application/json"]
+    assert got.header("user-agent") == ["Carillon"]
+    assert got.header("content-length") == ["10"] and got.header("transfer-encoding") == []
+
+
+@pytest.mark.parametrize("path", ["/a%2Fb/%41%7e?x=a+b%20c&y=%22&z", "/a/../b//c/./;x", "/?q=%C3%A4"])
+async def test_the_path_is_sent_byte_for_byte(outgoing: Outgoing, receiver: Receiver, path: str) -> None:
+    await outgoing.call(a_call(receiver.url + path))
+    assert receiver.received[0].path == path
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
+async def test_a_call_without_a_body(outgoing: Outgoing, receiver: Receiver, method: str) -> None:
+    assert (await outgoing.call(a_call(receiver.url, method=method, body=b""))).accepted
+    assert (receiver.received[0].method, receiver.received[0].body) == (method, b"")
+
+
+async def test_headers_of_the_user_stand_in_for_the_defaults(outgoing: Outgoing, receiver: Receiver) -> None:
+    await outgoing.call(a_call(receiver.url, headers={"CONTENT-TYPE": "text/plain", "user-agent": "MyCoach"}))
+    assert receiver.received[0].header("content-type") == ["text/plain"]
+    assert receiver.received[0].header("user-agent") == ["MyCoach"]
+
+
+async def test_without_a_secret_the_message_has_its_id_and_no_signature(outgoing: Outgoing, receiver: Receiver) -> None:
+    await outgoing.call(a_call(receiver.url))
+    (got,) = receiver.received
+    assert got.header("webhook-id") == ["m1"] and got.header("webhook-timestamp") == ["1800000000"]
+    assert got.header("webhook-signature") == []
+
+
+async def test_a_receiver_can_verify_a_signed_call(
+    outgoing: Outgoing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await outgoing.call(a_call(receiver.url, secret=SECRET, body='{"näme":"☃"}'.encode()))
+    (got,) = receiver.received
+    monkeypatch.setattr(Webhook, "_Webhook__verify_timestamp", lambda _, text: datetime.fromtimestamp(int(text), UTC))
+    assert Webhook(SECRET).verify(got.body, dict(got.headers)) == {"näme": "☃"}
+
+
+@pytest.mark.parametrize(
+    ("status", "accepted"),
+    [(200, True), (202, True), (204, True), (299, True), (304, False), (400, False), (410, False), (503, False)],
+)
+async def test_any_2xx_is_accepted_and_nothing_else(
+    outgoing: Outgoing, receiver: Receiver, status: int, accepted: bool
+) -> None:
+    receiver.answer = lambda: web.Response(status=status)
+    answer = await outgoing.call(a_call(receiver.url))
+    assert (answer.status, answer.accepted) == (status, accepted)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_an_answer_and_is_not_followed(outgoing: Outgoing, receiver: Receiver, status: int) -> None:
+    receiver.answer = lambda: web.Response(status=status, headers={"Location": f"{receiver.url}/elsewhere"})
+    answer = await outgoing.call(a_call(receiver.url))
+    assert (answer.status, answer.accepted, len(receiver.received)) == (status, False, 1)
+
+
+async def test_retry_after_is_read_by_the_clock_of_the_server(outgoing: Outgoing, receiver: Receiver) -> None:
+    times = {"Date": "Thu, 01 Jan 1970 00:00:10 GMT", "Retry-After": "Thu, 01 Jan 1970 00:01:40 GMT"}
+    receiver.answer = lambda: web.Response(status=503, headers=times)
+    assert (await outgoing.call(a_call(receiver.url))).retry_after_seconds == 90
+    receiver.answer = lambda: web.Response(status=429, headers={"Retry-After": "7"})
+    assert (await outgoing.call(a_call(receiver.url))).retry_after_seconds == 7
+
+
+async def test_the_excerpt_is_the_beginning_of_the_body_on_one_line(outgoing: Outgoing, receiver: Receiver) -> None:
+    receiver.answer = lambda: web.Response(status=500, body=b"line one\r\nline\0two \xff" + b"x" * 5_000)
+    answer = await outgoing.call(a_call(receiver.url))
+    assert answer.excerpt.startswith("line one  line two �xxx")
+    assert len(answer.excerpt) == 256
+
+
+async def test_compressed_bodies_are_neither_asked_for_nor_unpacked(outgoing: Outgoing, receiver: Receiver) -> None:
+    packed = gzip.compress(b"\0" * 10**6)
+    receiver.answer = lambda: web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+    answer = await outgoing.call(a_call(receiver.url))
+    assert answer.accepted and answer.excerpt == _shown(packed)
+    assert receiver.received[0].header("accept-encoding") == ["identity"]
+
+
+async def test_cookies_are_not_kept(outgoing: Outgoing, receiver: Receiver) -> None:
+    receiver.answer = lambda: web.Response(headers={"Set-Cookie": "session=1; Path=/"})
+    for _ in range(2):
+        await outgoing.call(a_call(receiver.url))
+    assert [got.header("cookie") for got in receiver.received] == [[], []]
+
+
+async def test_the_environment_has_no_say(
+    outgoing: Outgoing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "netrc").write_text("default login me password mine\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "")
+    assert (await outgoing.call(a_call(receiver.url))).accepted
+    assert receiver.received[0].header("authorization") == []
+
+
+async def test_a_connection_is_kept_after_a_short_answer_only(outgoing: Outgoing, receiver: Receiver) -> None:
+    async def peers(body: bytes) -> int:
+        receiver.received.clear()
+        receiver.answer = lambda: web.Response(body=body)
+        for _ in range(3):
+            await outgoing.call(a_call(receiver.url))
+        return len({got.peer for got in receiver.received})
+
+    assert await peers(b"ok") == 1
+    assert await peers(b"x" * 1_000_000) == 3
+
+
+async def test_at_most_so_many_connections_are_open(receiver: Receiver) -> None:
+    async with calling(connections=2) as outgoing:
+        answers = await asyncio.gather(*(outgoing.call(a_call(receiver.url)) for _ in range(20)))
+    assert all(answer.accepted for answer in answers)
+    assert len({got.peer for got in receiver.received}) <= 2
+
+
+async def test_a_name_is_called_by_its_name(receiver: Receiver) -> None:
+    port = receiver.url.rsplit(":", 1)[1]
+    async with calling(lookup=lambda _: [INTERNET]) as outgoing:
+        await outgoing.call(a_call(f"http://Hooks.Example.:{port}/"))
+    assert receiver.received[0].header("host")[0].lower() == f"hooks.example:{port}"
+
+
+def test_a_call_shows_no_secrets() -> None:
+    shown = repr(a_call("https://h/?token=hush1", headers={"Authorization": "hush2"}, secret="hush3", body=b"hush4"))
+    assert "hush" not in shown and "m1" in shown
+
+
+def _shown(body: bytes) -> str:
+    text = body.decode(errors="replace")[:256]
+    return "".join(character if character.isprintable() else " " for character in text).strip()

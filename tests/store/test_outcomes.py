@@ -1,0 +1,112 @@
+"""Outcomes, dead letters and idempotency keys in the database."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from shared.domain.errors import Invalid
+from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.store import Store
+
+pytestmark = pytest.mark.native
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def outcome(number: int, owner: str = "schedule/ns/a") -> Outcome:
+    return Outcome(
+        id=f"{owner}/{number}",
+        owner=owner,
+        due=NOON,
+        at=NOON + number * SECOND,
+        late_ms=number * 1000,
+        attempt=number,
+        result=OutcomeResult.FAILED,
+        error="$x.y \N{SNOWMAN}",
+    )
+
+
+def letter(id: str, key: str = "a", namespace: str = "ns") -> DeadLetter:
+    return DeadLetter(
+        id=id,
+        namespace=namespace,
+        key=key,
+        schedule_id=f"{namespace}/{key}",
+        generation="g",
+        due=NOON,
+        died_at=NOON + SECOND,
+        attempts=10,
+        error="refused",
+    )
+
+
+async def test_an_owners_latest_outcomes_come_first(store: Store) -> None:
+    await store.outcomes.add([])
+    await store.outcomes.add([outcome(2), outcome(1), outcome(1, owner="schedule/ns/ab")])
+    await store.outcomes.add([replace(outcome(2), error="another"), outcome(3)])
+    assert await store.outcomes.latest("schedule/ns/a", 10) == [outcome(3), outcome(2), outcome(1)]
+    assert await store.outcomes.latest("schedule/ns/a", 2) == [outcome(3), outcome(2)]
+    assert await store.outcomes.latest("schedule/ns/", 2) == []
+
+
+async def test_outcomes_are_forgotten_step_by_step(store: Store) -> None:
+    await store.outcomes.add([outcome(number) for number in range(6)])
+    steps = [await store.outcomes.forget(before=NOON + 5 * SECOND, limit=2) for _ in range(4)]
+    assert steps == [2, 2, 1, 0]
+    assert await store.outcomes.latest("schedule/ns/a", 10) == [outcome(5)]
+
+
+async def test_a_dead_letter_belongs_to_its_namespace(store: Store) -> None:
+    await store.dead_letters.add([])
+    await store.dead_letters.add([letter("1")])
+    await store.dead_letters.add([replace(letter("1"), error="another"), letter("2", namespace="ns2")])
+    assert await store.dead_letters.get("ns", "1") == letter("1")
+    assert await store.dead_letters.get("ns", "2") is None
+    assert await store.dead_letters.get("ns2", "2") == letter("2", namespace="ns2")
+
+
+async def test_dead_letters_are_paged_by_id_and_by_key(store: Store) -> None:
+    letters = [letter(f"{n}", key="ab"[n % 2]) for n in range(6)]
+    await store.dead_letters.add([*reversed(letters), letter("35", namespace="ns2")])
+    assert await store.dead_letters.page("ns", limit=4) == letters[:4]
+    assert await store.dead_letters.page("ns", after="3", limit=4) == letters[4:]
+    assert await store.dead_letters.page("ns", key="b", limit=2) == [letters[1], letters[3]]
+    assert await store.dead_letters.page("ns", key="b", after="3", limit=2) == [letters[5]]
+    assert await store.dead_letters.page("ns", key="c", limit=2) == []
+
+
+async def test_dead_letters_are_removed_once(store: Store) -> None:
+    await store.dead_letters.add([letter("1"), letter("2"), letter("3")])
+    assert await store.dead_letters.remove(["1", "2", "nothing"]) == 2
+    assert await store.dead_letters.remove(["1", "2"]) == 0
+    assert await store.dead_letters.remove([]) == 0
+    assert await store.dead_letters.page("ns", limit=10) == [letter("3")]
+
+
+async def test_an_idempotency_key_serves_one_request(store: Store) -> None:
+    assert await store.idempotency.claim("ns/k", "d1")
+    assert not await store.idempotency.claim("ns/k", "d1")
+    with pytest.raises(Invalid) as refused:
+        await store.idempotency.claim("ns/k", "d2")
+    assert refused.value.field == "Idempotency-Key"
+    assert not await store.idempotency.claim("ns/k", "d1")
+    assert await store.idempotency.claim("ns2/k", "d2")
+
+
+async def test_of_many_equal_requests_at_once_one_is_the_first(store: Store) -> None:
+    for key in range(20):
+        news = await asyncio.gather(*(store.idempotency.claim(f"ns/{key}", "d") for _ in range(8)))
+        assert sum(news) == 1
+
+
+async def test_idempotency_keys_are_forgotten_step_by_step(store: Store) -> None:
+    for key in "abc":
+        await store.idempotency.claim(key, "d1")
+    now = await store.now()
+    assert await store.idempotency.forget(before=now - timedelta(minutes=1), limit=10) == 0
+    steps = [await store.idempotency.forget(before=now + timedelta(minutes=1), limit=2) for _ in range(3)]
+    assert steps == [2, 1, 0]
+    assert await store.idempotency.claim("a", "d2")
