@@ -18,6 +18,7 @@ from services.feedback.listener import Listener
 from services.scheduler.clock import Clock as TickingClock
 from services.scheduler.deliver import Deliveries
 from services.scheduler.fire import Fire
+from services.scheduler.retention import Retention, retention
 from services.scheduler.sweep import Sweep, sweeping
 from services.scheduler.upkeep import upkeep
 from services.worker.call import Caller
@@ -151,7 +152,7 @@ def components(service: str, with_: Capabilities) -> list[Component]:
         case "api":
             return [_api(with_)]
         case "scheduler":
-            return [_clock(with_), _upkeep(with_), _sweep(with_)]
+            return [_clock(with_), _upkeep(with_), _sweep(with_), _retention(with_)]
         case "worker":
             return [_workers(with_)]
         case "feedback":
@@ -233,9 +234,13 @@ def _clock(with_: Capabilities) -> Component:
 
 
 def _sweep(with_: Capabilities) -> Component:
+    sweep = Sweep(with_.store, with_.time, with_.schedules)
+    return sweeping(sweep, interval_seconds=with_.settings.scheduler.sweep_seconds)
+
+
+def _retention(with_: Capabilities) -> Component:
     settings = with_.settings.scheduler
-    sweep = Sweep(with_.store, with_.time, with_.schedules, settings)
-    return sweeping(sweep, interval_seconds=settings.sweep_seconds)
+    return retention(Retention(with_.store, with_.time, settings), interval_seconds=settings.retention_seconds)
 
 
 def _workers(with_: Capabilities) -> Workers:

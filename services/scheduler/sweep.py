@@ -1,43 +1,28 @@
-"""Sweeps: what schedules leave behind, in small steps.
+"""The sweep: a schedule whose insertion was never finished is taken over and finished; one whose last instant is past,
+and of which nothing is left, has finished."""
 
-- A schedule whose insertion was never finished is taken over and finished.
-- A schedule whose last instant is past and of which no occurrence is left has finished.
-- What is older than its retention is forgotten: finished schedules, outcomes, idempotency keys, batches of closed jobs.
-"""
+from datetime import timedelta
 
-from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-
-from shared.domain.instants import ms
 from shared.flow import DatabaseTime, ScheduleFlow
 from shared.runtime.loops import Periodic, Swept
-from shared.runtime.metrics import PENDING
-from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 
 _STEP = 1_000
-_STEPS = 10
-_JOBS = 20
 _INCOMPLETE_FOR = timedelta(seconds=10)
 _PAST_FOR = timedelta(seconds=10)
 
 
 class Sweep:
-    """One look at each of these."""
+    """One look at both."""
 
-    def __init__(self, store: Store, time: DatabaseTime, schedules: ScheduleFlow, settings: SchedulerSettings) -> None:
+    def __init__(self, store: Store, time: DatabaseTime, schedules: ScheduleFlow) -> None:
         self._store = store
         self._time = time
         self._schedules = schedules
-        self._settings = settings
 
     async def run_once(self) -> Swept:
-        """Finish what is half done, and forget what is old. Raises `Unavailable`."""
-        completed = await self._complete()
-        finished = await self._finish()
-        forgotten = await self._forget()
-        PENDING.set(await self._store.occurrences.count())
-        return Swept(claimed=completed + finished, discarded=forgotten)
+        """Finish what is half done. Raises `Unavailable`."""
+        return Swept(claimed=await self._complete(), discarded=await self._finish())
 
     async def _complete(self) -> int:
         before = await self._time.now() - _INCOMPLETE_FOR
@@ -53,42 +38,6 @@ class Sweep:
         done = [schedule for schedule in past if schedule.owner not in busy]
         await self._store.schedules.finish(done, at=now)
         return len(done)
-
-    async def _forget(self) -> int:
-        now = await self._time.now()
-        settings = self._settings
-        schedules_before = now - timedelta(days=settings.schedule_retention_days)
-        outcomes_before = now - timedelta(hours=settings.outcome_retention_hours)
-        keys_before = now - timedelta(hours=settings.key_retention_hours)
-        batches_before = now - timedelta(days=settings.batch_retention_days)
-        return (
-            await _in_steps(lambda: self._store.schedules.forget_finished(before=schedules_before, limit=_STEP))
-            + await _in_steps(lambda: self._store.outcomes.forget(before=outcomes_before, limit=_STEP))
-            + await _in_steps(lambda: self._store.idempotency.forget(before=keys_before, limit=_STEP))
-            + await _in_steps(lambda: self._store.jobs.expire_keys(_ns(keys_before), limit=_STEP))
-            + await self._forget_batches(_ns(batches_before))
-        )
-
-    async def _forget_batches(self, before_ns: int) -> int:
-        closed = await self._store.jobs.closed_before(before_ns, limit=_JOBS)
-        if closed:
-            await self._store.batches.remove_of(closed)
-            await self._store.jobs.batches_forgotten(closed)
-        return len(closed)
-
-
-def _ns(moment: datetime) -> int:
-    return ms(moment) * 1_000_000
-
-
-async def _in_steps(step: Callable[[], Awaitable[int]]) -> int:
-    total = 0
-    for _ in range(_STEPS):
-        found = await step()
-        total += found
-        if found < _STEP:
-            break
-    return total
 
 
 def sweeping(sweep: Sweep, *, interval_seconds: float) -> Periodic:

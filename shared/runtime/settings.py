@@ -178,9 +178,8 @@ class SchedulerSettings(Section, frozen=True):
         Seconds, says("How long an HTTP callback may wait for a worker before it is handed out again.")
     ] = 60.0
     waiting_calls: Annotated[Count, says("HTTP callbacks that may wait for workers; others wait in the store.")] = 1_000
-    sweep_seconds: Annotated[
-        Seconds, says("The time between two looks for finished schedules and for what is too old to keep.")
-    ] = 10.0
+    sweep_seconds: Annotated[Seconds, says("The time between two looks for finished and half-made schedules.")] = 10.0
+    retention_seconds: Annotated[Seconds, says("The time between two looks for what is too old to keep.")] = 60.0
     outcome_retention_hours: Annotated[
         float, Meta(ge=0.001, le=87_600), says("How long it is remembered how each attempt ended.")
     ] = 72.0

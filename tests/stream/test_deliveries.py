@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
@@ -65,12 +65,10 @@ def kinds(outcomes: Sequence[Outcome]) -> list[type]:
 
 async def records_in(stack: Endpoints, topic: str) -> list[ConsumerRecord]:
     """All that is in the topic now."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=stack.kafka_servers, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=stack.kafka_servers, auto_offset_reset="earliest")
     await consumer.start()
     try:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or range(1)]
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
+        ends = await consumer.end_offsets(consumer.assignment())
         found: list[ConsumerRecord] = []
         async with asyncio.timeout(20):
             while len(found) < sum(ends.values()):

@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 from shared.domain.errors import Unavailable
 
 STOP_SECONDS = 3.0
+_PATIENCE_SECONDS = 0.1
 
 
 class Stoppable(Protocol):
@@ -43,8 +44,14 @@ async def stopped(client: Stoppable) -> None:
 
 
 async def _silenced(producer: AIOKafkaProducer) -> None:
-    if producer._sender is not None and producer._sender.sender_task is not None:  # noqa: SLF001 - no other way
-        producer._sender.sender_task.cancel()  # noqa: SLF001
+    """End what sends, for which the driver has no way of its own, and then the connections."""
+    sender = producer._sender.sender_task if producer._sender else None  # noqa: SLF001
+    with suppress(Exception):
+        async with asyncio.timeout(STOP_SECONDS):
+            # Cancelled once, it still waits for what is under way; cancelled again, it ends that too.
+            while sender is not None and not sender.done():
+                sender.cancel()
+                await asyncio.sleep(_PATIENCE_SECONDS)
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
             await producer.client.close()

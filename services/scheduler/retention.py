@@ -1,0 +1,69 @@
+"""Retention: what is older than its time is forgotten, in small steps: finished schedules, outcomes, idempotency keys,
+the batches of closed jobs."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from shared.domain.instants import ms
+from shared.flow import DatabaseTime
+from shared.runtime.loops import Periodic, Swept
+from shared.runtime.metrics import PENDING
+from shared.runtime.settings import SchedulerSettings
+from shared.store import Store
+
+_STEP = 1_000
+_STEPS = 100
+_JOBS = 20
+
+
+class Retention:
+    """One round. `settings` says how long each kind is kept."""
+
+    def __init__(self, store: Store, time: DatabaseTime, settings: SchedulerSettings) -> None:
+        self._store = store
+        self._time = time
+        self._settings = settings
+
+    async def run_once(self) -> Swept:
+        """Forget what is old, as far as one round goes. Raises `Unavailable`."""
+        now = await self._time.now()
+        schedules = now - timedelta(days=self._settings.schedule_retention_days)
+        outcomes = now - timedelta(hours=self._settings.outcome_retention_hours)
+        keys = now - timedelta(hours=self._settings.key_retention_hours)
+        batches = now - timedelta(days=self._settings.batch_retention_days)
+        store = self._store
+        forgotten = (
+            await _in_steps(lambda: store.schedules.forget_finished(before=schedules, limit=_STEP), _STEP)
+            + await _in_steps(lambda: store.outcomes.forget(before=outcomes, limit=_STEP), _STEP)
+            + await _in_steps(lambda: store.idempotency.forget(before=keys, limit=_STEP), _STEP)
+            + await _in_steps(lambda: store.jobs.expire_keys(_ns(keys), limit=_STEP), _STEP)
+            + await _in_steps(lambda: self._forget_batches(_ns(batches)), _JOBS)
+        )
+        PENDING.set(await store.occurrences.count())
+        return Swept(discarded=forgotten)
+
+    async def _forget_batches(self, before_ns: int) -> int:
+        closed = await self._store.jobs.closed_before(before_ns, limit=_JOBS)
+        if closed:
+            await self._store.batches.remove_of(closed)
+            await self._store.jobs.batches_forgotten(closed)
+        return len(closed)
+
+
+def retention(round_: Retention, *, interval_seconds: float) -> Periodic:
+    """The component."""
+    return Periodic("retention", round_.run_once, interval_seconds=interval_seconds)
+
+
+def _ns(moment: datetime) -> int:
+    return ms(moment) * 1_000_000
+
+
+async def _in_steps(step: Callable[[], Awaitable[int]], size: int) -> int:
+    total = 0
+    for _ in range(_STEPS):
+        found = await step()
+        total += found
+        if found < size:
+            break
+    return total

@@ -1,0 +1,71 @@
+"""What an idle scheduler asks of the store: a promise to whoever pays for the database."""
+
+import asyncio
+from collections import Counter
+
+import pymongo.monitoring
+import pytest
+
+from services import compose
+from shared.domain.tasks import QUEUES
+from shared.runtime.configuration import load
+from tests.stack import Endpoints
+
+pytestmark = pytest.mark.native
+
+SECONDS = 10.0
+# How the driver keeps its connections alive is not ours to count, nor is a look at the server's clock a query.
+_NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCursors"})
+
+
+class Counting(pymongo.monitoring.CommandListener):
+    """Counts the commands that clients send which are made after it was registered."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
+        self.counts[event.command_name] += event.command_name not in _NOT_QUERIES
+
+    def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    listener = Counting()
+    registered = pymongo.monitoring._LISTENERS
+    monkeypatch.setattr(pymongo.monitoring, "_LISTENERS", registered._replace(command_listeners=[listener]))
+    return listener
+
+
+async def test_an_idle_scheduler_asks_twice_a_second(
+    stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, counting: Counting
+) -> None:
+    environment = {
+        "CARILLON_STORE_URL": mongo_database,
+        "CARILLON_BROKER_URL": rabbit_vhost,
+        "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
+        "CARILLON_STREAM_URL": f"kafka://{stack.kafka_servers}",
+        "CARILLON_AUDIENCE_URL": push_database,
+    }
+    with_ = await compose.opened(load(environment), service="scheduler")
+    try:
+        await with_.store.setup()
+        await with_.broker.setup(QUEUES)
+        components = compose.components("scheduler", with_)
+        for component in components:
+            await component.start()
+        counting.counts.clear()
+        await asyncio.sleep(SECONDS)
+        asked = counting.counts.total()
+        for component in components:
+            await component.stop()
+    finally:
+        await with_.close()
+    # One for claims each second; the rest, each loop's first look among it, is upkeep, sweep and retention.
+    assert 0.8 * SECONDS <= asked <= 2 * SECONDS + 10, counting.counts
+    assert counting.counts["find"] >= 0.8 * SECONDS
