@@ -16,6 +16,7 @@ from msgspec import Struct
 from services.api import app as api_app
 from services.feedback.listener import Listener
 from services.scheduler.clock import Clock as TickingClock
+from services.scheduler.clock import lookahead
 from services.scheduler.deliver import Deliveries
 from services.scheduler.fire import Fire
 from services.scheduler.retention import Retention, retention
@@ -217,7 +218,7 @@ def _clock(with_: Capabilities) -> Component:
         with_.broker,
         with_.stream,
         with_.settlement,
-        call_lease=timedelta(seconds=settings.call_lease_seconds),
+        call_lease=timedelta(seconds=settings.call_lease_seconds) + lookahead(settings),
         waiting_calls=settings.waiting_calls,
     )
     fire = Fire(
@@ -281,7 +282,7 @@ def _caller(with_: Capabilities) -> Caller:
         with_.time,
         with_.outgoing,
         with_.settlement,
-        call_timeout=timedelta(seconds=chosen.call_timeout_seconds),
+        call_timeout=timedelta(seconds=chosen.call_timeout_seconds) + lookahead(with_.settings.scheduler),
         signing_secret=chosen.signing_secret,
     )
 

@@ -64,10 +64,10 @@ class PreviewView(Struct, frozen=True):
 
 
 class FiredView(Struct, frozen=True):
-    """What was fired by hand: `id` is the message id. Both are null in the answer to a request that was repeated."""
+    """What was fired by hand: `id` is the message id."""
 
-    id: str | None
-    due: Timestamp | None
+    id: str
+    due: Timestamp
 
 
 class DeadLetterView(Struct, frozen=True, kw_only=True):

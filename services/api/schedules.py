@@ -19,6 +19,7 @@ from services.api.schedule_view import FiredView, PreviewView, ScheduleView, pen
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, NotFound, Refused
 from shared.domain.instants import read_instant, written
+from shared.domain.jobs import Idempotency
 from shared.domain.schedules import Definition, Schedule, ScheduleState, first_due, schedule_id
 from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
 from shared.store import Store
@@ -155,9 +156,8 @@ class SchedulesResource:
         """Have a schedule's callback done once, now."""
         id = id_of(request, key)
         found(await self._store.schedules.get(id), key)
-        if not await claimed(request, self._store, await request.body()):
-            return wire.answer(FiredView(None, None), HTTPStatus.ACCEPTED)
-        asked = await self._flow.fire(id)
+        at = await claimed_at(request, self._store, await self._flow.now())
+        asked = await self._flow.fire(id, at=at)
         if asked is None:
             raise missing(key)
         return wire.answer(FiredView(asked.message_id, written(asked.due)), HTTPStatus.ACCEPTED)
@@ -204,17 +204,31 @@ def read_state(text: str) -> ScheduleState | None:
         raise Invalid(f"state is one of {', '.join(ScheduleState)}", field="state", value=text) from None
 
 
-async def claimed(request: Request[Any, Any, Any], store: Store, content: bytes) -> bool:
-    """Whether this request is new, as far as its idempotency key tells; one without a key always is.
+async def claimed_at(request: Request[Any, Any, Any], store: Store, now: datetime) -> datetime | None:
+    """When a request with this idempotency key was made first; `None` without a key. As `claimed`."""
+    key = _key_of(request, await request.body())
+    if key is None:
+        return None
+    await store.idempotency.claim(key.key, key.digest, at=now)
+    return await store.idempotency.moment(key.key)
+
+
+async def claimed(request: Request[Any, Any, Any], store: Store, content: bytes) -> None:
+    """Use the request's idempotency key, if it has one.
 
     Called when the request has been read, so that one with a mistake can be corrected under its key.
 
     Raises:
         Invalid: the key is none, or was used for another request.
     """
-    key = read_key(
+    key = _key_of(request, content)
+    if key is not None:
+        await store.idempotency.claim(key.key, key.digest)
+
+
+def _key_of(request: Request[Any, Any, Any], content: bytes) -> Idempotency | None:
+    return read_key(
         request.headers.getall("idempotency-key", []),
         namespace=caller_of(request).namespace,
         request=(f"{request.method} {request.url.path}", "", content),
     )
-    return key is None or await store.idempotency.claim(key.key, key.digest)

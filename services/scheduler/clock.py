@@ -43,6 +43,11 @@ _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
 _FIRING_SECONDS = 12.0
 
 
+def lookahead(settings: SchedulerSettings) -> timedelta:
+    """How far ahead of their moment occurrences are claimed, leases that end by then among them."""
+    return timedelta(seconds=_LOOKAHEAD_TICKS * settings.tick_seconds + settings.early_seconds)
+
+
 class Firing(Protocol):
     """What is done with occurrences whose moment has come."""
 
@@ -69,9 +74,10 @@ class Clock(Background):
         self._time = time
         self._firing = firing
         self._settings = settings
-        self._tick = timedelta(seconds=settings.tick_seconds)
         self._early = timedelta(seconds=settings.early_seconds)
-        self._lease = timedelta(seconds=settings.lease_seconds)
+        self._lookahead = lookahead(settings)
+        # The end of a lease is claimed by whoever looks ahead, and so comes that much earlier.
+        self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
         self._hold = Hold(settings.hold_limit)
         self._unread: list[_Slice] = []
         self._span = _FIRST_SPAN
@@ -110,7 +116,7 @@ class Clock(Background):
         """Claim and hold what comes due: how many. Raises `Unavailable`."""
         claimed = await self._read_on()
         while self._hold.room:
-            until = await self._time.now() + _LOOKAHEAD_TICKS * self._tick + self._early
+            until = await self._time.now() + self._lookahead
             heads = await self._store.occurrences.heads(until)
             OLDEST_VISIBLE.set(0 if heads is None else max((until - heads.oldest).total_seconds(), 0))
             if heads is None:

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from shared.domain.occurrences import Occurrence
+
 
 class OutcomeResult(StrEnum):
     """How an attempt ended."""
@@ -26,6 +28,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     attempt: int
     result: OutcomeResult
     error: str = ""
+
+
+def outcome_id(occurrence: Occurrence, attempt: int) -> str:
+    """The id of an attempt's outcome."""
+    return f"{occurrence.message_id}/{occurrence.kind}/{attempt}"
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):

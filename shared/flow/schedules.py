@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from shared.domain.errors import Conflict, Invalid, Refused
 from shared.domain.occurrences import Kind, Occurrence, once
-from shared.domain.outcomes import DeadLetter
+from shared.domain.outcomes import DeadLetter, outcome_id
+from shared.domain.recurrence import Cron, Every
 from shared.domain.schedules import (
     Definition,
     Schedule,
@@ -99,7 +100,7 @@ class ScheduleFlow:
                 if isinstance(answer, Accepted):
                     return answer
                 continue  # made by somebody else meanwhile
-            fresh = replace(fresh, created_at=existing.created_at)
+            fresh = replace(fresh, created_at=existing.created_at, state=_state_after(existing))
             if await self._took_over(existing, fresh):
                 return Accepted(fresh, changed=True, skipped=_skipped(fresh))
 
@@ -149,14 +150,18 @@ class ScheduleFlow:
                 return True
         return False
 
-    async def fire(self, id: str) -> Occurrence | None:
-        """Have the callback done once, now; `None` when there is no such schedule."""
+    async def fire(self, id: str, *, at: datetime | None = None) -> Occurrence | None:
+        """Have the callback done once, now; `None` when there is no such schedule.
+
+        A repeated request gives the moment of the first one, `at`: what was done then is not done again.
+        """
         schedule = await self._store.schedules.get(id)
         if schedule is None:
             return None
         now = await self._time.now()
-        asked = once(schedule.owner, schedule.generation, now, accepted_at=now, kind=Kind.ASKED)
-        await self._store.occurrences.add([asked])
+        asked = once(schedule.owner, schedule.generation, at or now, accepted_at=now, kind=Kind.ASKED)
+        if at is None or not await self._store.outcomes.has(outcome_id(asked, 1)):
+            await self._store.occurrences.add([asked])
         return asked
 
     async def retry(self, letters: Sequence[DeadLetter]) -> list[str]:
@@ -261,10 +266,26 @@ def _schedule(wanted: Wanted, now: datetime) -> Schedule:
     )
 
 
+def _state_after(replaced: Schedule) -> ScheduleState:
+    """A pause outlives what is replaced."""
+    return ScheduleState.PAUSED if replaced.state is ScheduleState.PAUSED else ScheduleState.ACTIVE
+
+
 def _check_ahead(wanted: Wanted, now: datetime) -> None:
     if not occurrences(_schedule(wanted, now)):
-        field = "schedules" if wanted.definition.recurrence is None else "ends_at"
-        raise Invalid("no instant lies ahead", field=field)
+        raise Invalid("no instant lies ahead", field=_kind_field(wanted.definition))
+
+
+def _kind_field(definition: Definition) -> str:
+    match definition.recurrence:
+        case None:
+            return "schedules"
+        case Cron(ends_at=ends_at) | Every(ends_at=ends_at) if ends_at is not None:
+            return "ends_at"
+        case Cron():
+            return "cron"
+        case Every():
+            return "every"
 
 
 def _skipped(schedule: Schedule) -> tuple[datetime, ...]:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from shared.domain.errors import CarillonError, Unavailable
 from shared.domain.occurrences import Kind, Occurrence, lateness, retried
-from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id
 from shared.domain.schedules import RetryPolicy, Schedule, following
 from shared.runtime.faults import fault
 from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
@@ -108,7 +108,7 @@ class Settlement:
     def _outcome(self, attempt: Attempt) -> Outcome:
         occurrence = attempt.occurrence
         return Outcome(
-            id=f"{occurrence.message_id}/{occurrence.kind}/{attempt.number}",
+            id=outcome_id(occurrence, attempt.number),
             owner=occurrence.owner,
             due=occurrence.due,
             at=attempt.at,

@@ -16,7 +16,7 @@ from pymongo import ASCENDING, DeleteMany, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
-from shared.domain.occurrences import HELD_BACK, Occurrence
+from shared.domain.occurrences import HELD_BACK, Kind, Occurrence
 from shared.store.documents import Codec, Document, only_duplicates, translated
 
 _codec = Codec(Occurrence)
@@ -172,9 +172,10 @@ class Occurrences:
         return None if found is None else _value(found)
 
     async def hold(self, owner: str) -> None:
-        """Hold back all that an owner has."""
+        """Hold back all that an owner has, but for what is fired by hand."""
+        query = {"owner": owner, "kind": {"$ne": Kind.ASKED.value}}
         with translated():
-            await self._occurrences.update_many({"owner": owner}, {"$set": {"visible_at": HELD_BACK}})
+            await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
 
     async def hold_these(self, claimed: Sequence[Occurrence]) -> None:
         """Hold back claimed ones whose owner was paused."""

@@ -35,6 +35,11 @@ class Outcomes:
             if not only_duplicates(error):
                 raise
 
+    async def has(self, outcome_id: str) -> bool:
+        """Whether this attempt has ended."""
+        with translated():
+            return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
+
     async def latest(self, owner: str, limit: int) -> list[Outcome]:
         """An owner's last ones, the newest first."""
         found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)

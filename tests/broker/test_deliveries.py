@@ -133,6 +133,20 @@ async def test_an_exchange_that_is_missing_harms_nobody_else(rabbit: RabbitBroke
     assert sorted(await ids_in(user, "fanned")) == everybody
 
 
+async def test_a_channel_that_is_closed_while_much_is_written_to_it(
+    rabbit: RabbitBroker, user: AbstractChannel
+) -> None:
+    async def small(start: int) -> list[Outcome]:
+        return await rabbit.deliver([a_message(number) for number in range(start, start + 200)])
+
+    large = [replace(a_message(number, exchange="missing"), body=b"x" * 50_000) for number in range(200)]
+    for turn in range(3):
+        fine, refused, _ = await asyncio.gather(small(turn * 200), rabbit.deliver(large), small(10_000 + turn * 200))
+        assert fine == [None] * 200
+        assert kinds(refused) == [Undeliverable] * 200
+    assert len(await ids_in(user)) == 1_200
+
+
 async def test_an_exchange_that_comes_and_goes(rabbit: RabbitBroker, user: AbstractChannel) -> None:
     message = a_message(exchange="coming")
     for _ in range(3):
@@ -217,6 +231,9 @@ async def test_more_exchanges_than_channels(
     for _ in range(3):
         for name in "abcde":
             assert await rabbit.deliver([a_message(exchange=name)]) == [None]
+    link = rabbit._deliverer._line._link
+    assert link is not None and len(link._confirming) == 2
+    assert len(link._underlying().channels) <= 3, "the last may not be closed yet"
     assert len(await ids_in(user)) == 15
 
 

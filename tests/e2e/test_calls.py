@@ -196,4 +196,4 @@ async def test_a_record_arrives_on_an_allowed_topic_with_its_key_and_headers(hou
 
 def record(topic: str, instant: str) -> dict[str, Any]:
     data = {"topic": topic, "key": "u42", "headers": {"x-tenant": "coach"}, "payload": {"id": "42"}}
-    return {"key": "record", "timestamp": instant, "callback": {"type": "kafka", "data": data}}
+    return {"key": "record", "schedules": [instant], "callback": {"type": "kafka", "data": data}}

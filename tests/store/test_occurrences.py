@@ -39,7 +39,7 @@ async def stored(store: Store, owner: str = "schedule/ns/a") -> list[Occurrence]
     return await store.occurrences.upcoming(owner, 1000)
 
 
-def changed_since(occurrence: Occurrence) -> Occurrence:
+def with_lost_token(occurrence: Occurrence) -> Occurrence:
     """What somebody knows who has lost the claim."""
     return replace(occurrence, token="f" * 24)
 
@@ -86,7 +86,9 @@ async def test_a_claim_takes_only_its_shard_and_only_what_is_visible(store: Stor
     assert await store.occurrences.read(token, limit=10) == [
         replace(one, token=token, visible_at=NOON + HOUR, claims=1)
     ]
-    assert await store.occurrences.claim(one.shard, until=NOON, leased_until=NOON + HOUR) != (token, 1)
+    again = await store.occurrences.claim(one.shard, until=NOON, leased_until=NOON + HOUR)
+    assert again[1] == 0
+    assert again[0] != token
 
 
 async def test_an_expired_lease_is_claimed_again_and_the_first_has_lost_it(store: Store) -> None:
@@ -141,14 +143,14 @@ async def test_complete_deletes_what_its_tokens_hold_and_nothing_else(store: Sto
     assert await stored(store) == mine[1:]
     await store.occurrences.complete(mine[:4])
     assert await stored(store) == mine[4:]
-    await store.occurrences.complete([changed_since(mine[4])])
-    await store.occurrences.complete([changed_since(mine[4]), replace(mine[5], token=mine[4].token + "x")])
+    await store.occurrences.complete([with_lost_token(mine[4])])
+    await store.occurrences.complete([with_lost_token(mine[4]), replace(mine[5], token=mine[4].token + "x")])
     assert await stored(store) == mine[4:]
 
 
 async def test_who_lost_the_token_changes_nothing(store: Store) -> None:
     [mine] = await claimed(store, a_series())
-    late = changed_since(mine)
+    late = with_lost_token(mine)
     next_one = replace(mine, due=NOON + HOUR, fires_at=NOON + HOUR, visible_at=NOON + HOUR, token="", runs=1)
     await store.occurrences.complete([late])
     await store.occurrences.move([(late, next_one)])
@@ -228,6 +230,13 @@ async def test_let_go_brings_back_the_moment_at_which_each_fires(store: Store) -
     assert await stored(store) == [waiting, again, replace(taken, visible_at=taken.due, token="")]
     await store.occurrences.complete([taken])
     assert len(await stored(store)) == 3
+
+
+async def test_a_pause_does_not_hold_what_is_fired_by_hand(store: Store) -> None:
+    asked, plain = due_at(0, kind=Kind.ASKED), due_at(1)
+    await store.occurrences.add([asked, plain])
+    await store.occurrences.hold(asked.owner)
+    assert await stored(store) == [asked, replace(plain, visible_at=HELD_BACK)]
 
 
 async def test_let_go_leaves_what_is_claimed(store: Store) -> None:

@@ -30,21 +30,22 @@ def translated() -> Iterator[None]:
 
 
 async def stopped(client: Stoppable) -> None:
-    """Stop a client, and give up on it when the broker does not let it.
-
-    A producer waits for the records that it holds. Left alone, it would go on trying for ever, and send them long after
-    everybody has been told that they may not have arrived.
-    """
+    """Stop a client, and give up on it when the broker does not let it."""
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
             await client.stop()
             return
     if isinstance(client, AIOKafkaProducer):
-        await _silenced(client)
+        await abandoned(client)
 
 
-async def _silenced(producer: AIOKafkaProducer) -> None:
-    """End what sends, for which the driver has no way of its own, and then the connections."""
+async def abandoned(producer: AIOKafkaProducer) -> None:
+    """End a producer without waiting for the records that it holds.
+
+    Left alone, it would go on trying for ever, and send them long after everybody has been told that they may not have
+    arrived. The driver has no way of its own for this.
+    """
+    producer._closed = True  # noqa: SLF001
     sender = producer._sender.sender_task if producer._sender else None  # noqa: SLF001
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):

@@ -137,7 +137,6 @@ def _outcomes(
     for place, future in pending.items():
         # Where there is no answer yet, nobody will look at it any more.
         if future.cancel() or future.cancelled():
-            producer.usable = False
             continue
         error = future.exception()
         if error is None:

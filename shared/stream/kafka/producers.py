@@ -1,13 +1,13 @@
 """One producer that many calls use at the same time, replaced as soon as one of them has reason to mistrust it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from shared.stream.kafka.connections import stopped
+from shared.stream.kafka.connections import abandoned, stopped
 
 
 class SharedProducer:
@@ -59,9 +59,9 @@ class Producers:
 
     async def close(self) -> None:
         """End the producer."""
-        if self._current is not None:
-            self._current.usable = False
-            self._end_if_left(self._current)
+        current, self._current = self._current, None
+        if current is not None:
+            self._end(stopped(current.producer))
         await asyncio.gather(*self._ending)
 
     async def _started(self) -> SharedProducer:
@@ -71,7 +71,7 @@ class Producers:
                 try:
                     await producer.start()
                 except BaseException:
-                    self._end(producer)
+                    self._end(stopped(producer))
                     raise
                 self._current = SharedProducer(producer)
             return self._current
@@ -81,9 +81,9 @@ class Producers:
             return
         if shared is self._current:
             self._current = None
-        self._end(shared.producer)
+        self._end(abandoned(shared.producer))
 
-    def _end(self, producer: AIOKafkaProducer) -> None:
-        task = asyncio.create_task(stopped(producer))
+    def _end(self, ending: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(ending)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -28,6 +28,7 @@ class Topics:
         self._known: dict[str, float] = {}
         self._client: AIOKafkaClient | None = None
         self._lock = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def refused(self, names: Iterable[str]) -> dict[str, Undeliverable]:
         """Those of these topics that are missing or closed to us, and why. The deadline is the caller's.
@@ -42,7 +43,7 @@ class Topics:
             try:
                 return await self._ask(asked)
             except BaseException:
-                await self.close()
+                self._abandon()
                 raise
 
     def forget(self, names: Iterable[str]) -> None:
@@ -51,9 +52,17 @@ class Topics:
             self._known.pop(name, None)
 
     async def close(self) -> None:
+        """Close the connection."""
+        self._abandon()
+        await asyncio.gather(*self._closing)
+
+    def _abandon(self) -> None:
+        """Whoever asks may have no time left to wait for it to close."""
         client, self._client = self._client, None
         if client is not None:
-            await closed(client)
+            task = asyncio.create_task(closed(client))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     async def _ask(self, names: list[str]) -> dict[str, Undeliverable]:
         if self._client is None:

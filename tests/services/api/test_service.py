@@ -12,6 +12,7 @@ from openapi_spec_validator import validate
 
 from services.api.app import create
 from shared.audience import Audience
+from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.settings import ApiSettings
@@ -23,7 +24,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def rebuilt(house: House, **changes: Any) -> Litestar:
-    parts: dict[str, Any] = {"store": house.store, "audience": house.audience, "flow": house.flow, "clock": house.clock}
+    parts: dict[str, Any] = {
+        "store": house.store,
+        "audience": house.audience,
+        "flow": house.flow,
+        "schedules": house.schedules,
+        "targets": Targets(),
+        "clock": house.clock,
+    }
     return create(**(parts | {"settings": ApiSettings(first_admin=ADMIN)} | changes))
 
 

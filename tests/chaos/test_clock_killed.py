@@ -1,0 +1,261 @@
+"""SIGKILL and SIGSTOP at every line of the clock where they matter, and an API that dies half-way into a schedule."""
+
+import signal
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import aio_pika
+import pytest
+
+from shared.domain.instants import written
+from shared.domain.outcomes import OutcomeResult
+from shared.domain.recurrence import Every
+from shared.domain.schedules import RetryPolicy, schedule_id, upcoming
+from shared.flow.schedules import Accepted
+from shared.runtime.processes import free_port
+from tests.e2e.clocks import Receiver, receiving, scheduled
+from tests.e2e.house import House, Process, until
+from tests.e2e.test_over_http import Customer
+
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+QUEUE = "users.queue"
+ADMIN = "admin@example.com"
+# Half of so short a lease is trusted: longer than the look-ahead of two ticks.
+QUICK = {"CARILLON_SCHEDULER_LEASE_SECONDS": "3", "CARILLON_SCHEDULER_TICK_SECONDS": "0.5"}
+_END = "the-end"
+
+Instants = set[tuple[str, datetime]]
+
+
+@pytest.mark.parametrize(
+    ("point", "most"), [("clock.after_claim", 1), ("clock.before_publish", 1), ("clock.after_publish", 2)]
+)
+async def test_a_scheduler_dies_with_instants_in_its_hands(house: House, point: str, most: int) -> None:
+    """Another one fires what the first held; again only what was out and not completed."""
+    doomed = await house.start("scheduler", fault=f"{point}=kill", **QUICK)
+    other = await house.start("scheduler", **QUICK)
+    async with receiving(house, QUEUE) as receiver:
+        all_ = await lists(house)
+        assert await doomed.gone() == -signal.SIGKILL
+        await settled(house, receiver, all_, [other])
+    check(receiver, all_)
+    assert max(receiver.times.values()) == most
+    assert await fired(house, all_) == sorted(expected(all_))
+
+
+async def test_a_scheduler_dies_after_a_series_has_moved(house: House) -> None:
+    doomed = await house.start("scheduler", fault="clock.after_move@2=kill", **QUICK)
+    other = await house.start("scheduler", **QUICK)
+    async with receiving(house, QUEUE) as receiver:
+        all_ = await series(house)
+        assert await doomed.gone() == -signal.SIGKILL
+        await settled(house, receiver, all_, [other])
+    check(receiver, all_)
+    assert max(receiver.times.values()) <= 2
+    assert await fired(house, all_) == sorted(expected(all_))
+
+
+async def test_a_scheduler_dies_between_a_copy_and_its_series(house: House) -> None:
+    """The queue is missing until then: each instant of each series comes, whether by its copy or by the series."""
+    doomed = await house.start("scheduler", fault="clock.after_copy=kill", **QUICK)
+    other = await house.start("scheduler", **QUICK)
+    all_ = await series(house, retry=RetryPolicy(attempts=20, first_delay_seconds=0.5, factor=1.0))
+    assert await doomed.gone() == -signal.SIGKILL
+    async with receiving(house, QUEUE) as receiver:
+        await settled(house, receiver, all_, [other])
+    check(receiver, all_)
+    assert max(receiver.times.values()) <= 2
+    assert set(await fired(house, all_)) == expected(all_)
+    assert not await house.with_.store.dead_letters.page(all_[0].schedule.namespace, limit=10)
+
+
+@pytest.mark.parametrize(
+    ("point", "times"), [("clock.after_claim", 1), ("clock.before_publish", 2), ("clock.after_publish", 2)]
+)
+async def test_a_sleeper_wakes_up_after_another_has_fired(house: House, point: str, times: int) -> None:
+    """It may repeat what it had in its hands; it neither completes nor moves anything."""
+    sleeper = await house.start("scheduler", fault=f"{point}=stop", **QUICK)
+    other = await house.start("scheduler", **QUICK)
+    async with receiving(house, QUEUE) as receiver:
+        all_ = [*await lists(house), *await series(house)]
+        await sleeper.reached(point)
+        await gone(house, all_)
+        sleeper.send(signal.SIGCONT)
+        await settled(house, receiver, all_, [sleeper, other])
+    check(receiver, all_)
+    assert max(receiver.times.values()) == times
+    assert await fired(house, all_) == sorted(expected(all_))
+
+
+async def test_a_sleeper_wakes_up_while_its_series_still_runs(house: House) -> None:
+    sleeper = await house.start("scheduler", fault="clock.before_publish=stop", **QUICK)
+    other = await house.start("scheduler", **QUICK)
+    async with receiving(house, QUEUE) as receiver:
+        all_ = await series(house, max_occurrences=9)
+        await sleeper.reached("clock.before_publish")
+        await until(lambda: len(receiver.instants) >= len(expected(all_)) * 2 // 3, "the other one to overtake")
+        sleeper.send(signal.SIGCONT)
+        await settled(house, receiver, all_, [sleeper, other])
+    check(receiver, all_)
+    assert max(receiver.times.values()) <= 2
+    assert await fired(house, all_) == sorted(expected(all_))
+
+
+@pytest.mark.parametrize("point", ["schedule.after_insert", "schedule.after_occurrences"])
+async def test_an_api_dies_half_way_and_the_request_is_repeated(house: House, point: str) -> None:
+    body = await a_request(house, 3, 4)
+    await dies_of(house, point, body)
+    other = await an_api(house)
+    status, shown = await other.call("POST", "/schedules", body)
+    assert status == 200, shown
+    assert shown["schedules"] == body["schedules"]
+    scheduler = await house.start("scheduler", **QUICK)
+    async with receiving(house, QUEUE) as receiver:
+        await all_of_it(house, receiver, scheduler)
+    assert sorted(written(each.due) for each in receiver.all) == body["schedules"]
+
+
+@pytest.mark.parametrize("point", ["schedule.after_insert", "schedule.after_occurrences"])
+async def test_an_api_dies_half_way_and_a_sweep_completes_it(house: House, point: str) -> None:
+    """Ten seconds later: its first instant comes late, none is lost and none comes twice."""
+    scheduler = await house.start("scheduler", CARILLON_SCHEDULER_SWEEP_SECONDS="0.5", **QUICK)
+    body = await a_request(house, 3, 14)
+    async with receiving(house, QUEUE) as receiver:
+        await dies_of(house, point, body)
+        await all_of_it(house, receiver, scheduler)
+    assert sorted(written(each.due) for each in receiver.all) == body["schedules"]
+
+
+async def test_an_api_dies_half_way_into_a_replacement(house: House) -> None:
+    """Nothing of the old content fires any more, and all of the new one does."""
+    first, second = await a_request(house, 6, 7), await a_request(house, 5, 14, payload={"id": "new"})
+    scheduler = await house.start("scheduler", CARILLON_SCHEDULER_SWEEP_SECONDS="0.5", **QUICK)
+    async with receiving(house, QUEUE) as receiver:
+        assert (await (await an_api(house)).call("POST", "/schedules", first))[0] == 201
+        await dies_of(house, "schedule.after_replace", second, method="PUT", path="/schedules/training")
+        await all_of_it(house, receiver, scheduler)
+    assert sorted(written(each.due) for each in receiver.all) == second["schedules"]
+    assert {each.body for each in receiver.all} == {b'{"id": "new"}'}
+
+
+async def lists(house: House) -> list[Accepted]:
+    """Enough of them that two schedulers both have some at every moment."""
+    return [await scheduled(house, f"list-{n}", *(2 + n / 40 + 0.5 * k for k in range(6))) for n in range(20)]
+
+
+async def series(house: House, *, max_occurrences: int = 5, **fields: Any) -> list[Accepted]:
+    now = await house.with_.time.now()
+    return [
+        await scheduled(
+            house,
+            f"series-{n}",
+            recurrence=Every(1, now + timedelta(seconds=1, milliseconds=50 * n)),
+            max_occurrences=max_occurrences,
+            **fields,
+        )
+        for n in range(16)
+    ]
+
+
+def expected(all_: Iterable[Accepted]) -> Instants:
+    """Every key and instant, read from the definitions."""
+    return {
+        (each.schedule.key, due)
+        for each in all_
+        for due in islice(
+            upcoming(each.schedule.definition, each.schedule.key, each.schedule.accepted_at),
+            each.schedule.definition.max_occurrences,
+        )
+    }
+
+
+def check(receiver: Receiver, all_: Sequence[Accepted]) -> None:
+    """Nothing is lost and nothing is there that was not asked for; each instant has one message id."""
+    assert set(receiver.instants) == expected(all_)
+    assert set(receiver.instants.values()) == {1}
+
+
+async def fired(house: House, all_: Sequence[Accepted]) -> list[tuple[str, datetime]]:
+    """What is told of it."""
+    told: list[tuple[str, datetime]] = []
+    for each in all_:
+        outcomes = await house.with_.store.outcomes.latest(each.schedule.owner, 1_000)
+        told += [(each.schedule.key, outcome.due) for outcome in outcomes if outcome.result is OutcomeResult.FIRED]
+    return sorted(told)
+
+
+async def gone(house: House, all_: Sequence[Accepted]) -> None:
+    """Wait until nothing is pending."""
+    owners = [each.schedule.owner for each in all_]
+
+    async def nothing_left() -> bool:
+        return not await house.with_.store.occurrences.with_any(owners)
+
+    try:
+        await until(nothing_left, "all instants to be dealt with", 40)
+    except TimeoutError:
+        left = [each for owner in owners for each in await house.with_.store.occurrences.upcoming(owner, 10)]
+        raise AssertionError(f"{left}\n{house.logs()}") from None
+
+
+async def settled(house: House, receiver: Receiver, all_: Sequence[Accepted], running: Sequence[Process]) -> None:
+    """Wait until nothing is pending, the schedulers have ended, and all that they sent has come."""
+    await gone(house, all_)
+    for process in running:
+        process.send(signal.SIGTERM)
+    for process in running:
+        assert await process.gone() == 0, house.logs()
+    await drained(house, receiver)
+
+
+async def drained(house: House, receiver: Receiver) -> None:
+    """Wait for a last message of our own, behind everything else in the queue; it is not counted."""
+    connection = await aio_pika.connect(house.environment["CARILLON_BROKER_URL"])
+    headers = {"carillon-key": _END, "carillon-due": "2200-01-01T00:00:00Z", "carillon-attempt": "1"}
+    async with connection, connection.channel() as channel:
+        message = aio_pika.Message(b"", message_id=_END, headers=dict(headers))
+        await channel.default_exchange.publish(message, QUEUE)
+        await until(lambda: any(each.key == _END for each in receiver.all), "the last message")
+    receiver.all = [each for each in receiver.all if each.key != _END]
+
+
+async def an_api(house: House, fault: str = "") -> Customer:
+    port = free_port()
+    await house.start("api", fault=fault, CARILLON_API_PORT=str(port), CARILLON_API_FIRST_ADMIN=ADMIN)
+    return Customer(port)
+
+
+async def a_request(house: House, *seconds: float, payload: Any = None) -> dict[str, Any]:
+    now = await house.with_.time.now()
+    return {
+        "key": "training",
+        "schedules": [written(now + timedelta(seconds=each)) for each in seconds],
+        "callback": {"type": "rabbitmq", "data": {"queue": QUEUE, "payload": payload or {"id": "42"}}},
+    }
+
+
+async def dies_of(house: House, point: str, body: Any, *, method: str = "POST", path: str = "/schedules") -> None:
+    """The request to an API that is killed on the way, and leaves the schedule incomplete."""
+    doomed = await an_api(house, fault=f"{point}=kill")
+    with pytest.raises(OSError):
+        await doomed.call(method, path, body)
+    found = await house.with_.store.schedules.get(schedule_id(f"user:{ADMIN}", "training"))
+    assert found is not None
+    assert not found.materialised
+
+
+async def all_of_it(house: House, receiver: Receiver, scheduler: Process) -> None:
+    """Wait for the schedule to be complete and nothing of it to be pending."""
+    id = schedule_id(f"user:{ADMIN}", "training")
+
+    async def complete() -> bool:
+        found = await house.with_.store.schedules.get(id)
+        return found is not None and found.materialised
+
+    await until(complete, "the schedule to be complete", 30)
+    found = await house.with_.store.schedules.get(id)
+    assert found is not None
+    await settled(house, receiver, [Accepted(found)], [scheduler])

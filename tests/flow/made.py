@@ -1,0 +1,64 @@
+"""Schedules that tests of the flow begin with."""
+
+from datetime import UTC, datetime, timedelta
+
+from shared.domain.callbacks import HttpCallback
+from shared.domain.occurrences import Occurrence
+from shared.domain.recurrence import Every
+from shared.domain.schedules import Definition, Schedule, digest, occurrences, schedule_id
+from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
+from shared.store import Store
+
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
+AHEAD = datetime(2100, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+CALLBACK = HttpCallback(payload="1", url="https://example.com")
+LIST = Definition(callback=CALLBACK, instants=(AHEAD, AHEAD + HOUR))
+OTHER = Definition(callback=CALLBACK, instants=(AHEAD + HOUR, AHEAD + 2 * HOUR, AHEAD + 3 * HOUR))
+GONE = Definition(callback=CALLBACK, instants=(PAST,))
+HOURLY = Definition(callback=CALLBACK, recurrence=Every(3600, AHEAD))
+
+
+def wanted(key: str = "a", definition: Definition = LIST) -> Wanted:
+    return Wanted("ns", key, definition)
+
+
+async def accepted(flow: ScheduleFlow, each: Wanted) -> Accepted:
+    [answer] = await flow.accept([each])
+    assert isinstance(answer, Accepted)
+    return answer
+
+
+async def pending(store: Store, key: str = "a") -> list[Occurrence]:
+    return await store.occurrences.upcoming(f"schedule/ns/{key}", 100_000)
+
+
+async def stored(store: Store, key: str = "a") -> Schedule:
+    found = await store.schedules.get(f"ns/{key}")
+    assert found is not None
+    return found
+
+
+async def check_whole(store: Store, key: str, definition: Definition) -> None:
+    """The schedule is complete, and exactly its own occurrences are there."""
+    found = await stored(store, key)
+    assert found.materialised
+    assert found.definition == definition
+    assert {each.id for each in await pending(store, key)} == {each.id for each in occurrences(found)}
+
+
+async def half_made(store: Store, definition: Definition = LIST) -> Schedule:
+    """What a process leaves that died after it had inserted the schedule's document."""
+    now = await store.now()
+    schedule = Schedule(
+        id=schedule_id("ns", "a"),
+        namespace="ns",
+        key="a",
+        generation="dead",
+        digest=digest(definition),
+        definition=definition,
+        created_at=now,
+        accepted_at=now,
+    )
+    await store.schedules.add([schedule])
+    return schedule
