@@ -143,12 +143,10 @@ class ScheduleFlow:
             return False
         if schedule.definition.recurrence is not None:
             raise Conflict("an instant of a recurrence cannot be taken out: pause it, or replace it", field="timestamp")
-        delay = spread(schedule.definition, schedule.key)
-        for due in {instant, instant + delay}:
-            pending = once(schedule.owner, schedule.generation, due, accepted_at=schedule.accepted_at)
-            if await self._store.occurrences.remove(pending.id):
-                return True
-        return False
+        delayed = instant + spread(schedule.definition, schedule.key)
+        due = delayed if instant in schedule.definition.instants else instant
+        pending = once(schedule.owner, schedule.generation, due, accepted_at=schedule.accepted_at)
+        return await self._store.occurrences.remove(pending.id)
 
     async def fire(self, id: str, *, at: datetime | None = None) -> Occurrence | None:
         """Have the callback done once, now; `None` when there is no such schedule.
@@ -217,6 +215,9 @@ class ScheduleFlow:
             found = await self._store.schedules.get(existing.id)
             if found is None:
                 break
+            if found.generation != existing.generation:
+                # Somebody has just taken it over: without patience with each other, several would go on for ever.
+                deadline = asyncio.get_running_loop().time() + _OTHERS_SECONDS
             existing = found
         return Accepted(existing, skipped=_skipped(existing))
 

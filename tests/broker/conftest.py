@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator
 
+import aio_pika
 import pytest
+from aio_pika.abc import AbstractChannel
 
 from shared.broker import Broker
 from shared.broker.memory import MemoryBroker
 from shared.broker.rabbitmq import RabbitBroker
 from tests.broker.administration import Administration
+from tests.broker.messages import QUEUE
 from tests.stack import Endpoints
 
 
@@ -38,3 +41,12 @@ async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
         each = patient(request.getfixturevalue("rabbit_vhost"), stack.rabbit_management_url)
     yield each
     await each.close()
+
+
+@pytest.fixture
+async def user(rabbit_vhost: str) -> AsyncIterator[AbstractChannel]:
+    """The user whose queues these are, with a driver of their own choice."""
+    async with await aio_pika.connect(rabbit_vhost) as connection:
+        channel = await connection.channel()
+        await channel.declare_queue(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
+        yield channel

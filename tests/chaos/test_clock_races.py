@@ -133,8 +133,10 @@ class Caller:
         payload = f'{{"{self._key}":{len(self.versions)}}}'
         before = await self._now()
         accepted = await self._flow.put(Wanted(NAMESPACE, self._key, definition(payload, instants)))
+        paused = self._paused
         await self._end(before)
         self.versions.append(Version(accepted))
+        self._paused = paused  # a pause outlives the content
 
     async def _remove(self) -> None:
         before = await self._now()
