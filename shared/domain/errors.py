@@ -10,6 +10,7 @@ CarillonError
 │   └── Conflict       the thing is there already, or is in use (409)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
+├── Undeliverable      a user's target answered and refused (`shared.domain.messages`)
 └── Poisoned           a message that can never be understood: dead letters
 ```
 """
