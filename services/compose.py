@@ -129,17 +129,20 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
         pool_size=settings.audience.pool_size,
         statement_timeout_seconds=settings.audience.statement_timeout_seconds,
     )
+    store = _store(settings, hurried=service == "api")
+    broker = observed(_broker(settings, name, hurried=service == "api"), "broker")
+    stream = observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
+    # The last, because it must be closed again where another URL cannot be read.
     outgoing = await Outgoing.open(
         allowed_networks=settings.callbacks.allowed_networks,
         timeout_seconds=settings.callbacks.call_timeout_seconds,
         connections=settings.callbacks.calls_in_flight,
     )
-    store = _store(settings, hurried=service == "api")
     return Capabilities(
         settings=settings,
         store=store,
-        broker=observed(_broker(settings, name, hurried=service == "api"), "broker"),
-        stream=observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"})),
+        broker=broker,
+        stream=stream,
         audience=observed(audience, "audience"),
         outgoing=observed(outgoing, "outgoing"),
         time=DatabaseTime(store),
