@@ -98,7 +98,7 @@ class Clock(Background):
 
     async def _ticks(self) -> None:
         failures = 0
-        while True:
+        while not self._stopping.is_set():
             self._look.clear()
             try:
                 await self.tick()
@@ -176,7 +176,7 @@ class Clock(Background):
         return read
 
     async def _fire_on_time(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             self._something.clear()
             await self._until_due()
             # Waiting for a free hand first: what comes due meanwhile goes with it.
