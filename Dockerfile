@@ -10,6 +10,7 @@ RUN python -m venv /opt/carillon \
     && /opt/build/bin/pip install --require-hashes -r requirements/build.txt
 
 COPY LICENSE README.md pyproject.toml ./
+COPY carillon carillon
 COPY services services
 COPY shared shared
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \

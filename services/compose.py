@@ -238,7 +238,7 @@ def _clock(with_: Capabilities) -> Component:
 
 
 def _sweep(with_: Capabilities) -> Component:
-    sweep = Sweep(with_.store, with_.time, with_.schedules)
+    sweep = Sweep(with_.store, with_.time)
     return sweeping(sweep, interval_seconds=with_.settings.scheduler.sweep_seconds)
 
 
@@ -267,7 +267,7 @@ def _workers(with_: Capabilities) -> Workers:
         worker=worker,
         records=with_.settings.stream,
     )
-    finisher = Finisher(Finish(with_.store, with_.clock))
+    finisher = Finisher(Finish(with_.store, with_.clock), with_.feed)
     name = f"{socket.gethostname()}/{os.getpid()}"
     consumers = [
         Consumer(with_.broker, BATCH_QUEUE, sender, name=name, in_flight=worker.sends_in_flight),

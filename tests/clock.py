@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from shared.domain.records import EPOCH
+from shared.domain.instants import EPOCH
 
 
 class ManualClock:

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 from services.api import schedule_body, wire
 from services.api.errors import STATUS
 from services.api.identity import Who, caller_of
-from services.api.routes import endpoint
+from services.api.routes import JSON, endpoint
 from services.api.schedule_body import ScheduleBody
 from services.api.schedules import KEY, claimed
 from shared.domain.callbacks import Targets
@@ -63,12 +63,13 @@ class BulkResource:
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """The one there is."""
-        handler = endpoint(
-            "POST", "/schedules/bulk", self.add_many, who=Who.KNOWN, body=list[ScheduleBody],
-            answers={HTTPStatus.OK: list[ItemView]}, parameters=(KEY,),
-        )  # fmt: skip
-        handler.request_max_body_size = BODY_BYTES
-        return [handler]
+        return [
+            endpoint(
+                "POST", "/schedules/bulk", self.add_many, who=Who.KNOWN, body=list[ScheduleBody],
+                answers={HTTPStatus.OK: list[ItemView]}, parameters=(KEY,), max_body_bytes=BODY_BYTES,
+                body_media=(JSON, NDJSON),
+            )
+        ]  # fmt: skip
 
     async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson)."""

@@ -63,7 +63,8 @@ class DeadLettersResource:
                 "GET", every, self.index, who=who, answers={ok: list[DeadLetterView]}, parameters=(_NAMED,), paged=True
             ),
             endpoint(
-                "POST", f"{every}/retry", self.retry_all, who=who, body=RetryFilter, answers={ok: RetriedView}
+                "POST", f"{every}/retry", self.retry_all, who=who, body=RetryFilter, body_required=False,
+                answers={ok: RetriedView},
             ),
             endpoint(
                 "POST", f"{one}/retry", self.retry, who=who, answers={accepted: RetryView}, problems=(missing, conflict)

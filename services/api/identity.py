@@ -7,7 +7,7 @@ not even which paths there are.
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, assert_never
 
@@ -18,9 +18,10 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api import errors
 from services.api.ids import fresh_id
-from shared.domain.accounts import Caller, User, read_uuid, secret_digest, token_caller, user_caller
+from shared.domain.accounts import Caller, Token, User, read_uuid, secret_digest, token_caller, user_caller
 from shared.domain.errors import Conflict, Forbidden, Unauthorized
 from shared.runtime.clock import Clock
+from shared.runtime.together import Together
 from shared.store import Store
 
 PROTECTED = ("apps", "users", "tokens", "uploadurl", "schedules", "dead-letters")
@@ -65,6 +66,8 @@ class Directory:
         self._proxies = proxies
         self._clock = clock
         self._first_admin = first_admin
+        self._token = Together(self._tokens)
+        self._user = Together(self._users)
 
     async def caller(self, headers: Headers, peer: str | None) -> Caller:
         """The identity behind these headers.
@@ -80,7 +83,7 @@ class Directory:
 
     async def _service(self, secrets_shown: list[str]) -> Caller:
         shown = secrets_shown[0] if len(secrets_shown) == 1 else ""
-        token = await self._store.tokens.with_digest(secret_digest(shown)) if shown else None
+        token = await self._token(secret_digest(shown)) if shown else None
         if token is None:
             raise Unauthorized("this token is not known")
         return token_caller(token)
@@ -91,15 +94,19 @@ class Directory:
         if not self._proxies.trust(peer):
             raise Unauthorized(f"{EMAIL_HEADER} is believed only from a trusted proxy")
         user = await self._user(emails[0]) if len(emails) == 1 else None
+        if user is None and emails == [self._first_admin]:
+            user = await self._add_first_admin()
         if user is None:
             raise Unauthorized("this user is not known")
         return user_caller(user)
 
-    async def _user(self, email: str) -> User | None:
-        user = await self._store.users.with_email(email)
-        if user is None and email == self._first_admin:
-            return await self._add_first_admin()
-        return user
+    async def _tokens(self, digests: Sequence[str]) -> list[Token | None]:
+        found = await self._store.tokens.with_digests(digests)
+        return [found.get(digest) for digest in digests]
+
+    async def _users(self, emails: Sequence[str]) -> list[User | None]:
+        found = await self._store.users.with_emails(emails)
+        return [found.get(email) for email in emails]
 
     async def _add_first_admin(self) -> User | None:
         now = self._clock.now_ns()
@@ -114,7 +121,7 @@ class Directory:
         try:
             await self._store.users.add(admin)
         except Conflict:
-            return await self._store.users.with_email(self._first_admin)
+            return await self._user(self._first_admin)
         return admin
 
 
@@ -154,8 +161,9 @@ def caller_of(connection: Connection) -> Caller:
     return caller
 
 
-def permit(connection: Connection, handler: BaseRouteHandler) -> None:
-    """The guard of every route: hold the caller against the route's `who`.
+async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
+    """The guard of every route: hold the caller against the route's `who`. A coroutine, since Litestar runs others in
+    a thread.
 
     Raises:
         Forbidden: this caller may not do this.

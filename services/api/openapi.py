@@ -12,13 +12,16 @@ from services.api import wire
 from services.api.errors import PROBLEM, Problem
 from services.api.identity import EMAIL_HEADER, Who
 from services.api.routes import Operation, Parameter
+from shared.domain.schedules import KEY
 
 Json = dict[str, Any]
 
 TITLE = "Carillon"
 DESCRIPTION = (
     "Timed messages at scale: push jobs, exactly once. Clients of Marathon work against these routes as they are. "
-    "In a body, `null` is the same as absent, keys are matched without regard to case, and unknown ones are ignored."
+    "In a body, `null` is the same as absent. Bodies of apps, templates, jobs, users and tokens are read as Marathon "
+    "does: keys are matched without regard to case, and unknown ones are ignored. Those of schedules and dead letters "
+    "are read strictly: case matters, and a field that nobody knows is refused by its name."
 )
 VERSION = "1"
 SECURITY: Json = {
@@ -32,6 +35,19 @@ SECURITY: Json = {
 }
 RULES_AGAINST_UNSET = {"enum", "minLength", "minProperties", "pattern"}
 _PARAMETER = re.compile(r"\{(\w+):str\}")
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_UUID: Json = {"type": "string", "format": "uuid"}
+# Every name that stands in a path: one that is not here cannot be described, and the API does not start.
+_PATH_SCHEMAS: dict[str, Json] = {
+    "app_id": _UUID,
+    "job_id": _UUID,
+    "template_id": _UUID,
+    "token_id": _UUID,
+    "user_id": _UUID,
+    "key": {"type": "string", "pattern": f"^{KEY.pattern}$"},
+    "letter_id": {"type": "string"},
+    "timestamp": {"type": "string", "format": "date-time"},
+}
 
 
 def document(handlers: Iterable[HTTPRouteHandler]) -> Json:
@@ -54,7 +70,7 @@ def document(handlers: Iterable[HTTPRouteHandler]) -> Json:
 def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Json:
     named = [_path_parameter(name) for name in _PARAMETER.findall(path)]
     described: Json = {
-        "operationId": f"{_camel(handler.handler_name)}{operation.tag.capitalize()}",
+        "operationId": _camel(handler.handler_name) + _pascal(operation.tag),
         "tags": [operation.tag],
         "summary": operation.summary,
         "security": [] if operation.who is Who.EVERYBODY else [{name: []} for name in SECURITY],
@@ -62,8 +78,9 @@ def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Js
         "responses": _responses(operation, takes_input=bool(named or operation.parameters or operation.body)),
     }
     if operation.body is not None:
-        content = {"application/json": {"schema": _schema(operation.body)}}
-        described["requestBody"] = {"required": True, "content": content}
+        schema = {"schema": _schema(operation.body)}
+        content = dict.fromkeys(operation.body_media, schema)
+        described["requestBody"] = {"required": operation.body_required, "content": content}
     return described
 
 
@@ -107,8 +124,7 @@ def _parameter(parameter: Parameter) -> Json:
 
 
 def _path_parameter(name: str) -> Json:
-    schema = {"type": "string", "format": "uuid"}
-    return {"name": _camel(name), "in": "path", "required": True, "schema": schema}
+    return {"name": _camel(name), "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]}
 
 
 def _schema(kind: Any) -> Json:
@@ -150,6 +166,10 @@ def _or_null(schema: Json) -> Json:
     about = {key: schema[key] for key in ("description", "default") if key in schema}
     rule = {key: value for key, value in schema.items() if key not in about}
     return about | {"anyOf": [rule, {"type": "null"}]}
+
+
+def _pascal(text: str) -> str:
+    return "".join(word.capitalize() for word in _WORD.findall(text))
 
 
 def _camel(name: str) -> str:

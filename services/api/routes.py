@@ -10,10 +10,12 @@ from typing import Any, Literal
 
 from litestar import route
 from litestar.handlers import HTTPRouteHandler
+from litestar.types import Empty
 from msgspec import Struct
 
 from services.api.identity import Who, permit
 
+JSON = "application/json"
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 
 
@@ -37,6 +39,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     answers: dict[HTTPStatus, Any]
     problems: tuple[HTTPStatus, ...] = ()
     body: Any = None
+    body_media: tuple[str, ...] = ()
+    body_required: bool = True
     parameters: tuple[Parameter, ...] = ()
     paged: bool = False
 
@@ -60,13 +64,18 @@ def endpoint(
     answers: dict[HTTPStatus, Any],
     problems: tuple[HTTPStatus, ...] = (),
     body: Any = None,
+    body_media: tuple[str, ...] = (JSON,),
+    body_required: bool = True,
     parameters: tuple[Parameter, ...] = (),
     paged: bool = False,
+    max_body_bytes: int | None = None,
 ) -> HTTPRouteHandler:
     """The handler of one route. Its summary is the function's docstring; its tag the first part of its path that
     groups it.
 
-    `body` is the type of the request's body; the function itself reads it, in its own time.
+    `body` is the type of the request's body; the function itself reads it, in its own time, and takes it as any of
+    `body_media`. A body over
+    `max_body_bytes`, by default the application's limit, is refused.
     """
     operation = Operation(
         who=who,
@@ -75,10 +84,18 @@ def endpoint(
         answers=answers,
         problems=problems,
         body=body,
+        body_media=body_media,
+        body_required=body_required,
         parameters=(*parameters, LIMIT, CURSOR) if paged else parameters,
         paged=paged,
     )
-    return route(path, http_method=[method], guards=[permit], opt={"who": who, "operation": operation})(function)
+    return route(
+        path,
+        http_method=[method],
+        guards=[permit],
+        opt={"who": who, "operation": operation},
+        request_max_body_size=Empty if max_body_bytes is None else max_body_bytes,
+    )(function)
 
 
 def _tag(path: str) -> str:

@@ -20,8 +20,9 @@ from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, NotFound, Refused
 from shared.domain.instants import read_instant, written
 from shared.domain.jobs import Idempotency
-from shared.domain.schedules import Definition, Schedule, ScheduleState, first_due, schedule_id
+from shared.domain.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
 from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
+from shared.runtime.together import Together
 from shared.store import Store
 
 OUTCOMES = 20
@@ -49,6 +50,7 @@ class SchedulesResource:
         self._store = store
         self._flow = flow
         self._targets = targets
+        self._accept = Together(flow.accept)
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """All of them."""
@@ -103,7 +105,7 @@ class SchedulesResource:
         key, definition = schedule_body.read(content, self._targets)
         if lies_ahead(definition, key, await self._flow.now()):  # or else nothing is made, and the key stays free
             await claimed(request, self._store, content)
-        [answer] = await self._flow.accept([Wanted(caller_of(request).namespace, key, definition)])
+        answer = await self._accept(Wanted(caller_of(request).namespace, key, definition))
         if isinstance(answer, Refused):
             raise answer
         return await self._accepted(answer)
@@ -181,7 +183,7 @@ def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
     """Whether anything is left to fire."""
     if definition.recurrence is None:
         return definition.instants[-1] > now
-    return first_due(definition, key, now) is not None
+    return next_due(definition, key, now) is not None
 
 
 def found(schedule: Schedule | None, key: str) -> Schedule:

@@ -6,26 +6,24 @@ Right before a group fires, one query tells which of it are still there under ou
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
 from services.scheduler.deliver import Deliveries
 from shared.domain.errors import Unavailable
-from shared.domain.messages import Undeliverable
 from shared.domain.occurrences import (
     BatchOwner,
     JobOwner,
     JobStage,
     Occurrence,
     ScheduleOwner,
-    lateness,
     read_owner,
 )
-from shared.domain.schedules import Schedule, ScheduleState, Verdict, judge
+from shared.domain.schedules import Schedule, Verdict, judge
 from shared.domain.tasks import FinishJob, PlanJob
 from shared.flow import DatabaseTime, Feed, JobFlow, Settlement
-from shared.flow.settlement import Attempt
+from shared.flow.settlement import Attempt, not_attempted
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CONFLICTS
 from shared.store import Store
@@ -34,8 +32,7 @@ from shared.store.occurrences import Retry
 log = structlog.get_logger(__name__)
 
 _SOON = timedelta(seconds=2)
-_INCOMPLETE = timedelta(seconds=1)
-_FRUITLESS_CLAIMS = 20
+_NOBODYS = timedelta(seconds=1)
 
 
 class Fire:
@@ -85,14 +82,13 @@ class Fire:
         judged: dict[Verdict, list[tuple[Occurrence, Schedule | None]]] = {verdict: [] for verdict in Verdict}
         for occurrence, owner in due:
             schedule = schedules.get(owner.schedule_id)
-            late = lateness(occurrence.due, occurrence.accepted_at, now, self._tick)
-            verdict = judge(schedule, occurrence, late, misfire_after=self._misfire_after)
+            verdict = judge(schedule, occurrence, now, tick=self._tick, misfire_after=self._misfire_after)
             judged[verdict].append((occurrence, schedule))
         await self._store.occurrences.complete([occurrence for occurrence, _ in judged[Verdict.VOID]])
         await self._store.occurrences.retry(
-            [Retry(each, now + _INCOMPLETE, each.attempts, claims=0) for each, _ in judged[Verdict.WAIT]]
+            [Retry(each, _look_again(each, now), each.attempts, claims=0) for each, _ in judged[Verdict.WAIT]]
         )
-        await self._hold(judged[Verdict.HOLD])
+        await self._hold_back(judged[Verdict.HOLD])
         skipped = [
             Attempt(occurrence, schedule, now, skipped=True)
             for occurrence, schedule in judged[Verdict.SKIP]
@@ -106,32 +102,23 @@ class Fire:
 
     async def _attempted(self, due: list[tuple[Occurrence, Schedule]]) -> tuple[list[Attempt], list[Occurrence]]:
         now = self._time.carried()
-        deadly = [
-            Attempt(occurrence, schedule, now, Undeliverable("every process that took it came to its end"))
-            for occurrence, schedule in due
-            if occurrence.claims > _FRUITLESS_CLAIMS
-        ]
-        healthy = [(occurrence, schedule) for occurrence, schedule in due if occurrence.claims <= _FRUITLESS_CLAIMS]
+        deadly = [not_attempted(occurrence, schedule, now) for occurrence, schedule in due if occurrence.deadly]
+        healthy = [(occurrence, schedule) for occurrence, schedule in due if not occurrence.deadly]
         await fault("clock.before_publish")
         attempts, moved = await self._deliveries.deliver(healthy, now)
         await fault("clock.after_publish")
         return deadly + attempts, moved
 
-    async def _hold(self, paused: Sequence[tuple[Occurrence, Schedule | None]]) -> None:
-        if not paused:
-            return
-        await self._store.occurrences.hold_these([occurrence for occurrence, _ in paused])
-        # Somebody may have resumed a schedule after it was read and before its occurrence was held back.
-        ids = {schedule.id for _, schedule in paused if schedule is not None}
-        for schedule in (await self._store.schedules.many(list(ids))).values():
-            if schedule.state is ScheduleState.ACTIVE:
-                await self._store.occurrences.let_go(schedule.owner)
+    async def _hold_back(self, paused: Sequence[tuple[Occurrence, Schedule | None]]) -> None:
+        if paused:
+            schedule_ids = {schedule.id for _, schedule in paused if schedule is not None}
+            await self._settlement.hold_back([occurrence for occurrence, _ in paused], list(schedule_ids))
 
     async def _stages(self, due: Sequence[tuple[Occurrence, JobOwner | BatchOwner]]) -> None:
         """Our own work: the state of its documents lets upkeep find it, so publishing its task completes it."""
         for occurrence, owner in due:
             try:
-                await self._stage(owner)
+                await self._stage(occurrence, owner)
             except Unavailable as error:
                 log.warning("work waits for its task", owner=occurrence.owner, reason=str(error))
                 soon = self._time.carried() + _SOON
@@ -139,20 +126,25 @@ class Fire:
             else:
                 await self._store.occurrences.complete([occurrence])
 
-    async def _stage(self, owner: JobOwner | BatchOwner) -> None:
+    async def _stage(self, occurrence: Occurrence, owner: JobOwner | BatchOwner) -> None:
         match owner:
             case JobOwner(job_id, stage):
-                await self._job(job_id, stage)
-            case BatchOwner(job_id, ordinal):
-                batch = await self._store.batches.get(job_id, ordinal)
-                if batch is not None and not batch.settled:
-                    await self._feed.again(batch)
+                await self._job(job_id, stage, attempt=occurrence.runs, faults=occurrence.attempts)
+            case BatchOwner():
+                await self._feed.bring_back(occurrence, owner)
 
-    async def _job(self, job_id: str, stage: JobStage) -> None:
+    async def _job(self, job_id: str, stage: JobStage, *, attempt: int, faults: int) -> None:
         match stage:
             case JobStage.START:
                 await self._jobs.begin(job_id)
             case JobStage.PLAN:
-                await self._feed.publish(PlanJob(job_id))
+                # It is at work again: upkeep is not to have it planned beside that.
+                await self._store.jobs.touch(job_id)
+                await self._feed.publish(PlanJob(job_id, attempt=attempt, faults=faults))
             case JobStage.FINISH:
-                await self._feed.publish(FinishJob(job_id))
+                await self._feed.publish(FinishJob(job_id, attempt=attempt, faults=faults))
+
+
+def _look_again(occurrence: Occurrence, now: datetime) -> datetime:
+    """Its schedule is there in a moment, or never: more and more rarely."""
+    return now + max((now - occurrence.accepted_at) / 2, _NOBODYS)

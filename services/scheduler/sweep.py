@@ -1,43 +1,62 @@
-"""The sweep: a schedule whose insertion was never finished is taken over and finished; one whose last instant is past,
-and of which nothing is left, has finished."""
+"""The sweep: a schedule whose last instant is past, and of which nothing is left, has finished. And what is held back
+of a schedule that is not paused is let go: somebody died between holding it back and seeing that it had been resumed.
+"""
 
+import itertools
 from datetime import timedelta
 
-from shared.flow import DatabaseTime, ScheduleFlow
+from shared.domain.occurrences import SHARDS, ScheduleOwner, read_owner
+from shared.domain.schedules import Schedule, ScheduleState
+from shared.flow import DatabaseTime
+from shared.flow.settlement import let_go_if_active
 from shared.runtime.loops import Periodic, Swept
 from shared.store import Store
 
 _STEP = 1_000
-_INCOMPLETE_FOR = timedelta(seconds=10)
 _PAST_FOR = timedelta(seconds=10)
+# What is paused, or still tried again, must not stand in the way of the others.
+_AGAIN = timedelta(minutes=1)
 
 
 class Sweep:
-    """One look at both."""
+    """One look at those that may have ended."""
 
-    def __init__(self, store: Store, time: DatabaseTime, schedules: ScheduleFlow) -> None:
+    def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time
-        self._schedules = schedules
+        self._shards = itertools.cycle(range(SHARDS))
 
     async def run_once(self) -> Swept:
-        """Finish what is half done. Raises `Unavailable`."""
-        return Swept(claimed=await self._complete(), discarded=await self._finish())
-
-    async def _complete(self) -> int:
-        before = await self._time.now() - _INCOMPLETE_FOR
-        incomplete = await self._store.schedules.incomplete(before=before, limit=_STEP)
-        return sum([await self._schedules.complete(schedule) for schedule in incomplete])
+        """Finish what has ended, and look at one shard for what was left behind. Raises `Unavailable`."""
+        finished = await self._finish()
+        return Swept(claimed=await self._let_go(next(self._shards)), discarded=finished)
 
     async def _finish(self) -> int:
-        now = await self._time.now()
-        past = await self._store.schedules.past(before=now - _PAST_FOR, limit=_STEP)
-        if not past:
-            return 0
-        busy = await self._store.occurrences.with_any([schedule.owner for schedule in past])
-        done = [schedule for schedule in past if schedule.owner not in busy]
-        await self._store.schedules.finish(done, at=now)
-        return len(done)
+        finished = 0
+        while True:
+            now = await self._time.now()
+            past = await self._store.schedules.to_sweep(before=now - _PAST_FOR, limit=_STEP)
+            busy = await self._store.occurrences.with_any([schedule.owner for schedule in past])
+            ended = [each for each in past if _has_ended(each, busy)]
+            await self._store.schedules.finish(ended, at=now)
+            await self._store.schedules.sweep_again(
+                [each for each in past if not _has_ended(each, busy)], at=now + _AGAIN
+            )
+            finished += len(ended)
+            if len(past) < _STEP:
+                return finished
+
+    async def _let_go(self, shard: int) -> int:
+        owners = await self._store.occurrences.holding(shard)
+        for start in range(0, len(owners), _STEP):
+            held = [read_owner(owner) for owner in owners[start : start + _STEP]]
+            ids = [owner.schedule_id for owner in held if isinstance(owner, ScheduleOwner)]
+            await let_go_if_active(self._store, ids)
+        return len(owners)
+
+
+def _has_ended(schedule: Schedule, busy: set[str]) -> bool:
+    return schedule.state is ScheduleState.ACTIVE and schedule.owner not in busy
 
 
 def sweeping(sweep: Sweep, *, interval_seconds: float) -> Periodic:

@@ -15,17 +15,16 @@ import structlog
 from shared.domain.callbacks import HttpCallback
 from shared.domain.messages import Undeliverable
 from shared.domain.occurrences import HELD_BACK, Occurrence, ScheduleOwner, read_owner
-from shared.domain.schedules import Schedule, ScheduleState, Verdict, carillon_headers, judge
+from shared.domain.schedules import Schedule, Verdict, carillon_headers, judge
 from shared.domain.tasks import CallTarget, Task
 from shared.flow import DatabaseTime, Settlement
-from shared.flow.settlement import Attempt
+from shared.flow.settlement import Attempt, not_attempted
 from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
 from shared.runtime.faults import fault
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
 
-_FRUITLESS_CLAIMS = 20
 _SETTLING = timedelta(seconds=10)
 # Whether it is found late was decided when it was handed over.
 _WHENEVER = HELD_BACK - HELD_BACK.replace(year=1970)
@@ -66,6 +65,9 @@ class Caller:
         await fault("call.after_call")
         await self._settlement.settle([attempt])
 
+    async def put_off(self, task: Task) -> None:
+        """Let the message go: when the lease ends, the entry is handed out again."""
+
     async def give_up(self, task: Task, reason: str) -> None:
         """Leave it to its lease: the claims are counted, and end it."""
         log.error("call cannot be made", task=repr(task), reason=reason)
@@ -75,28 +77,21 @@ class Caller:
         owner = read_owner(occurrence.owner)
         assert isinstance(owner, ScheduleOwner)
         schedule = (await self._store.schedules.many([owner.schedule_id])).get(owner.schedule_id)
-        match judge(schedule, occurrence, timedelta(), misfire_after=_WHENEVER):
+        match judge(schedule, occurrence, self._time.carried(), tick=timedelta(), misfire_after=_WHENEVER):
             case Verdict.FIRE:
                 return schedule
             case Verdict.VOID:
                 await self._store.occurrences.complete([occurrence])
             case Verdict.HOLD:
-                await self._hold(occurrence, owner.schedule_id)
+                await self._settlement.hold_back([occurrence], [owner.schedule_id])
             case Verdict.WAIT | Verdict.SKIP:
                 pass
         return None
 
-    async def _hold(self, occurrence: Occurrence, schedule_id: str) -> None:
-        await self._store.occurrences.hold_these([occurrence])
-        # Somebody may have resumed the schedule after it was read and before its occurrence was held back.
-        schedule = (await self._store.schedules.many([schedule_id])).get(schedule_id)
-        if schedule is not None and schedule.state is ScheduleState.ACTIVE:
-            await self._store.occurrences.let_go(schedule.owner)
-
     async def _attempted(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
         at = await self._time.now()
-        if occurrence.claims > _FRUITLESS_CLAIMS:
-            return Attempt(occurrence, schedule, at, Undeliverable("every process that took it came to its end"))
+        if occurrence.deadly:
+            return not_attempted(occurrence, schedule, at)
         call = Call(
             url=callback.url,
             method=callback.method,
@@ -107,18 +102,16 @@ class Caller:
             secret=callback.secret or self._signing_secret,
         )
         began = asyncio.get_running_loop().time()
+        refusal: Undeliverable | None
         try:
             answer = await self._outgoing.call(call)
         except (Unreachable, Blocked) as error:
-            return Attempt(occurrence, schedule, at, Undeliverable(str(error)))
-        lasted = asyncio.get_running_loop().time() - began
-        return Attempt(occurrence, schedule, at, _refusal(answer), _left_alone(answer, lasted))
+            refusal, retry_after = Undeliverable(str(error)), None
+        else:
+            refusal, retry_after = _refusal(answer), answer.retry_after_seconds
+        lasted = timedelta(seconds=asyncio.get_running_loop().time() - began)
+        return Attempt(occurrence, schedule, at, refusal, lasted, retry_after)
 
 
 def _refusal(answer: Answer) -> Undeliverable | None:
     return None if answer.accepted else Undeliverable(f"HTTP {answer.status}: {answer.excerpt}".rstrip(": "))
-
-
-def _left_alone(answer: Answer, lasted: float) -> float | None:
-    """Retry-After counts from the answer, an attempt's pause from its beginning."""
-    return None if answer.retry_after_seconds is None else lasted + answer.retry_after_seconds

@@ -1,9 +1,20 @@
 """The one place that takes, acknowledges and rejects messages.
 
-A message is acknowledged when its stage returns, and kept while what the stage needs is away: then the stage runs
-again from its beginning, after a growing pause. It goes to the dead letters when nobody can read it, or when the
-stage fails again and again by a fault of ours; the stage is told first, so that the work comes to an end too. Nothing
-is ever requeued because somebody else was faster.
+A message is acknowledged when its stage returns. What cannot be done is tried again in place for a moment only, so that
+a blip or the election of a leader costs nothing:
+
+    done ──> acknowledged
+    something is away ──> again in place, for two seconds ──> put off, acknowledged
+    a fault of ours   ──> put off, acknowledged; after the last of its tries given up, to the dead letters
+    nobody can read it ──> to the dead letters
+
+Work that is put off waits for an instant of the clock, not in a slot here, which other work may need; there is no other
+timer for work. It is put off in the store. While the store itself is away, nothing can be: then the slot is held and
+the pauses grow, until the message is requeued at the broker. That is this consumer's back-pressure, since without the
+store no other message could be dealt with either.
+
+Whoever gives work up tells its stage first, so that the work comes to an end too. Nothing is ever requeued because
+somebody else was faster.
 """
 
 import asyncio
@@ -19,7 +30,7 @@ from msgspec import Struct
 from shared.broker import Broker, Delivery
 from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
-from shared.domain.tasks import Task
+from shared.domain.tasks import CallTarget, Task
 from shared.runtime.metrics import TASK_SECONDS, TASKS, TASKS_IN_HAND
 from shared.runtime.retries import Backoff, next_delay
 
@@ -32,6 +43,9 @@ class Stage(Protocol):
     async def __call__(self, task: Task) -> None:
         """Do it. Raises `Unavailable` and `LaneLost` when it must be done again."""
 
+    async def put_off(self, task: Task) -> None:
+        """See that the work comes back later as this task, which counts the tries. Raises `Unavailable`."""
+
     async def give_up(self, task: Task, reason: str) -> None:
         """End the work that the task stands for: it fails by a fault of ours, whoever tries."""
 
@@ -43,9 +57,11 @@ class Patience(Struct, frozen=True):
     backoff: Backoff
 
 
+# From the first failure; the pauses of `AWAY` make some five tries of it where failing is quick.
+IN_PLACE_SECONDS = 2.0
 # Some four minutes: far less than RabbitMQ's consumer time-out of 30.
 AWAY = Patience(20, Backoff(first_seconds=0.1, cap_seconds=15))
-FAULTY = Patience(3, Backoff(first_seconds=0.5, factor=4, cap_seconds=10))
+FAULTS = 3
 
 
 class Consumer:
@@ -115,28 +131,50 @@ class Consumer:
         TASK_SECONDS.labels(self._queue).observe(time.monotonic() - started)
 
     async def _attempts(self, task: Task, delivery: Delivery, stopping: asyncio.Event) -> None:
-        away = faults = 0
-        while True:
-            try:
-                await self._stage(task)
-            except (Unavailable, LaneLost) as error:
-                away += 1
-                patience, attempt = AWAY, away
-                log.warning("task waits", task=repr(task), attempt=away, reason=str(error))
-            except Exception as error:
-                faults += 1
-                patience, attempt = FAULTY, faults
-                log.exception("task failed", task=repr(task), attempt=faults)
-                if faults >= FAULTY.attempts:
-                    await self._give_up(task, delivery, error)
-                    return
-            else:
-                await self._end(delivery.ack, "done")
+        failures, in_place_until = 0, 0.0
+        while (error := await self._failure(task)) is not None:
+            failures += 1
+            in_place_until = in_place_until or time.monotonic() + IN_PLACE_SECONDS
+            fault = not isinstance(error, Unavailable | LaneLost)
+            if fault and _is_last(task):
+                await self._give_up(task, delivery, error)
                 return
-            await _pause(patience, attempt, stopping)
-            if stopping.is_set() or away >= AWAY.attempts:
+            if (fault or time.monotonic() >= in_place_until) and not stopping.is_set():
+                later = tasks.next_try(task, fault=fault)
+                if await self._put_off(later):
+                    await self._end(delivery.ack, "put_off")
+                    return
+                # Faults end the work also where nothing can be put off.
+                task = later if fault else task
+            await _pause(AWAY, failures, stopping)
+            if stopping.is_set() or failures >= AWAY.attempts:
                 await self._end(delivery.requeue, "requeued")
                 return
+        await self._end(delivery.ack, "done")
+
+    async def _failure(self, task: Task) -> Exception | None:
+        try:
+            await self._stage(task)
+        except (Unavailable, LaneLost) as error:
+            log.warning("task waits", task=repr(task), reason=str(error))
+            return error
+        except Exception as error:
+            log.exception("task failed", task=repr(task))
+            return error
+        return None
+
+    async def _put_off(self, task: Task) -> bool:
+        """Whether somebody else will bring the work back, so that this message can go."""
+        try:
+            await self._stage.put_off(task)
+        except Unavailable as error:
+            log.warning("task cannot be put off", task=repr(task), reason=str(error))
+            return False
+        except Exception:
+            log.exception("task cannot be put off", task=repr(task))
+            return False
+        log.info("task put off", task=repr(task))
+        return True
 
     async def _give_up(self, task: Task, delivery: Delivery, error: Exception) -> None:
         try:
@@ -149,6 +187,11 @@ class Consumer:
         TASKS.labels(self._queue, outcome).inc()
         with suppress(Unavailable):
             await answer()
+
+
+def _is_last(task: Task) -> bool:
+    """Whether a fault of ours ends the work. A call is handed out again by its lease, which has counts of its own."""
+    return isinstance(task, CallTarget) or task.faults + 1 >= FAULTS
 
 
 async def _stop_when_told(stopping: asyncio.Event, stop: Callable[[], Awaitable[None]]) -> None:

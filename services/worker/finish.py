@@ -3,7 +3,7 @@
 import structlog
 
 from shared.domain.tasks import FinishJob, Task
-from shared.flow import Finish
+from shared.flow import Feed, Finish
 from shared.runtime.metrics import JOBS_CLOSED
 
 log = structlog.get_logger(__name__)
@@ -12,8 +12,9 @@ log = structlog.get_logger(__name__)
 class Finisher:
     """The stage behind `push.finish`."""
 
-    def __init__(self, finish: Finish) -> None:
+    def __init__(self, finish: Finish, feed: Feed) -> None:
         self._finish = finish
+        self._feed = feed
 
     async def __call__(self, task: Task) -> None:
         """Close the job, if it is ready. Raises `Unavailable`."""
@@ -22,6 +23,11 @@ class Finisher:
         if job is not None and job.totals is not None:
             JOBS_CLOSED.labels(job.status).inc()
             log.info("job closed", job_id=job.id, status=job.status, sent=job.totals.sent, failed=job.totals.failed)
+
+    async def put_off(self, task: Task) -> None:
+        """Have it tried again later."""
+        assert isinstance(task, FinishJob)
+        await self._feed.put_off(task)
 
     async def give_up(self, task: Task, reason: str) -> None:
         """Leave it to upkeep: all that is missing is the sum."""

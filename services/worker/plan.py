@@ -66,6 +66,11 @@ class Planner:
                 log.error("job cannot be planned", reason=error.reason)
                 await self._flow.stop(job.id, failure=error.reason)
 
+    async def put_off(self, task: Task) -> None:
+        """Have the plan taken up again later, from wherever it stands then."""
+        assert isinstance(task, PlanJob)
+        await self._feed.put_off(task)
+
     async def give_up(self, task: Task, reason: str) -> None:
         """Stop a job that nobody can plan."""
         assert isinstance(task, PlanJob)

@@ -91,12 +91,25 @@ class Sender:
             finally:
                 self._in_hand.discard(batch.id)
 
+    async def put_off(self, task: Task) -> None:
+        """Have the batch brought back later with a new turn. One that a lane owns goes the same way: whoever takes that
+        message recovers it, and once another lane has taken it, it does not come back.
+
+        What we know of our lost lane ends with this turn: of a new one nobody has lost a lane yet.
+        """
+        assert isinstance(task, SendBatch)
+        await self._feed.put_off(task)
+
     async def give_up(self, task: Task, reason: str) -> None:
-        """Fail a batch that nobody can send, so that its chain goes on. One that a lane owns is left to recovery."""
+        """Fail a batch that nobody can send, so that its chain goes on. One that a lane owns is recovered first: it may
+        be out."""
         assert isinstance(task, SendBatch)
         batch = await self._store.batches.get(task.job_id, task.ordinal)
-        if batch is not None and batch.turn == task.turn and await self._failed(batch, FAULT, reason):
-            await self._feed.chain_of(batch)
+        if batch is None or batch.turn != task.turn or (batch.owner and self._is_anothers(batch)):
+            return
+        unowned = await self._recovered(batch) if batch.owner else batch
+        if unowned is not None and await self._failed(unowned, FAULT, reason):
+            await self._feed.chain_of(unowned)
 
     def _remember(self, batch: Batch, lane: str) -> None:
         self._lost[batch.id, batch.turn] = lane

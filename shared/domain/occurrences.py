@@ -30,6 +30,7 @@ from shared.domain.instants import ms
 SHARDS = 32
 HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
 
+_FRUITLESS_CLAIMS = 20
 _SCHEDULE = "schedule/"
 _JOB = "job/"
 _BATCH = "batch/"
@@ -64,6 +65,11 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     claims: int = 0
     runs: int = 0
+
+    @property
+    def deadly(self) -> bool:
+        """Whether every process that takes it seems to die of it."""
+        return self.claims > _FRUITLESS_CLAIMS
 
     @property
     def message_id(self) -> str:

@@ -11,18 +11,18 @@ instant.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from hashlib import shake_128
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from shared.domain.instants import EPOCH
 from shared.domain.jobs import Job, Service
 
 SECOND = 1_000_000_000
 LONGEST_TIME_TO_LIVE = 2_419_200
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOW_48 = (1 << 48) - 1
 FAKE_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _FAKE_CHARACTERS = bytes(FAKE_ALPHABET[byte % len(FAKE_ALPHABET)] for byte in range(256))

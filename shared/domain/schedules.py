@@ -3,9 +3,9 @@
     active <──> paused
        └──> finished      (nothing is left to fire)
 
-A schedule is `materialised` when all its occurrences are there; nothing of it fires before. Whoever replaces it, or
-takes over an unfinished insertion from a process that died, gives it a new generation: what belongs to the old one is
-void wherever it still lies.
+Its occurrences are stored before the schedule: the document is what makes them count. So a schedule that is there is
+whole, and a process that dies half-way leaves occurrences of nobody. Whoever replaces a schedule gives it a new
+generation: what belongs to the old one is void wherever it still lies.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -20,11 +21,13 @@ from msgspec import Struct
 from shared.domain.callbacks import Callback
 from shared.domain.errors import Invalid
 from shared.domain.instants import spread_ms, written
-from shared.domain.occurrences import Kind, Occurrence, ScheduleOwner, once, owner_text, series
+from shared.domain.occurrences import Kind, Occurrence, ScheduleOwner, lateness, once, owner_text, series
 from shared.domain.recurrence import Recurrence, next_after
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 TIMESTAMPS = 10_000
+# Occurrences of nobody are kept for so long. Their schedule is stored within a fraction of it or not at all.
+COMMITTED_WITHIN = timedelta(hours=1)
 
 
 class ScheduleState(StrEnum):
@@ -79,7 +82,7 @@ class Definition(Struct, frozen=True, kw_only=True):
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule. `digest` tells two contents apart. Times are the database's.
 
-    `last_due` is the last instant, where there is one; `occurrences` how many it was made with.
+    `sweep_at` is when it is looked at whether anything is left of it: `None` for a series that goes on.
     """
 
     id: str
@@ -89,10 +92,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
     digest: str
     definition: Definition
     state: ScheduleState = ScheduleState.ACTIVE
-    materialised: bool = False
     created_at: datetime
     accepted_at: datetime
-    last_due: datetime | None = None
+    sweep_at: datetime | None = None
     finished_at: datetime | None = None
 
     @property
@@ -102,8 +104,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 def schedule_id(namespace: str, key: str) -> str:
-    """The id of a caller's key."""
-    return f"{namespace}/{key}"
+    """The id of a caller's key. Those of one namespace stand together, by their keys."""
+    return f"{quote(namespace, safe=':@')}/{key}"
 
 
 def check_key(key: str) -> None:
@@ -128,11 +130,6 @@ def divided(definition: Definition, now: datetime) -> tuple[list[datetime], list
     """A list's instants that lie ahead, and those that are past: what was asked for in the past is not fired."""
     ahead = [instant for instant in definition.instants if instant > now]
     return ahead, list(definition.instants[: len(definition.instants) - len(ahead)])
-
-
-def first_due(definition: Definition, key: str, now: datetime) -> datetime | None:
-    """The first instant of a recurrence that lies ahead."""
-    return next_due(definition, key, now)
 
 
 def next_due(definition: Definition, key: str, after: datetime) -> datetime | None:
@@ -161,7 +158,7 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
     """All that must be inserted for the schedule: one for each instant ahead of its acceptance, or the series."""
     definition, accepted_at = schedule.definition, schedule.accepted_at
     if definition.recurrence is not None:
-        first = first_due(definition, schedule.key, accepted_at)
+        first = next_due(definition, schedule.key, accepted_at)
         return [] if first is None else [series(schedule.owner, schedule.generation, first, accepted_at=accepted_at)]
     delay = spread(definition, schedule.key)
     ahead, _ = divided(definition, accepted_at)
@@ -192,20 +189,21 @@ class Verdict(Enum):
     FIRE = "fire"
     SKIP = "skip"  # found too late, by the rule that its owner chose
     HOLD = "hold"  # its schedule is paused
-    WAIT = "wait"  # its schedule is not complete yet
+    WAIT = "wait"  # its schedule is not there, and may be on its way
     VOID = "void"  # its schedule is gone, or was replaced
 
 
-def judge(schedule: Schedule | None, occurrence: Occurrence, late: timedelta, *, misfire_after: timedelta) -> Verdict:
+def judge(
+    schedule: Schedule | None, occurrence: Occurrence, now: datetime, *, tick: timedelta, misfire_after: timedelta
+) -> Verdict:
     """Decide about an occurrence that is due. Later than `misfire_after` is "found late"."""
     if schedule is None or schedule.generation != occurrence.generation:
-        return Verdict.VOID
-    if not schedule.materialised:
-        return Verdict.WAIT
+        return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
     if occurrence.kind is Kind.ASKED:
         return Verdict.FIRE
     if schedule.state is ScheduleState.PAUSED:
         return Verdict.HOLD
+    late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
     if occurrence.attempts == 0 and missed(schedule.definition.misfire, late, misfire_after=misfire_after):
         return Verdict.SKIP
     return Verdict.FIRE

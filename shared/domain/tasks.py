@@ -2,14 +2,20 @@
 
 A task names what to look at, never what to do about it: the documents decide. So a lost, late, doubled or forged task
 can delay work but cannot make it wrong. A task that cannot be read is `Poisoned` and goes to `<queue>.dlq`.
+
+The tasks of a push job say how often the clock has brought them back: `attempt` counts all their returns and makes the
+pauses grow, `faults` those after a fault of ours, which are not for ever. A task without them is at its first try.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from shared.domain.errors import Poisoned
+
+Count = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class PlanJob(Struct, frozen=True, tag_field="type", tag="plan"):
@@ -17,6 +23,8 @@ class PlanJob(Struct, frozen=True, tag_field="type", tag="plan"):
 
     job_id: str
     version: Literal[1] = 1
+    attempt: Count = 0
+    faults: Count = 0
 
 
 class SendBatch(Struct, frozen=True, tag_field="type", tag="send"):
@@ -26,6 +34,8 @@ class SendBatch(Struct, frozen=True, tag_field="type", tag="send"):
     ordinal: int
     turn: int
     version: Literal[1] = 1
+    attempt: Count = 0
+    faults: Count = 0
 
 
 class FinishJob(Struct, frozen=True, tag_field="type", tag="finish"):
@@ -33,6 +43,8 @@ class FinishJob(Struct, frozen=True, tag_field="type", tag="finish"):
 
     job_id: str
     version: Literal[1] = 1
+    attempt: Count = 0
+    faults: Count = 0
 
 
 class CallTarget(Struct, frozen=True, tag_field="type", tag="call"):
@@ -43,7 +55,8 @@ class CallTarget(Struct, frozen=True, tag_field="type", tag="call"):
     version: Literal[1] = 1
 
 
-Task = PlanJob | SendBatch | FinishJob | CallTarget
+JobTask = PlanJob | SendBatch | FinishJob
+Task = JobTask | CallTarget
 
 SPLIT_QUEUE = "push.split"
 BATCH_QUEUE = "push.batch"
@@ -66,6 +79,13 @@ def queue_of(task: Task) -> str:
             return FINISH_QUEUE
         case CallTarget():
             return CALL_QUEUE
+
+
+def next_try(task: Task, *, fault: bool) -> Task:
+    """The task as it comes back after it could not be done. A call's tries are counted in its occurrence."""
+    if isinstance(task, CallTarget):
+        return task
+    return replace(task, attempt=task.attempt + 1, faults=task.faults + fault)
 
 
 def encode(task: Task) -> bytes:

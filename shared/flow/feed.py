@@ -3,17 +3,32 @@
 A chain's next batch is published only when the one before it is settled, by whoever settled it. The planner feeds
 what it cuts and `lost` feeds what a dead process did not. They cannot race: planned → queued is a compare-and-set,
 and only its winner publishes.
+
+Work that cannot be done now is **put off**: it becomes an occurrence, and the clock brings it back. For a batch this is
+safe because the occurrence's generation names all that the return compares (status, turn and owner): once the batch was
+settled, parked, given another turn or taken by another lane, the occurrence does nothing. So to put the same try off
+twice is harmless. Plans and finishes can be done by anybody at any time, and are published as they are.
 """
 
 import asyncio
+import random
 from collections.abc import Iterable
+from datetime import timedelta
+
+from msgspec.structs import replace
 
 from shared.broker import Broker
-from shared.domain.batches import SLOTS, Batch
+from shared.domain.batches import SLOTS, Batch, BatchStatus
 from shared.domain.errors import Unavailable
-from shared.domain.tasks import FinishJob, PlanJob, SendBatch, Task, encode, queue_of
+from shared.domain.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, once, owner_text
+from shared.domain.tasks import FinishJob, JobTask, PlanJob, SendBatch, Task, encode, queue_of
 from shared.runtime.faults import fault
+from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
+
+# The cap is half of what upkeep, by default, takes for lost; with less patience it looks for the occurrence first.
+PUT_OFF = Backoff(first_seconds=2, cap_seconds=30)
+_ON_ITS_WAY = frozenset({BatchStatus.QUEUED, BatchStatus.SENDING})
 
 
 class Feed:
@@ -53,14 +68,46 @@ class Feed:
         if not await self._store.batches.any_unsettled(job_id):
             await self.publish(FinishJob(job_id))
 
-    async def again(self, batch: Batch) -> bool:
+    async def again(self, batch: Batch, *, attempt: int = 0, faults: int = 0) -> bool:
         """Give a queued or owned batch a new turn and a new message; its old message is void. `False`: somebody else
-        did."""
+        did.
+
+        Raises `Unavailable`; a message that the broker did not confirm is put off with its new turn.
+        """
         renewed = await self._store.batches.requeue(batch)
         if renewed is None:
             return False
-        await self.publish(_send(renewed))
+        task = replace(_send(renewed), attempt=attempt, faults=faults)
+        try:
+            await self.publish(task)
+        except Unavailable:
+            await self.put_off(task)
+            raise
         return True
+
+    async def put_off(self, task: JobTask) -> None:
+        """Have the clock bring the task back after a pause that grows with its attempts; the batch of another turn, or
+        of none, is left alone.
+
+        Raises `Unavailable`: then nothing brings it back.
+        """
+        match task:
+            case SendBatch(job_id, ordinal, turn):
+                batch = await self._store.batches.get(job_id, ordinal)
+                if batch is None or batch.turn != turn or batch.status not in _ON_ITS_WAY:
+                    return
+                await self._add(task, BatchOwner(job_id, ordinal), generation_of(batch))
+            case PlanJob(job_id):
+                await self._store.jobs.touch(job_id)
+                await self._add(task, JobOwner(job_id, JobStage.PLAN), str(task.attempt))
+            case FinishJob(job_id):
+                await self._add(task, JobOwner(job_id, JobStage.FINISH), str(task.attempt))
+
+    async def bring_back(self, occurrence: Occurrence, owner: BatchOwner) -> None:
+        """Give the batch that was put off its next turn, if it stands as it stood then. Raises `Unavailable`."""
+        batch = await self._store.batches.get(owner.job_id, owner.ordinal)
+        if batch is not None and generation_of(batch) == occurrence.generation:
+            await self.again(batch, attempt=occurrence.runs, faults=occurrence.attempts)
 
     async def plan(self, job_id: str) -> None:
         """Have the job planned, from wherever its plan stands."""
@@ -69,6 +116,13 @@ class Feed:
     async def publish(self, task: Task) -> None:
         """Put the task into its queue. Raises `Unavailable`."""
         await self._broker.publish(queue_of(task), encode(task))
+
+    async def _add(self, task: JobTask, owner: JobOwner | BatchOwner, generation: str) -> None:
+        now = await self._store.now()
+        pause = next_delay(PUT_OFF, task.attempt, random.random())
+        entry = once(owner_text(owner), generation, now + timedelta(milliseconds=int(pause * 1000)), accepted_at=now)
+        # What an occurrence counts: refusals, and the instants before this one.
+        await self._store.occurrences.add([replace(entry, attempts=task.faults, runs=task.attempt)])
 
     async def _due(self, job_id: str, ordinals: list[int]) -> list[int]:
         """Those whose predecessor in the chain is settled, for certain.
@@ -93,6 +147,11 @@ class Feed:
         except Unavailable:
             await self._store.batches.put_back(batch)
             raise
+
+
+def generation_of(batch: Batch) -> str:
+    """What the occurrence of a batch that is put off now is fenced by: all that `Batches.requeue` compares."""
+    return f"{batch.status}/{batch.turn}/{batch.owner}"
 
 
 def _send(batch: Batch) -> SendBatch:

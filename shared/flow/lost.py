@@ -11,6 +11,9 @@ What is found, in every job that is open (those that wait for their start cost n
 - a stopped job with unsent batches: dropped;
 - a job whose batches are all settled: closed.
 
+Work that was put off is not lost: while an occurrence of its owner is there, the clock will bring it back, with its
+tries counted. Only when the occurrence was lost as well is it found here.
+
 The ages spare healthy work; they are not needed for safety: all of this is right at any time.
 """
 
@@ -21,10 +24,11 @@ import structlog
 from msgspec import Struct
 
 from shared.broker import Broker
-from shared.domain.batches import BatchStatus
+from shared.domain.batches import Batch, BatchStatus
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
 from shared.domain.jobs import Job
+from shared.domain.occurrences import BatchOwner, JobOwner, JobStage, owner_text
 from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from shared.flow.feed import Feed
 from shared.flow.jobs import JobFlow
@@ -119,6 +123,8 @@ class Lost:
         worked_at = job.changed_at is not None and job.changed_at >= since
         if job.plan.end is not None or worked_at or job.waits:
             return 0
+        if await self._store.occurrences.with_any([owner_text(JobOwner(job.id, JobStage.PLAN))]):
+            return 0
         await self._store.jobs.touch(job.id)
         await self._feed.plan(job.id)
         log.info("plan taken up again", job_id=job.id)
@@ -126,11 +132,17 @@ class Lost:
 
     async def _renew(self, job: Job, status: BatchStatus, since: datetime) -> int:
         renewed = 0
-        for batch in await self._store.batches.changed_before(job.id, status, since):
+        for batch in await self._silent(job.id, status, since):
             renewed += await self._feed.again(batch)
         if renewed:
             log.info("batches queued again", job_id=job.id, status=status, batches=renewed)
         return renewed
+
+    async def _silent(self, job_id: str, status: BatchStatus, since: datetime) -> list[Batch]:
+        batches = await self._store.batches.changed_before(job_id, status, since)
+        owners = {owner_text(BatchOwner(batch.job_id, batch.ordinal)): batch for batch in batches}
+        put_off = await self._store.occurrences.with_any(list(owners)) if owners else set()
+        return [batch for owner, batch in owners.items() if owner not in put_off]
 
 
 class _Since(Struct, frozen=True):

@@ -7,7 +7,8 @@
     no answer came           visible again soon; nothing is counted
 
 Every step matches (id, token), and each is in an order that lets it be done again: what is told about an occurrence is
-stored before the occurrence goes.
+stored before the occurrence goes. What is inserted cannot match a token, so the claims of refused attempts are looked
+up first: a process that slept must not bury what another one has delivered.
 """
 
 import random
@@ -17,9 +18,10 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from shared.domain.errors import CarillonError, Unavailable
+from shared.domain.messages import Undeliverable
 from shared.domain.occurrences import Kind, Occurrence, lateness, retried
 from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id
-from shared.domain.schedules import RetryPolicy, Schedule, following
+from shared.domain.schedules import RetryPolicy, Schedule, ScheduleState, following
 from shared.runtime.faults import fault
 from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
 from shared.runtime.retries import Backoff, next_delay
@@ -37,8 +39,14 @@ class Attempt(Struct, frozen=True):
     schedule: Schedule
     at: datetime
     error: CarillonError | None = None
+    lasted: timedelta = timedelta()
     retry_after_seconds: float | None = None
     skipped: bool = False
+
+    @property
+    def ended_at(self) -> datetime:
+        """From when the pause before the next attempt counts."""
+        return self.at + self.lasted
 
     @property
     def answered(self) -> bool:
@@ -61,6 +69,11 @@ class Attempt(Struct, frozen=True):
         return OutcomeResult.DEAD if last else OutcomeResult.FAILED
 
 
+def not_attempted(occurrence: Occurrence, schedule: Schedule, at: datetime) -> Attempt:
+    """What is told of a deadly occurrence."""
+    return Attempt(occurrence, schedule, at, Undeliverable("every process that took it came to its end"))
+
+
 class Settlement:
     """Stores what became of attempts. Raises `Unavailable`; then the leases decide."""
 
@@ -70,6 +83,7 @@ class Settlement:
 
     async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
         """Settle them all, in a few round trips: the series' documents that have moved on."""
+        attempts = await self._still_claimed(attempts)
         answered = [attempt for attempt in attempts if attempt.answered]
         for attempt in attempts:
             self._measure(attempt)
@@ -83,6 +97,15 @@ class Settlement:
             await fault("clock.after_copy")
         await self._store.occurrences.retry([_again(each) for each in tried_again if not _is_series_refused(each)])
         return await self.move_on([(each.occurrence, each.schedule) for each in answered if _is_done(each)])
+
+    async def _still_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Without those that were refused and are somebody else's by now."""
+        refused = [attempt.occurrence for attempt in attempts if attempt.error is not None and attempt.answered]
+        if not refused:
+            return list(attempts)
+        ours = await self._store.occurrences.ours(refused, also_held_back=True)
+        lost = {each.id for each in refused} - {each.id for each in ours}
+        return [attempt for attempt in attempts if attempt.occurrence.id not in lost]
 
     async def move_on(self, done: Sequence[tuple[Occurrence, Schedule]]) -> list[Occurrence]:
         """Delete what is dealt with, or take it to the next instant of its series: the documents that moved."""
@@ -98,12 +121,18 @@ class Settlement:
             if occurrence.kind is Kind.SERIES:
                 finished.append(schedule)
         if finished:
-            await self._store.schedules.end(finished, last_due=max(each.due for each in ended))
+            await self._store.schedules.sweep_again(finished, at=max(each.due for each in ended))
         await self._store.occurrences.complete(ended)
         await self._store.occurrences.move(moves)
         if moves:
             await fault("clock.after_move")
         return [moved for _, moved in moves]
+
+    async def hold_back(self, claimed: Sequence[Occurrence], schedule_ids: Sequence[str]) -> None:
+        """Hold back what came due of schedules that are paused."""
+        await self._store.occurrences.hold_these(claimed)
+        # Somebody may have resumed one after it was read and before its occurrence was held back.
+        await let_go_if_active(self._store, schedule_ids)
 
     def _outcome(self, attempt: Attempt) -> Outcome:
         occurrence = attempt.occurrence
@@ -135,6 +164,13 @@ class Settlement:
         return lateness(attempt.occurrence.due, attempt.occurrence.accepted_at, attempt.at, self._tick)
 
 
+async def let_go_if_active(store: Store, schedule_ids: Sequence[str]) -> None:
+    """Let go what is held back of schedules that are not paused."""
+    for schedule in (await store.schedules.many(schedule_ids)).values():
+        if schedule.state is ScheduleState.ACTIVE:
+            await store.occurrences.let_go(schedule.owner)
+
+
 def _is_tried_again(attempt: Attempt) -> bool:
     return not attempt.answered or attempt.result is OutcomeResult.FAILED
 
@@ -151,13 +187,13 @@ def _is_done(attempt: Attempt) -> bool:
 def _again(attempt: Attempt) -> Retry:
     occurrence = attempt.occurrence
     if attempt.answered:
-        return Retry(occurrence, attempt.at + _delay(attempt), attempt.number, claims=0)
+        return Retry(occurrence, attempt.ended_at + _delay(attempt), attempt.number, claims=0)
     pause = timedelta(seconds=next_delay(SOON, 1, random.random(), attempt.retry_after_seconds))
-    return Retry(occurrence, attempt.at + pause, occurrence.attempts, claims=0)
+    return Retry(occurrence, attempt.ended_at + pause, occurrence.attempts, claims=0)
 
 
 def _copy(attempt: Attempt) -> Occurrence:
-    return retried(attempt.occurrence, fires_at=attempt.at + _delay(attempt), attempts=attempt.number)
+    return retried(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt), attempts=attempt.number)
 
 
 def _delay(attempt: Attempt) -> timedelta:

@@ -6,6 +6,7 @@ module reads them back from a file and from the environment. Nothing here opens,
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -15,6 +16,8 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,200}\Z")]
 Seconds = Annotated[float, Meta(ge=0.05, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
+
+_TICKS_OF_A_LEASE = 5
 
 
 def says(sentence: str) -> Meta:
@@ -102,6 +105,14 @@ class AudienceSettings(Section, frozen=True):
     statement_timeout_seconds: Annotated[Seconds, says("When a statement is given up.")] = 60.0
 
 
+def _check_networks(name: str, networks: Iterable[str]) -> None:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            raise ValueError(f"{name}: {network!r} is not a network, as in 10.0.0.0/8") from None
+
+
 class ApiSettings(Section, frozen=True):
     """The HTTP API."""
 
@@ -115,11 +126,7 @@ class ApiSettings(Section, frozen=True):
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
 
     def __post_init__(self) -> None:
-        for network in self.trusted_proxies:
-            try:
-                ipaddress.ip_network(network)
-            except ValueError:
-                raise ValueError(f"trusted_proxies: {network!r} is not a network, as in 10.0.0.0/8") from None
+        _check_networks("trusted_proxies", self.trusted_proxies)
 
 
 class WorkerSettings(Section, frozen=True):
@@ -178,7 +185,7 @@ class SchedulerSettings(Section, frozen=True):
         Seconds, says("How long an HTTP callback may wait for a worker before it is handed out again.")
     ] = 60.0
     waiting_calls: Annotated[Count, says("HTTP callbacks that may wait for workers; others wait in the store.")] = 1_000
-    sweep_seconds: Annotated[Seconds, says("The time between two looks for finished and half-made schedules.")] = 10.0
+    sweep_seconds: Annotated[Seconds, says("The time between two looks for finished schedules.")] = 10.0
     retention_seconds: Annotated[Seconds, says("The time between two looks for what is too old to keep.")] = 60.0
     outcome_retention_hours: Annotated[
         float, Meta(ge=0.001, le=87_600), says("How long it is remembered how each attempt ended.")
@@ -192,6 +199,11 @@ class SchedulerSettings(Section, frozen=True):
     key_retention_hours: Annotated[
         float, Meta(ge=0.001, le=8_760), says("How long an Idempotency-Key is remembered.")
     ] = 24.0
+
+    def __post_init__(self) -> None:
+        # Half of so short a lease is trusted, and what is held was claimed two ticks ahead.
+        if self.lease_seconds < _TICKS_OF_A_LEASE * self.tick_seconds:
+            raise ValueError(f"lease_seconds: {_TICKS_OF_A_LEASE} times tick_seconds at least")
 
 
 class CallbackSettings(Section, frozen=True):
@@ -210,11 +222,7 @@ class CallbackSettings(Section, frozen=True):
     ] = ""
 
     def __post_init__(self) -> None:
-        for network in self.allowed_networks:
-            try:
-                ipaddress.ip_network(network)
-            except ValueError:
-                raise ValueError(f"allowed_networks: {network!r} is not a network, as in 10.0.0.0/8") from None
+        _check_networks("allowed_networks", self.allowed_networks)
 
 
 class FeedbackSettings(Section, frozen=True):

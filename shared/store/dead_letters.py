@@ -5,10 +5,9 @@ from typing import Any
 
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError
 
 from shared.domain.outcomes import DeadLetter
-from shared.store.documents import Codec, Document, only_duplicates, translated
+from shared.store.documents import Codec, Document, insert_new, translated
 
 _codec = Codec(DeadLetter)
 
@@ -26,14 +25,7 @@ class DeadLetters:
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:
         """Insert those that are not there."""
-        if not letters:
-            return
-        try:
-            with translated():
-                await self._letters.insert_many([_codec.document(each) for each in letters], ordered=False)
-        except BulkWriteError as error:
-            if not only_duplicates(error):
-                raise
+        await insert_new(self._letters, [_codec.document(each) for each in letters])
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
         """One of a caller's."""

@@ -4,12 +4,13 @@ A value's `id` is the document's `_id`. What users wrote as JSON is kept as JSON
 an integer of 70 digits or a NUL comes back as it went in, whatever BSON thinks of it.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import (
     BulkWriteError,
     ConnectionFailure,
@@ -89,16 +90,30 @@ def is_duplicate(error: BulkWriteError) -> bool:
     return any(failure["code"] == _DUPLICATE_KEY for failure in (error.details or {})["writeErrors"])
 
 
-def only_duplicates(error: BulkWriteError) -> bool:
-    """Whether an insert of many, in no order, failed only where keys are taken."""
-    details = error.details or {}
-    failures = details["writeErrors"]
-    return not details.get("writeConcernErrors") and all(failure["code"] == _DUPLICATE_KEY for failure in failures)
+async def insert_new(collection: AsyncCollection[Document], documents: Sequence[Document]) -> set[int]:
+    """Insert those whose keys are free: the positions of the others. Raises `Unavailable`."""
+    if not documents:
+        return set()
+    try:
+        with translated():
+            await collection.insert_many(documents, ordered=False)
+    except BulkWriteError as error:
+        details = error.details or {}
+        failures = details["writeErrors"]
+        if details.get("writeConcernErrors") or any(failure["code"] != _DUPLICATE_KEY for failure in failures):
+            raise
+        return {failure["index"] for failure in failures}
+    return set()
 
 
-def duplicates(error: BulkWriteError) -> set[int]:
-    """The positions of those of an insert of many whose keys are taken."""
-    return {failure["index"] for failure in (error.details or {})["writeErrors"] if failure["code"] == _DUPLICATE_KEY}
+async def forget_some(collection: AsyncCollection[Document], query: Document, limit: int) -> int:
+    """Delete some of what matches: how many. A query by one range, so that it is taken from an index."""
+    with translated():
+        found = await collection.find(query, {"_id": 1}).limit(limit).to_list()
+        if not found:
+            return 0
+        chosen = {"_id": {"$in": [document["_id"] for document in found]}}
+        return (await collection.delete_many(chosen | query)).deleted_count
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from shared.domain.errors import Invalid
-from shared.store.documents import Document, translated
+from shared.store.documents import Document, forget_some, translated
 
 
 class IdempotencyKeys:
@@ -50,7 +50,4 @@ class IdempotencyKeys:
 
     async def forget(self, *, before: datetime, limit: int) -> int:
         """Forget some that were last used before then; how many."""
-        query = {"used_at": {"$lt": before}}
-        with translated():
-            ids = [document["_id"] async for document in self._keys.find(query, {"_id": 1}).limit(limit)]
-            return (await self._keys.delete_many({"_id": {"$in": ids}} | query)).deleted_count if ids else 0
+        return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)

@@ -12,15 +12,18 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from pymongo import ASCENDING, DeleteMany, UpdateOne
+from pymongo import ASCENDING, DeleteMany, UpdateMany, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError
 
 from shared.domain.occurrences import HELD_BACK, Kind, Occurrence
-from shared.store.documents import Codec, Document, only_duplicates, translated
+from shared.store.documents import Codec, Document, insert_new, translated
 
 _codec = Codec(Occurrence)
 _SOME = 64
+# What a server would choose by itself, but for a token of many entries.
+_BY_ID = [("_id", ASCENDING)]
+
+_Write = DeleteMany | UpdateMany | UpdateOne
 
 
 class Heads(Struct, frozen=True):
@@ -54,14 +57,7 @@ class Occurrences:
 
     async def add(self, occurrences: Sequence[Occurrence]) -> None:
         """Insert those that are not there."""
-        if not occurrences:
-            return
-        try:
-            with translated():
-                await self._occurrences.insert_many([_document(each) for each in occurrences], ordered=False)
-        except BulkWriteError as error:
-            if not only_duplicates(error):
-                raise
+        await insert_new(self._occurrences, [_document(each) for each in occurrences])
 
     async def heads(self, until: datetime) -> Heads | None:
         """What is visible by `until`; `None` for nothing. One query."""
@@ -89,7 +85,7 @@ class Occurrences:
         with translated():
             return [_value(found) async for found in self._occurrences.find(query).sort("_id", ASCENDING).limit(limit)]
 
-    async def ours(self, claimed: Sequence[Occurrence]) -> list[Occurrence]:
+    async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
         """Those that are still there, under the same token and not held back by a pause. One query."""
         wanted = {each.id: each for each in claimed}
         query = {"_id": {"$in": list(wanted)}}
@@ -98,74 +94,38 @@ class Occurrences:
         return [
             wanted[each["_id"]]
             for each in found
-            if each.get("token") == wanted[each["_id"]].token and each["visible_at"] < HELD_BACK
+            if each.get("token") == wanted[each["_id"]].token and (also_held_back or each["visible_at"] < HELD_BACK)
         ]
 
     async def complete(self, claimed: Iterable[Occurrence]) -> None:
         """Delete what has been dealt with."""
-        by_token: dict[str, list[str]] = {}
-        for each in claimed:
-            by_token.setdefault(each.token, []).append(each.id)
-        if len(by_token) == 1:
-            [(token, ids)] = by_token.items()
-            with translated():
-                await self._occurrences.delete_many({"_id": {"$in": ids}, "token": token})
-        elif by_token:
-            deletes = [DeleteMany({"_id": {"$in": ids}, "token": token}) for token, ids in by_token.items()]
-            with translated():
-                await self._occurrences.bulk_write(deletes, ordered=False)
+        await self._write([DeleteMany(query, hint=_BY_ID) for query in _claims(claimed)])
 
     async def move(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
         """Take each claimed document of a series to its next instant; one that is held back stays so."""
-        await self._update(
-            (
-                _claimed(claimed),
-                [
-                    {
-                        "$set": {
-                            "due": following.due,
-                            "fires_at": following.fires_at,
-                            "accepted_at": following.accepted_at,
-                            "visible_at": _unless_held_back(following.visible_at),
-                            "attempts": 0,
-                            "claims": 0,
-                            "runs": following.runs,
-                        }
-                    },
-                    {"$unset": "token"},
-                ],
-            )
-            for claimed, following in moves
+        by_due: dict[datetime, list[Occurrence]] = {}
+        for claimed, following in moves:
+            by_due.setdefault(following.due, []).append(claimed)
+        await self._write(
+            [
+                UpdateMany(query, [{"$set": _moved(due)}, {"$unset": "token"}], hint=_BY_ID)
+                for due, claimed in by_due.items()
+                for query in _claims(claimed)
+            ]
         )
 
     async def retry(self, retries: Sequence[Retry]) -> None:
         """Make claimed ones visible again, each at its moment, unless they are held back."""
-        await self._update(
-            (
-                _claimed(each.occurrence) | {"visible_at": {"$lt": HELD_BACK}},
-                {
-                    "$set": {
-                        "fires_at": each.fires_at,
-                        "visible_at": each.fires_at,
-                        "attempts": each.attempts,
-                        "claims": each.claims,
-                    },
-                    "$unset": {"token": ""},
-                },
-            )
-            for each in retries
-        )
+        await self._write([UpdateOne(_not_held_back(_claimed(each.occurrence)), _retried(each)) for each in retries])
 
     async def hand_over(self, claimed: Sequence[Occurrence], *, leased_until: datetime) -> None:
         """Keep them claimed until then, for somebody who knows their tokens."""
-        await self._update(
-            (_claimed(each) | {"visible_at": {"$lt": HELD_BACK}}, {"$set": {"visible_at": leased_until}})
-            for each in claimed
-        )
+        change = {"$set": {"visible_at": leased_until}}
+        await self._write([UpdateMany(_not_held_back(query), change, hint=_BY_ID) for query in _claims(claimed)])
 
     async def take(self, id: str, token: str, *, leased_until: datetime) -> Occurrence | None:
         """Renew the lease of one that was handed over, and count the claim; `None` when it is somebody else's."""
-        query = {"_id": id, "token": token, "visible_at": {"$lt": HELD_BACK}}
+        query = _not_held_back({"_id": id, "token": token})
         change = {"$set": {"visible_at": leased_until}, "$inc": {"claims": 1}}
         with translated():
             found = await self._occurrences.find_one_and_update(query, change, return_document=True)
@@ -179,7 +139,8 @@ class Occurrences:
 
     async def hold_these(self, claimed: Sequence[Occurrence]) -> None:
         """Hold back claimed ones whose owner was paused."""
-        await self._update((_claimed(each), {"$set": {"visible_at": HELD_BACK}}) for each in claimed)
+        change = {"$set": {"visible_at": HELD_BACK}}
+        await self._write([UpdateMany(query, change, hint=_BY_ID) for query in _claims(claimed)])
 
     async def let_go(self, owner: str) -> None:
         """Make what an owner has held back visible at its own moment."""
@@ -187,6 +148,11 @@ class Occurrences:
             await self._occurrences.update_many(
                 {"owner": owner, "visible_at": HELD_BACK}, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}]
             )
+
+    async def holding(self, shard: int) -> list[str]:
+        """The owners that have something held back in this shard."""
+        with translated():
+            return await self._occurrences.distinct("owner", {"shard": shard, "visible_at": HELD_BACK})
 
     async def upcoming(self, owner: str, limit: int) -> list[Occurrence]:
         """The next ones of an owner, by their instants."""
@@ -197,17 +163,16 @@ class Occurrences:
     async def with_any(self, owners: Sequence[str]) -> set[str]:
         """Which of these owners have any."""
         with translated():
-            found = self._occurrences.find({"owner": {"$in": list(owners)}}, {"owner": 1})
-            return {document["owner"] async for document in found}
+            return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
     async def remove(self, id: str) -> bool:
         """Forget one, claimed or not; `False` when it is not there."""
         with translated():
             return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
 
-    async def remove_of(self, owner: str, *, generation: str = "") -> None:
-        """Forget all that an owner has, or all of one generation, claimed or not."""
-        query = {"owner": owner} | ({"generation": generation} if generation else {})
+    async def remove_of(self, *owners: str, generation: str = "") -> None:
+        """Forget all that owners have, or all of one generation, claimed or not."""
+        query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
         with translated():
             await self._occurrences.delete_many(query)
 
@@ -216,19 +181,37 @@ class Occurrences:
         with translated():
             return await self._occurrences.estimated_document_count()
 
-    async def _update(self, updates: Iterable[tuple[Document, Document | list[Document]]]) -> None:
-        requests = [UpdateOne(query, change) for query, change in updates]
+    async def _write(self, requests: Sequence[_Write]) -> None:
         if requests:
             with translated():
                 await self._occurrences.bulk_write(requests, ordered=False)
+
+
+def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
+    """A query for each token: one update of many is worth ten of one."""
+    by_token: dict[str, list[str]] = {}
+    for each in claimed:
+        by_token.setdefault(each.token, []).append(each.id)
+    return [{"_id": {"$in": ids}, "token": token} for token, ids in by_token.items()]
 
 
 def _claimed(occurrence: Occurrence) -> Document:
     return {"_id": occurrence.id, "token": occurrence.token}
 
 
-def _unless_held_back(moment: datetime) -> Document:
-    return {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, moment]}
+def _not_held_back(query: Document) -> Document:
+    return query | {"visible_at": {"$lt": HELD_BACK}}
+
+
+def _retried(retry: Retry) -> Document:
+    moments = {"fires_at": retry.fires_at, "visible_at": retry.fires_at}
+    return {"$set": moments | {"attempts": retry.attempts, "claims": retry.claims}, "$unset": {"token": ""}}
+
+
+def _moved(due: datetime) -> Document:
+    visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, due]}
+    moments = {"due": due, "fires_at": due, "accepted_at": due, "visible_at": visible_at}
+    return moments | {"attempts": 0, "claims": 0, "runs": {"$add": ["$runs", 1]}}
 
 
 def _document(occurrence: Occurrence) -> Document:

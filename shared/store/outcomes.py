@@ -5,10 +5,9 @@ from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError
 
 from shared.domain.outcomes import Outcome
-from shared.store.documents import Codec, Document, only_duplicates, translated
+from shared.store.documents import Codec, Document, forget_some, insert_new, translated
 
 _codec = Codec(Outcome)
 
@@ -26,14 +25,7 @@ class Outcomes:
 
     async def add(self, outcomes: Sequence[Outcome]) -> None:
         """Insert those that are not there."""
-        if not outcomes:
-            return
-        try:
-            with translated():
-                await self._outcomes.insert_many([_codec.document(each) for each in outcomes], ordered=False)
-        except BulkWriteError as error:
-            if not only_duplicates(error):
-                raise
+        await insert_new(self._outcomes, [_codec.document(each) for each in outcomes])
 
     async def has(self, outcome_id: str) -> bool:
         """Whether this attempt has ended."""
@@ -47,7 +39,4 @@ class Outcomes:
 
     async def forget(self, *, before: datetime, limit: int) -> int:
         """Forget some that are older; how many."""
-        query = {"at": {"$lt": before}}
-        with translated():
-            ids = [document["_id"] async for document in self._outcomes.find(query, {"_id": 1}).limit(limit)]
-            return (await self._outcomes.delete_many({"_id": {"$in": ids}})).deleted_count if ids else 0
+        return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)

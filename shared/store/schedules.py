@@ -3,21 +3,20 @@
 A list of up to 10,000 instants is a field of its own, so that whoever fires reads a schedule without it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import BulkWriteError
 
 from shared.domain.instants import from_ms, ms
-from shared.domain.schedules import Definition, Schedule, ScheduleState
-from shared.store.documents import Document, duplicates, only_duplicates, translated
+from shared.domain.schedules import Definition, Schedule, ScheduleState, schedule_id
+from shared.store.documents import Document, forget_some, insert_new, translated
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
+_OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
 
 
 class Schedules:
@@ -28,45 +27,39 @@ class Schedules:
 
     async def setup(self) -> None:
         """Make the indexes."""
-        await self._schedules.create_index([("namespace", ASCENDING), ("key", ASCENDING)])
         await self._schedules.create_index([("namespace", ASCENDING), ("state", ASCENDING), ("key", ASCENDING)])
-        await self._schedules.create_index([("materialised", ASCENDING), ("accepted_at", ASCENDING)])
-        await self._schedules.create_index([("state", ASCENDING), ("last_due", ASCENDING)])
-        await self._schedules.create_index([("state", ASCENDING), ("finished_at", ASCENDING)])
+        await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
+        await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
         """Insert those whose ids are free; the ids that were taken."""
-        try:
-            with translated():
-                await self._schedules.insert_many([_document(each) for each in schedules], ordered=False)
-        except BulkWriteError as error:
-            if not only_duplicates(error):
-                raise
-            return {schedules[index].id for index in duplicates(error)}
-        return set()
+        taken = await insert_new(self._schedules, [_document(each) for each in schedules])
+        return {schedules[index].id for index in taken}
 
-    async def get(self, schedule_id: str) -> Schedule | None:
+    async def get(self, id: str) -> Schedule | None:
         """The whole schedule."""
         with translated():
-            return _maybe(await self._schedules.find_one({"_id": schedule_id}))
+            return _maybe(await self._schedules.find_one({"_id": id}))
 
-    async def many(self, schedule_ids: Sequence[str]) -> dict[str, Schedule]:
-        """Those that are there, by id, without their instants. One query."""
+    async def many(self, ids: Sequence[str], *, whole: bool = False) -> dict[str, Schedule]:
+        """Those that are there, by id, without their instants unless `whole`. One query."""
+        query = {"_id": {"$in": list(ids)}}
         with translated():
-            found = self._schedules.find({"_id": {"$in": list(schedule_ids)}}, _WITHOUT_INSTANTS)
-            return {document["_id"]: _value(document) async for document in found}
+            found = await self._schedules.find(query, None if whole else _WITHOUT_INSTANTS).to_list()
+        return {document["_id"]: _value(document) for document in found}
 
     async def page(
         self, namespace: str, *, prefix: str = "", state: ScheduleState | None = None, after: str = "", limit: int
     ) -> list[Schedule]:
         """A caller's schedules by key, those behind the key `after`, without their instants."""
-        query: dict[str, Any] = {"namespace": namespace}
+        field, lead, equal = "_id", schedule_id(namespace, ""), {}
         if state is not None:
-            query["state"] = state.value
+            field, lead, equal = "key", "", {"namespace": namespace, "state": state.value}
         # Behind every key that begins so: keys are ASCII.
-        query["key"] = {"$gte" if after < prefix else "$gt": max(prefix, after), "$lt": f"{prefix}\x7f"}
+        bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
+        query: Document = equal | {field: bounds}
         with translated():
-            found = self._schedules.find(query, _WITHOUT_INSTANTS).sort("key", ASCENDING).limit(limit)
+            found = self._schedules.find(query, _WITHOUT_INSTANTS).sort(field, ASCENDING).limit(limit)
             return [_value(document) async for document in found]
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
@@ -75,83 +68,64 @@ class Schedules:
         del change["_id"], change["created_at"], change["state"]
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
+        gone = [field for field in _OPTIONAL if field not in change]
         with translated():
             result = await self._schedules.update_one(
-                {"_id": schedule.id, "generation": generation}, [{"$set": literal | {"state": state}}]
+                {"_id": schedule.id, "generation": generation}, [{"$set": literal | {"state": state}}, {"$unset": gone}]
             )
         return result.matched_count == 1
 
-    async def materialised(self, schedules: Sequence[Schedule]) -> int:
-        """Note that all their occurrences are there; of how many, since some may have another generation by now."""
-        query = {
-            "_id": {"$in": [each.id for each in schedules]},
-            "generation": {"$in": [each.generation for each in schedules]},
-        }
-        with translated():
-            return (await self._schedules.update_many(query, {"$set": {"materialised": True}})).matched_count
-
-    async def move(self, schedule_id: str, *, to: ScheduleState, only: frozenset[ScheduleState]) -> Schedule | None:
+    async def move(self, id: str, *, to: ScheduleState, only: frozenset[ScheduleState]) -> Schedule | None:
         """Give the schedule this state if its present one is among `only`."""
         with translated():
             found = await self._schedules.find_one_and_update(
-                {"_id": schedule_id, "state": {"$in": sorted(only)}},
+                {"_id": id, "state": {"$in": sorted(only)}},
                 {"$set": {"state": to.value}},
                 return_document=ReturnDocument.AFTER,
             )
         return _maybe(found)
 
-    async def remove(self, schedule_id: str) -> Schedule | None:
+    async def remove(self, id: str) -> Schedule | None:
         """Forget the schedule: what it was, `None` when there was none."""
         with translated():
-            return _maybe(await self._schedules.find_one_and_delete({"_id": schedule_id}, _WITHOUT_INSTANTS))
+            return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
-    async def incomplete(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Schedules whose occurrences are not all there, accepted before that moment."""
-        query = {"materialised": False, "accepted_at": {"$lt": before}}
+    async def to_sweep(self, *, before: datetime, limit: int) -> list[Schedule]:
+        """Those that are to be looked at, since before that moment."""
         with translated():
-            return [_value(document) async for document in self._schedules.find(query).limit(limit)]
+            found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS).sort("sweep_at", ASCENDING)
+            return [_value(document) async for document in found.limit(limit)]
 
-    async def end(self, schedules: Sequence[Schedule], *, last_due: datetime) -> None:
-        """Note when the last instant of recurrences was."""
-        query = {
-            "_id": {"$in": [each.id for each in schedules]},
-            "generation": {"$in": [each.generation for each in schedules]},
-        }
-        with translated():
-            await self._schedules.update_many(query, {"$set": {"last_due": last_due}})
-
-    async def past(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Active ones whose last instant lies before the moment."""
-        query = {"state": ScheduleState.ACTIVE.value, "last_due": {"$lt": before}}
-        with translated():
-            found = self._schedules.find(query, _WITHOUT_INSTANTS).sort("last_due", ASCENDING).limit(limit)
-            return [_value(document) async for document in found]
+    async def sweep_again(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
+        """Have these looked at again then, where the generation is still the same."""
+        await self._update((_as_it_was(each), {"$set": {"sweep_at": at}}) for each in schedules)
 
     async def finish(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
         """Nothing is left of these: active → finished, where the generation is still the same."""
-        query = {
-            "_id": {"$in": [each.id for each in schedules]},
-            "generation": {"$in": [each.generation for each in schedules]},
-            "state": ScheduleState.ACTIVE.value,
-        }
-        with translated():
-            await self._schedules.update_many(
-                query, {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}}
-            )
+        change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
+        await self._update((_as_it_was(each) | {"state": ScheduleState.ACTIVE.value}, change) for each in schedules)
 
     async def forget_finished(self, *, before: datetime, limit: int) -> int:
         """Forget some that were finished before then; how many."""
-        query = {"state": ScheduleState.FINISHED.value, "finished_at": {"$lt": before}}
-        with translated():
-            ids = [document["_id"] async for document in self._schedules.find(query, {"_id": 1}).limit(limit)]
-            if not ids:
-                return 0
-            return (await self._schedules.delete_many({"_id": {"$in": ids}} | query)).deleted_count
+        return await forget_some(self._schedules, {"finished_at": {"$lt": before}}, limit)
+
+    async def _update(self, updates: Iterable[tuple[Document, Document]]) -> None:
+        requests = [UpdateOne(query, change) for query, change in updates]
+        if requests:
+            with translated():
+                await self._schedules.bulk_write(requests, ordered=False)
+
+
+def _as_it_was(schedule: Schedule) -> Document:
+    return {"_id": schedule.id, "generation": schedule.generation}
 
 
 def _document(schedule: Schedule) -> Document:
     definition = msgspec.structs.replace(schedule.definition, instants=())
     fields = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
+    for name in _OPTIONAL:
+        if fields[name] is None:
+            del fields[name]
     return {
         "_id": fields.pop("id"),
         **fields,

@@ -1,5 +1,7 @@
 """Service tokens: one document each, found by the digest of the secret with every request."""
 
+from collections.abc import Sequence
+
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -34,10 +36,11 @@ class Tokens:
         with translated():
             return _codec.maybe(await self._tokens.find_one({"_id": token_id}))
 
-    async def with_digest(self, digest: str) -> Token | None:
-        """The token whose secret has this digest."""
+    async def with_digests(self, digests: Sequence[str]) -> dict[str, Token]:
+        """The tokens whose secrets have these digests, by them. One query."""
         with translated():
-            return _codec.maybe(await self._tokens.find_one({"digest": digest}))
+            found = await self._tokens.find({"digest": {"$in": list(digests)}}).to_list()
+        return {document["digest"]: _codec.value(document) for document in found}
 
     async def page(self, *, after: str = "", limit: int) -> list[Token]:
         """The tokens whose ids follow `after`, the oldest first."""

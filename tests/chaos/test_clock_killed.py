@@ -26,6 +26,7 @@ ADMIN = "admin@example.com"
 # Half of so short a lease is trusted: longer than the look-ahead of two ticks.
 QUICK = {"CARILLON_SCHEDULER_LEASE_SECONDS": "3", "CARILLON_SCHEDULER_TICK_SECONDS": "0.5"}
 _END = "the-end"
+TRAINING = schedule_id(f"user:{ADMIN}", "training")
 
 Instants = set[tuple[str, datetime]]
 
@@ -104,38 +105,40 @@ async def test_a_sleeper_wakes_up_while_its_series_still_runs(house: House) -> N
     assert await fired(house, all_) == sorted(expected(all_))
 
 
-@pytest.mark.parametrize("point", ["schedule.after_insert", "schedule.after_occurrences"])
-async def test_an_api_dies_half_way_and_the_request_is_repeated(house: House, point: str) -> None:
-    body = await a_request(house, 3, 4)
-    await dies_of(house, point, body)
-    other = await an_api(house)
-    status, shown = await other.call("POST", "/schedules", body)
-    assert status == 200, shown
+@pytest.mark.parametrize(("point", "status"), [("schedule.after_occurrences", 201), ("schedule.after_insert", 200)])
+async def test_an_api_dies_half_way_and_the_request_is_repeated(house: House, point: str, status: int) -> None:
+    """While a scheduler meets what the dead one has left: that never fires, and nothing comes twice."""
+    scheduler = await house.start("scheduler", **QUICK)
+    doomed, other = await an_api(house, fault=f"{point}=kill"), await an_api(house)
+    body = await a_request(house, 4, 5)
+    await dies_of(house, doomed, body)
+    answered, shown = await other.call("POST", "/schedules", body)
+    assert answered == status, shown
     assert shown["schedules"] == body["schedules"]
+    async with receiving(house, QUEUE) as receiver:
+        await all_of_it(house, receiver, scheduler)
+    assert sorted(written(each.due) for each in receiver.all) == body["schedules"]
+
+
+async def test_what_an_api_leaves_of_a_schedule_never_fires(house: House) -> None:
+    """Nobody repeats the request: what was stored waits for a schedule that does not come."""
     scheduler = await house.start("scheduler", **QUICK)
     async with receiving(house, QUEUE) as receiver:
-        await all_of_it(house, receiver, scheduler)
-    assert sorted(written(each.due) for each in receiver.all) == body["schedules"]
-
-
-@pytest.mark.parametrize("point", ["schedule.after_insert", "schedule.after_occurrences"])
-async def test_an_api_dies_half_way_and_a_sweep_completes_it(house: House, point: str) -> None:
-    """Ten seconds later: its first instant comes late, none is lost and none comes twice."""
-    scheduler = await house.start("scheduler", CARILLON_SCHEDULER_SWEEP_SECONDS="0.5", **QUICK)
-    body = await a_request(house, 3, 14)
-    async with receiving(house, QUEUE) as receiver:
-        await dies_of(house, point, body)
-        await all_of_it(house, receiver, scheduler)
-    assert sorted(written(each.due) for each in receiver.all) == body["schedules"]
+        doomed = await an_api(house, fault="schedule.after_occurrences=kill")
+        await dies_of(house, doomed, await a_request(house, 1, 2))
+        after = await scheduled(house, "after", 5, queue=QUEUE)
+        await settled(house, receiver, [after], [scheduler])
+    check(receiver, [after])
 
 
 async def test_an_api_dies_half_way_into_a_replacement(house: House) -> None:
     """Nothing of the old content fires any more, and all of the new one does."""
-    first, second = await a_request(house, 6, 7), await a_request(house, 5, 14, payload={"id": "new"})
-    scheduler = await house.start("scheduler", CARILLON_SCHEDULER_SWEEP_SECONDS="0.5", **QUICK)
+    healthy, doomed = await an_api(house), await an_api(house, fault="schedule.after_replace=kill")
+    scheduler = await house.start("scheduler", **QUICK)
+    first, second = await a_request(house, 4, 5), await a_request(house, 3, 6, payload={"id": "new"})
     async with receiving(house, QUEUE) as receiver:
-        assert (await (await an_api(house)).call("POST", "/schedules", first))[0] == 201
-        await dies_of(house, "schedule.after_replace", second, method="PUT", path="/schedules/training")
+        assert (await healthy.call("POST", "/schedules", first))[0] == 201
+        await dies_of(house, doomed, second, method="PUT", path="/schedules/training")
         await all_of_it(house, receiver, scheduler)
     assert sorted(written(each.due) for each in receiver.all) == second["schedules"]
     assert {each.body for each in receiver.all} == {b'{"id": "new"}'}
@@ -237,25 +240,23 @@ async def a_request(house: House, *seconds: float, payload: Any = None) -> dict[
     }
 
 
-async def dies_of(house: House, point: str, body: Any, *, method: str = "POST", path: str = "/schedules") -> None:
-    """The request to an API that is killed on the way, and leaves the schedule incomplete."""
-    doomed = await an_api(house, fault=f"{point}=kill")
+async def dies_of(house: House, doomed: Customer, body: Any, *, method: str = "POST", path: str = "/schedules") -> None:
+    """The request to an API that is killed on the way."""
     with pytest.raises(OSError):
         await doomed.call(method, path, body)
-    found = await house.with_.store.schedules.get(schedule_id(f"user:{ADMIN}", "training"))
-    assert found is not None
-    assert not found.materialised
+    assert await house.with_.store.occurrences.with_any([f"schedule/{TRAINING}"])
 
 
 async def all_of_it(house: House, receiver: Receiver, scheduler: Process) -> None:
-    """Wait for the schedule to be complete and nothing of it to be pending."""
-    id = schedule_id(f"user:{ADMIN}", "training")
-
-    async def complete() -> bool:
-        found = await house.with_.store.schedules.get(id)
-        return found is not None and found.materialised
-
-    await until(complete, "the schedule to be complete", 30)
-    found = await house.with_.store.schedules.get(id)
+    """Wait until nothing of the present generation is pending."""
+    found = await house.with_.store.schedules.get(TRAINING)
     assert found is not None
-    await settled(house, receiver, [Accepted(found)], [scheduler])
+
+    async def nothing_left() -> bool:
+        left = await house.with_.store.occurrences.upcoming(found.owner, 100)
+        return all(each.generation != found.generation for each in left)
+
+    await until(nothing_left, "the schedule to have fired", 30)
+    scheduler.send(signal.SIGTERM)
+    assert await scheduler.gone() == 0, house.logs()
+    await drained(house, receiver)

@@ -53,7 +53,6 @@ def made(definition: Definition = LIST, *, accepted_at: datetime = NOON - HOUR, 
         generation="g",
         digest=digest(definition),
         definition=definition,
-        materialised=True,
         created_at=accepted_at,
         accepted_at=accepted_at,
     )
@@ -65,21 +64,16 @@ def due(schedule: Schedule, *, kind: Kind = Kind.ONCE, attempts: int = 0) -> Occ
 
 
 def verdict(schedule: Schedule | None, occurrence: Occurrence, late: timedelta = HOUR) -> Verdict:
-    return judge(schedule, occurrence, late, misfire_after=MINUTE)
+    """The occurrence was accepted an hour before it was due."""
+    return judge(schedule, occurrence, occurrence.due + late, tick=SECOND, misfire_after=MINUTE)
 
 
-def test_what_belongs_to_nobody_is_void() -> None:
+def test_what_belongs_to_nobody_waits_a_while_and_is_void() -> None:
     schedule = made()
-    assert verdict(None, due(schedule)) is Verdict.VOID
-    replaced = replace(schedule, generation="h", materialised=False, state=ScheduleState.PAUSED)
-    assert verdict(replaced, due(schedule)) is Verdict.VOID
-    assert verdict(replaced, due(schedule, kind=Kind.ASKED)) is Verdict.VOID
-
-
-def test_nothing_fires_before_all_is_there() -> None:
-    schedule = replace(made(), materialised=False)
-    for state, kind in itertools.product(ScheduleState, Kind):
-        assert verdict(replace(schedule, state=state), due(schedule, kind=kind)) is Verdict.WAIT
+    replaced = replace(schedule, generation="h", state=ScheduleState.PAUSED)
+    for there, kind in itertools.product((None, replaced), (Kind.ONCE, Kind.ASKED)):
+        assert verdict(there, due(schedule, kind=kind), -MINUTE) is Verdict.WAIT
+        assert verdict(there, due(schedule, kind=kind), timedelta()) is Verdict.VOID
 
 
 def test_a_pause_holds_all_but_what_is_asked_for() -> None:

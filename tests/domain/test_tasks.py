@@ -7,12 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Poisoned
-from shared.domain.tasks import QUEUES, FinishJob, PlanJob, SendBatch, Task, decode, encode, queue_of
+from shared.domain.tasks import (
+    QUEUES,
+    CallTarget,
+    FinishJob,
+    PlanJob,
+    SendBatch,
+    Task,
+    decode,
+    encode,
+    next_try,
+    queue_of,
+)
 
+counts = {"attempt": st.integers(0, 2**31 - 1), "faults": st.integers(0, 2**31 - 1)}
 tasks = st.one_of(
-    st.builds(PlanJob, st.text(max_size=80)),
-    st.builds(FinishJob, st.text(max_size=80)),
-    st.builds(SendBatch, st.text(max_size=80), st.integers(0, 2**31), st.integers(0, 2**31)),
+    st.builds(PlanJob, st.text(max_size=80), **counts),
+    st.builds(FinishJob, st.text(max_size=80), **counts),
+    st.builds(SendBatch, st.text(max_size=80), st.integers(0, 2**31), st.integers(0, 2**31), **counts),
+    st.builds(CallTarget, st.text(max_size=32), st.text(max_size=32)),
 )
 
 
@@ -20,6 +33,26 @@ tasks = st.one_of(
 def test_a_task_comes_out_as_it_went_in(task: Task) -> None:
     assert decode(encode(task)) == task
     assert queue_of(task) in QUEUES
+
+
+@pytest.mark.parametrize(
+    ("body", "task"),
+    [
+        (b'{"type":"plan","job_id":"j","version":1}', PlanJob("j")),
+        (b'{"type":"send","job_id":"j","ordinal":0,"turn":1,"version":1}', SendBatch("j", 0, 1)),
+        (b'{"type":"finish","job_id":"j","version":1}', FinishJob("j")),
+    ],
+)
+def test_a_task_that_tells_no_tries_is_at_its_first(body: bytes, task: Task) -> None:
+    assert decode(body) == task
+
+
+def test_each_return_is_counted_and_faults_apart() -> None:
+    task: Task = SendBatch("j", 5, 2)
+    for fault in (False, True, False):
+        task = next_try(task, fault=fault)
+    assert task == SendBatch("j", 5, 2, attempt=3, faults=1)
+    assert next_try(CallTarget("o", "t"), fault=True) == CallTarget("o", "t")
 
 
 @given(
@@ -41,6 +74,8 @@ def test_noise_is_poisoned(body: bytes) -> None:
         b'{"type":"plan","job_id":"j","version":2}',
         b'{"type":"unknown","job_id":"j","version":1}',
         b'{"type":"send","job_id":"j","ordinal":"0","turn":1,"version":1}',
+        b'{"type":"plan","job_id":"j","version":1,"attempt":-1}',
+        b'{"type":"finish","job_id":"j","version":1,"faults":1e30}',
         b"\xff\xfe",
         b"[" * 100_000,
     ],

@@ -42,23 +42,20 @@ async def stored(store: Store, key: str = "a") -> Schedule:
 async def check_whole(store: Store, key: str, definition: Definition) -> None:
     """The schedule is complete, and exactly its own occurrences are there."""
     found = await stored(store, key)
-    assert found.materialised
     assert found.definition == definition
     assert {each.id for each in await pending(store, key)} == {each.id for each in occurrences(found)}
 
 
-async def half_made(store: Store, definition: Definition = LIST) -> Schedule:
-    """What a process leaves that died after it had inserted the schedule's document."""
-    now = await store.now()
-    schedule = Schedule(
+def past_schedule() -> Schedule:
+    """One that was made long ago."""
+    return Schedule(
         id=schedule_id("ns", "a"),
         namespace="ns",
         key="a",
-        generation="dead",
-        digest=digest(definition),
-        definition=definition,
-        created_at=now,
-        accepted_at=now,
+        generation="past",
+        digest=digest(GONE),
+        definition=GONE,
+        created_at=PAST - HOUR,
+        accepted_at=PAST - HOUR,
+        sweep_at=PAST,
     )
-    await store.schedules.add([schedule])
-    return schedule

@@ -1,11 +1,12 @@
 """What callers do with schedules, on a real database: also twice, at once, and after somebody who died half-way."""
 
 import asyncio
+from datetime import datetime
 
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.errors import Conflict, Invalid
+from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.recurrence import Every
 from shared.domain.schedules import (
     Definition,
@@ -28,7 +29,7 @@ from tests.flow.made import (
     PAST,
     accepted,
     check_whole,
-    half_made,
+    past_schedule,
     pending,
     stored,
     wanted,
@@ -46,7 +47,6 @@ async def test_many_are_made_at_once(store: Store, flow: ScheduleFlow) -> None:
         assert (answer.created, answer.changed, answer.skipped) == (True, False, ())
         assert answer.schedule.key == each.key
         await check_whole(store, each.key, each.definition)
-    assert len({(await stored(store, each.key)).generation for each in many}) == len(many)
 
 
 async def test_nothing_wanted_is_nothing_made(store: Store, flow: ScheduleFlow) -> None:
@@ -115,10 +115,9 @@ async def test_only_past_instants_are_refused(
 
 
 async def test_a_repeat_after_the_last_instant_changes_nothing(store: Store, flow: ScheduleFlow) -> None:
-    schedule = await half_made(store, GONE)
-    await store.schedules.materialised([schedule])
+    await store.schedules.add([past_schedule()])
     again = await accepted(flow, wanted(definition=GONE))
-    assert (again.created, again.schedule.generation) == (False, "dead")
+    assert (again.created, again.schedule.generation) == (False, "past")
     assert not (await flow.put(wanted(definition=GONE))).changed
 
 
@@ -154,50 +153,50 @@ async def test_of_many_puts_at_once_one_stays_whole(store: Store, flow: Schedule
     answers = await asyncio.gather(*(flow.put(wanted(definition=each)) for each in definitions))
     assert all(answer.changed for answer in answers)
     last = await stored(store)
-    assert last.materialised
     assert last.definition in definitions
     alive = [each for each in await pending(store) if each.generation == last.generation]
     assert [each.due for each in alive] == list(OTHER.instants)
 
 
-async def test_a_repeated_request_takes_over_from_one_that_died(store: Store, flow: ScheduleFlow) -> None:
-    dead = await half_made(store)
-    await store.occurrences.add(occurrences(dead)[:1])
+async def test_what_a_dead_process_left_belongs_to_nobody(store: Store, flow: ScheduleFlow) -> None:
+    """It waits for a schedule that might come, then goes; a repeated request makes its own."""
+    dead = occurrences(replace(past_schedule(), accepted_at=await store.now(), definition=LIST))
+    await store.occurrences.add(dead)
     answer = await accepted(flow, wanted())
-    assert not answer.created
-    assert answer.schedule.materialised
-    assert answer.schedule.generation != "dead"
-    assert answer.schedule.accepted_at == dead.accepted_at
-    await check_whole(store, "a", LIST)
-
-    # It was not dead, and goes on: its occurrences are void, and its mark marks nothing.
-    late = occurrences(dead)
-    await store.occurrences.add(late)
-    assert await store.schedules.materialised([dead]) == 0
-    now = await stored(store)
-    verdicts = [judge(now, each, HOUR, misfire_after=HOUR) for each in late]
-    assert verdicts == [Verdict.VOID] * len(late)
+    assert answer.created
+    assert {each.generation for each in await pending(store)} == {"past", answer.schedule.generation}
+    young, old = dead[0].accepted_at + HOUR / 2, dead[0].accepted_at + HOUR
+    for now, verdict in ((young, Verdict.WAIT), (old, Verdict.VOID)):
+        for schedule in (None, answer.schedule):
+            assert judge(schedule, dead[0], now, tick=HOUR, misfire_after=HOUR) is verdict
 
 
-async def test_many_who_take_over_at_once_do_not_chase_each_other(store: Store, flow: ScheduleFlow) -> None:
-    await half_made(store)
-    answers = await asyncio.gather(*(accepted(flow, wanted()) for _ in range(5)))
-    assert all(answer.schedule.materialised for answer in answers)
-    now = await stored(store)
-    left = await pending(store)
-    assert [each.due for each in left if each.generation == now.generation] == list(LIST.instants)
-    # Each may have tried once; what they left under other generations is void, but has to be cleared away.
-    assert len({each.generation for each in left}) <= 5
+async def test_a_process_that_slept_does_not_make_what_it_stored_count(store: Store, flow: ScheduleFlow) -> None:
+    """Its occurrences may be deleted by now."""
+
+    class Sleepy(DatabaseTime):
+        naps = 0
+
+        async def now(self) -> datetime:
+            self.naps += 1
+            return await super().now() + self.naps * HOUR
+
+    with pytest.raises(Unavailable):
+        await ScheduleFlow(store, Sleepy(store)).accept([wanted()])
+    assert await store.schedules.get("ns/a") is None
+    assert (await accepted(flow, wanted())).created
 
 
-async def test_upkeep_takes_over_once(store: Store, flow: ScheduleFlow) -> None:
-    dead = await half_made(store)
-    assert sum(await asyncio.gather(*(flow.complete(dead) for _ in range(4)))) == 1
-    await check_whole(store, "a", LIST)
-
-
-async def test_another_content_takes_the_place_of_what_is_half_made(store: Store, flow: ScheduleFlow) -> None:
-    dead = await half_made(store)
-    await store.occurrences.add(occurrences(dead))
-    assert (await flow.put(wanted(definition=OTHER))).changed
+async def test_whoever_loses_a_race_leaves_nothing_behind(store: Store) -> None:
+    flows = [ScheduleFlow(store, DatabaseTime(store)) for _ in range(6)]
+    await asyncio.gather(*(each.accept([wanted(), wanted("b")]) for each in flows))
+    await asyncio.gather(*(each.put(wanted(definition=OTHER)) for each in flows))
     await check_whole(store, "a", OTHER)
+    await check_whole(store, "b", LIST)
+
+
+async def test_one_key_many_times_in_a_request(store: Store, flow: ScheduleFlow) -> None:
+    """Each is answered as if it came after those before it."""
+    answers = await flow.accept([wanted(definition=each) for each in (GONE, LIST, GONE, OTHER, LIST)])
+    assert [type(each) for each in answers] == [Invalid, Accepted, Conflict, Conflict, Accepted]
+    assert [each.created for each in answers if isinstance(each, Accepted)] == [True, False]

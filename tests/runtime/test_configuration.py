@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from shared.runtime.configuration import Misconfigured, describe, load
-from shared.runtime.settings import ApiSettings, FeedbackSettings, Settings, StoreSettings, without_secrets
+from shared.runtime.settings import (
+    ApiSettings,
+    FeedbackSettings,
+    SchedulerSettings,
+    Settings,
+    StoreSettings,
+    without_secrets,
+)
 
 HINTS = {name: get_type_hints(type(section), include_extras=True) for name, section in Settings().sections().items()}
 FIELDS = [(section, field, hint) for section, hints in HINTS.items() for field, hint in hints.items()]
@@ -25,6 +32,8 @@ def values(section: str, field: str, hint: Any) -> st.SearchStrategy[Any]:
     pattern = next((meta.pattern for meta in metas if isinstance(meta, Meta) and meta.pattern), None)
     if (section, field) == ("feedback", "topics"):
         return st.text().map(re.escape)
+    if (section, field) == ("scheduler", "tick_seconds"):
+        return st.floats(limits.ge, 0.4)  # a lease of two seconds takes five ticks
     if get_origin(plain) is Literal:
         return st.sampled_from(get_args(plain))
     if plain is int:
@@ -177,3 +186,5 @@ def test_sections_made_in_code_check_what_types_cannot_say() -> None:
         ApiSettings(trusted_proxies=("here",))
     with pytest.raises(ValueError, match="topics"):
         FeedbackSettings(topics="(")
+    with pytest.raises(ValueError, match="lease_seconds"):
+        SchedulerSettings(lease_seconds=4, tick_seconds=1)

@@ -99,6 +99,14 @@ async def test_a_page_is_of_one_state_and_without_instants(store: Store, keys: l
     assert await store.schedules.page("n", limit=10) == []
 
 
+async def test_namespaces_do_not_mix_whatever_their_names(store: Store) -> None:
+    names = ["a", "a/b", "a%2Fb", "a b", "ä", "a/"]
+    assert len({schedule_id(name, "k") for name in names}) == len(names)
+    await store.schedules.add([made("k", namespace=name) for name in names])
+    for name in names:
+        assert [each.namespace for each in await store.schedules.page(name, limit=10)] == [name]
+
+
 async def test_replacing_asks_for_the_generation(store: Store) -> None:
     await store.schedules.add([made("a")])
     fresh = replace(made("a", SERIES, generation="g2"), created_at=NOON + HOUR, accepted_at=NOON + HOUR)
@@ -130,15 +138,6 @@ async def test_replacing_keeps_a_pause_and_begins_anew_after_the_end(
     assert await store.schedules.get("ns/a") == replace(made("a", SERIES, generation="g2"), state=then)
 
 
-async def test_only_the_present_generation_is_materialised(store: Store) -> None:
-    first, second = made("a"), made("b", generation="g2")
-    await store.schedules.add([first, second])
-    assert await store.schedules.materialised([first, replace(second, generation="g0")]) == 1
-    assert await store.schedules.get("ns/a") == replace(first, materialised=True)
-    assert await store.schedules.get("ns/b") == second
-    assert await store.schedules.materialised([first, second]) == 2
-
-
 async def test_a_state_moves_from_those_that_are_allowed(store: Store) -> None:
     await store.schedules.add([made("a")])
     assert await store.schedules.move("ns/a", to=FINISHED, only=frozenset({PAUSED})) is None
@@ -154,41 +153,30 @@ async def test_what_is_removed_is_told_once(store: Store) -> None:
     assert await store.schedules.get("ns/a") is None
 
 
-async def test_incomplete_ones_are_found_whole(store: Store) -> None:
-    await store.schedules.add([made("a"), replace(made("b"), materialised=True)])
-    assert await store.schedules.incomplete(before=NOON, limit=10) == []
-    assert await store.schedules.incomplete(before=NOON + HOUR, limit=10) == [made("a")]
-    assert await store.schedules.incomplete(before=NOON + HOUR, limit=1) == [made("a")]
+async def test_those_with_an_end_are_swept_whatever_their_state(store: Store) -> None:
+    ended = [replace(made(key), sweep_at=NOON + hours * HOUR) for key, hours in (("b", 1), ("a", 2), ("c", 3))]
+    await store.schedules.add([*ended, made("endless", SERIES)])
+    await store.schedules.move("ns/a", to=PAUSED, only=frozenset({ACTIVE}))
+    found = await store.schedules.to_sweep(before=NOON + 3 * HOUR, limit=10)
+    assert found == [without_instants(ended[0]), replace(without_instants(ended[1]), state=PAUSED)]
+    assert await store.schedules.to_sweep(before=NOON + 3 * HOUR, limit=1) == [without_instants(ended[0])]
 
 
-async def test_past_ones_are_active_and_have_an_end(store: Store) -> None:
-    ended = [replace(made(key), last_due=NOON + hours * HOUR) for key, hours in (("b", 1), ("a", 2), ("c", 3))]
-    await store.schedules.add(
-        [
-            *ended,
-            made("endless", SERIES),
-            replace(made("held"), last_due=NOON, state=PAUSED),
-            replace(made("over"), last_due=NOON, state=FINISHED),
-        ]
-    )
-    found = await store.schedules.past(before=NOON + 3 * HOUR, limit=10)
-    assert found == [without_instants(each) for each in ended[:2]]
-    assert await store.schedules.past(before=NOON + 3 * HOUR, limit=1) == [without_instants(ended[0])]
-
-
-async def test_a_series_ends_by_its_generation(store: Store) -> None:
+async def test_those_to_sweep_again_are_told_by_their_generation(store: Store) -> None:
     one, two = made("a", SERIES), made("b", SERIES, generation="g2")
     await store.schedules.add([one, two])
-    await store.schedules.end([one, replace(two, generation="g0")], last_due=NOON)
-    assert [each.key for each in await store.schedules.past(before=NOON + HOUR, limit=10)] == ["a"]
+    await store.schedules.sweep_again([one, replace(two, generation="g0")], at=NOON)
+    assert [each.key for each in await store.schedules.to_sweep(before=NOON + HOUR, limit=10)] == ["a"]
+    await store.schedules.sweep_again([one], at=NOON + HOUR)
+    assert await store.schedules.to_sweep(before=NOON + HOUR, limit=10) == []
 
 
 async def test_only_active_ones_of_the_generation_finish(store: Store) -> None:
-    mine = [made("a"), made("b", generation="g2"), made("c")]
+    mine = [replace(made("a"), sweep_at=NOON), made("b", generation="g2"), made("c")]
     await store.schedules.add(mine)
     await store.schedules.move("ns/c", to=PAUSED, only=frozenset({ACTIVE}))
     await store.schedules.finish([mine[0], replace(mine[1], generation="g0"), mine[2]], at=NOON + HOUR)
-    assert await store.schedules.get("ns/a") == replace(mine[0], state=FINISHED, finished_at=NOON + HOUR)
+    assert await store.schedules.get("ns/a") == replace(mine[0], state=FINISHED, finished_at=NOON + HOUR, sweep_at=None)
     assert await store.schedules.get("ns/b") == mine[1]
     assert await store.schedules.get("ns/c") == replace(mine[2], state=PAUSED)
 

@@ -12,11 +12,10 @@ async def test_a_token_is_found_by_its_digest_until_it_is_removed(store: Store) 
     await store.tokens.add(token)
     await store.tokens.add(Token(id="2", name="billing", digest="d2", is_admin=True))
     assert await store.tokens.get("1") == token
-    assert await store.tokens.with_digest("d1") == token
-    assert await store.tokens.with_digest("none") is None
+    assert await store.tokens.with_digests(["d1", "none"]) == {"d1": token}
     assert await store.tokens.remove("1")
     assert not await store.tokens.remove("1")
-    assert await store.tokens.with_digest("d1") is None
+    assert await store.tokens.with_digests(["d1"]) == {}
     assert [one.id for one in await store.tokens.page(limit=10)] == ["2"]
 
 

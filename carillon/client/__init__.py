@@ -1,0 +1,77 @@
+"""A client of Carillon's HTTP API: schedules, dead letters and push jobs, typed, with retries that never double.
+
+```python
+async with Carillon("http://localhost:8080", token="carillon_…") as client:
+    made = await client.schedules.create(
+        Schedule(
+            key="training-invitations-42",
+            instants=[datetime(2030, 12, 24, 14, tzinfo=UTC)],
+            callback=RabbitCallback(queue="training.invitations.notifications", payload={"id": "42"}),
+        )
+    )
+```
+
+A call is attempted again after a connection error, a time-out, 429, 502, 503 and 504. Each POST carries an
+`Idempotency-Key`, the same on all its attempts; what else there is is idempotent by itself. So an attempt whose answer
+was lost is not done twice, and the answer is that of the first.
+
+It needs aiohttp and msgspec and nothing else of Carillon.
+"""
+
+from carillon.client.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
+from carillon.client.client import Carillon
+from carillon.client.dead_letters import DeadLetter, DeadLetters
+from carillon.client.definitions import (
+    BulkResult,
+    Fired,
+    FireWithin,
+    ItemError,
+    Outcome,
+    OutcomeResult,
+    Retry,
+    Schedule,
+    ScheduleState,
+    StoredSchedule,
+)
+from carillon.client.errors import (
+    CarillonError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+)
+from carillon.client.jobs import Jobs, PushJob, StoredJob
+from carillon.client.schedules import Schedules
+
+__all__ = [
+    "BulkResult",
+    "Callback",
+    "Carillon",
+    "CarillonError",
+    "Conflict",
+    "DeadLetter",
+    "DeadLetters",
+    "FireWithin",
+    "Fired",
+    "Forbidden",
+    "HttpCallback",
+    "Invalid",
+    "ItemError",
+    "Jobs",
+    "KafkaCallback",
+    "NotFound",
+    "Outcome",
+    "OutcomeResult",
+    "PushJob",
+    "RabbitCallback",
+    "Retry",
+    "Schedule",
+    "ScheduleState",
+    "Schedules",
+    "StoredJob",
+    "StoredSchedule",
+    "Unauthorized",
+    "Unavailable",
+]

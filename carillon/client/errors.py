@@ -1,0 +1,99 @@
+"""Every error that the client raises for an answer, as one tree. What is wrong before anything was sent (an instant
+without a zone, a key that cannot stand in a path) is a `ValueError` instead.
+
+```
+CarillonError
+├── Invalid        a field breaks a rule (400, 413, 422); `field` names it
+├── Unauthorized   nobody known is asking (401)
+├── Forbidden      somebody known may not do this, or the state does not allow it (403)
+├── NotFound       there is no such thing (404)
+├── Conflict       the key is taken by another content, or the state does not allow it (409)
+└── Unavailable    no answer after all attempts; what was asked may have happened
+```
+"""
+
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Struct
+
+
+class CarillonError(Exception):
+    """The root; itself, it is an answer that nobody expected. `status` is the HTTP status, `None` without an answer;
+    `field` the input that is wrong, if it is one."""
+
+    def __init__(self, reason: str, *, status: int | None = None, field: str | None = None) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.reason = reason
+        self.status = status
+        self.field = field
+
+
+class Invalid(CarillonError):
+    """The named field breaks the rule that `reason` tells. Nothing has changed."""
+
+
+class Unauthorized(CarillonError):
+    """No credentials, or such that nobody knows."""
+
+
+class Forbidden(CarillonError):
+    """The caller is known but may not do this, or the state of the thing does not allow it."""
+
+
+class NotFound(CarillonError):
+    """There is no such thing, or it is somebody else's."""
+
+
+class Conflict(CarillonError):
+    """Another thing holds the unique value, or the state of the thing does not allow it."""
+
+
+class Unavailable(CarillonError):
+    """Given up after all attempts; the last cause is `__cause__`. What was asked may have happened.
+
+    `retry_after_seconds` is what the server asked for last, if it did.
+    """
+
+    def __init__(self, reason: str, *, status: int | None = None, retry_after_seconds: float | None = None) -> None:
+        super().__init__(reason, status=status)
+        self.retry_after_seconds = retry_after_seconds
+
+
+_KINDS: dict[int, type[CarillonError]] = {
+    HTTPStatus.BAD_REQUEST: Invalid,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Invalid,
+    HTTPStatus.UNPROCESSABLE_ENTITY: Invalid,
+    HTTPStatus.UNAUTHORIZED: Unauthorized,
+    HTTPStatus.FORBIDDEN: Forbidden,
+    HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.CONFLICT: Conflict,
+}
+
+
+class _Problem(Struct, frozen=True):
+    """What is read of a problem document (RFC 9457)."""
+
+    reason: str = ""
+    detail: str = ""
+    field: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Problem)
+
+
+def error_of(status: int, content: bytes) -> CarillonError:
+    """The error that an answer stands for; whatever stands between may have answered without a problem document."""
+    try:
+        problem = _decoder.decode(content)
+    except msgspec.DecodeError:
+        problem = _Problem()
+    reason = problem.reason or problem.detail or f"answered with {status} {_phrase(status)}".rstrip()
+    return _KINDS.get(status, CarillonError)(reason, status=status, field=problem.field)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

@@ -1,0 +1,27 @@
+"""Instants are aware datetimes; on the wire they are RFC 3339 in UTC, or nanoseconds since 1970 for jobs."""
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def in_utc(instant: datetime, field: str) -> datetime:
+    """The instant in UTC. Raises `ValueError` where it has no zone: nobody could tell when that is."""
+    if instant.utcoffset() is None:
+        raise ValueError(f"{field}: an instant needs a time zone, as in datetime(..., tzinfo=UTC), not {instant!r}")
+    return instant.astimezone(UTC)
+
+
+def written(instant: datetime, field: str) -> str:
+    """RFC 3339. Raises `ValueError` as `in_utc`."""
+    return in_utc(instant, field).replace(tzinfo=None).isoformat() + "Z"
+
+
+def nanoseconds(instant: datetime | None, field: str) -> int:
+    """Nanoseconds since 1970, 0 for none. Raises `ValueError` as `in_utc`."""
+    return 0 if instant is None else (in_utc(instant, field) - _EPOCH) // timedelta(microseconds=1) * 1_000
+
+
+def from_nanoseconds(count: int) -> datetime | None:
+    """The instant, `None` for 0; what is finer than a microsecond is cut off."""
+    return _EPOCH + timedelta(microseconds=count // 1_000) if count else None

@@ -1,0 +1,54 @@
+"""What many ask for at the same time, done in one go: a round trip for all of them costs little more than one.
+
+Nobody waits for others to come: whoever is first begins at once, and those who come meanwhile go together next.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
+from typing import Generic, TypeVar
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+
+
+class Together(Generic[Asked, Answered]):
+    """Calls `work` with all that is waiting, `most` at a time and one call after the other; it answers each, in their
+    order. An error that it raises is everybody's."""
+
+    def __init__(self, work: Callable[[Sequence[Asked]], Awaitable[Sequence[Answered]]], *, most: int = 500) -> None:
+        self._work = work
+        self._most = most
+        self._waiting: list[tuple[Asked, asyncio.Future[Answered]]] = []
+        self._round: asyncio.Task[None] | None = None
+
+    async def __call__(self, asked: Asked) -> Answered:
+        """The answer for this one. Raises what `work` raises."""
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._waiting.append((asked, future))
+        if self._round is None:
+            # Of nobody's context: what the first one has bound to its log lines is not for the others.
+            self._round = asyncio.create_task(self._rounds(), context=Context())
+        return await future
+
+    async def _rounds(self) -> None:
+        try:
+            while self._waiting:
+                some = self._waiting[: self._most]
+                del self._waiting[: self._most]
+                if still_wanted := [(asked, future) for asked, future in some if not future.done()]:
+                    await self._answer(still_wanted)
+        finally:
+            self._round = None
+
+    async def _answer(self, some: Sequence[tuple[Asked, "asyncio.Future[Answered]"]]) -> None:
+        try:
+            answers = await self._work([asked for asked, _ in some])
+        except Exception as error:  # noqa: BLE001 - it belongs to those who wait
+            for _, future in some:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), answer in zip(some, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)

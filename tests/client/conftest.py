@@ -1,0 +1,41 @@
+"""A real API over HTTP: the application on the real database, behind the real server, and a client of it."""
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from carillon.client import Carillon
+from shared.runtime.serving import HttpServer
+from tests.client.cutting import CuttingProxy
+from tests.services.api.client import ADMIN
+from tests.services.api.conftest import House, house
+
+__all__ = ["house"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def port(house: House) -> AsyncIterator[int]:
+    server = HttpServer("api", house.admin.app, host="127.0.0.1", port=0, proxy_headers=False)
+    await server.start()
+    yield server.port
+    await server.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(port: int) -> AsyncIterator[Carillon]:
+    async with Carillon(f"http://127.0.0.1:{port}", user=ADMIN) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def proxy(port: int) -> AsyncIterator[CuttingProxy]:
+    proxy = CuttingProxy(port)
+    async with proxy.running():
+        yield proxy
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cut_off(proxy: CuttingProxy) -> AsyncIterator[Carillon]:
+    """A client that asks through the proxy."""
+    async with Carillon(f"http://127.0.0.1:{proxy.port}", user=ADMIN) as client:
+        yield client

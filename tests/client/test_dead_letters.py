@@ -1,0 +1,63 @@
+"""Every method for dead letters, against the real API."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from carillon.client import Carillon, Conflict, NotFound
+from shared.domain.occurrences import Kind
+from shared.domain.outcomes import DeadLetter
+from shared.domain.schedules import schedule_id
+from tests.client.made import NAMESPACE, fresh_key, pending, schedule
+from tests.services.api.conftest import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+
+async def buried(house: House, key: str, count: int, namespace: str = NAMESPACE) -> list[str]:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    letters = [
+        DeadLetter(
+            id=f"{key}-{n}", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key), generation="g",
+            due=at + timedelta(minutes=n), died_at=at + timedelta(hours=1), attempts=10, error="404 Not Found",
+        )
+        for n in range(count)
+    ]  # fmt: skip
+    await house.store.dead_letters.add(letters)
+    return [letter.id for letter in letters]
+
+
+async def test_dead_letters_are_listed_retried_and_discarded(client: Carillon, house: House) -> None:
+    key = fresh_key()
+    await client.schedules.create(schedule(key))
+    ids = await buried(house, key, 5)
+    letters = [each async for each in client.dead_letters.list(key=key, page_size=2)]
+    assert [letter.id for letter in letters] == ids
+    assert (letters[0].key, letters[0].attempts, letters[0].error) == (key, 10, "404 Not Found")
+    assert letters[1].due - letters[0].due == timedelta(minutes=1)
+    await client.dead_letters.retry(ids[0])
+    await client.dead_letters.discard(ids[1])
+    for call in (client.dead_letters.retry, client.dead_letters.discard):
+        with pytest.raises(NotFound):
+            await call(ids[0])
+    assert await client.dead_letters.retry_all(key=key) == 3
+    assert [each async for each in client.dead_letters.list(key=key)] == []
+    assert len([each for each in await pending(house, key) if each.kind is Kind.ASKED]) == 4
+
+
+async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: Carillon, house: House) -> None:
+    [id] = await buried(house, fresh_key(), 1)
+    with pytest.raises(Conflict):
+        await client.dead_letters.retry(id)
+    await client.dead_letters.discard(id)
+
+
+async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: int) -> None:
+    issued = (await house.admin.post("/tokens", {"name": "dead"})).json
+    key = fresh_key()
+    async with Carillon(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
+        await other.schedules.create(schedule(key))
+        stored = await house.store.schedules.page(f"token:{issued['id']}", state=None, limit=10)
+        assert [each.key for each in stored] == [key]
+        await buried(house, key, 3, stored[0].namespace)
+        assert await other.dead_letters.retry_all() == 3

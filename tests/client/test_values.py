@@ -1,0 +1,138 @@
+"""What needs no server: values that are refused at once, pauses, links and errors."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+import pytest
+
+from carillon.client import (
+    Carillon,
+    CarillonError,
+    Forbidden,
+    HttpCallback,
+    Invalid,
+    PushJob,
+    RabbitCallback,
+    Retry,
+    Schedule,
+)
+from carillon.client.errors import error_of
+from carillon.client.paging import next_query
+from carillon.client.retries import delay_seconds, retry_after_seconds
+
+NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
+AWARE = datetime(2030, 1, 1, tzinfo=UTC)
+QUEUE = RabbitCallback(queue="q", payload={"id": "42"})
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("instants[1]", {"instants": [AWARE, NAIVE]}),
+        ("starts_at", {"every_seconds": 60, "starts_at": NAIVE}),
+        ("ends_at", {"every_seconds": 60, "ends_at": NAIVE}),
+    ],
+)
+def test_an_instant_without_a_zone_is_refused_at_once(field: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="needs a time zone") as caught:
+        Schedule(callback=QUEUE, **given)
+    assert str(caught.value).startswith(f"{field}: ")
+
+
+async def test_an_instant_to_be_cancelled_needs_a_zone_too() -> None:
+    async with Carillon("http://127.0.0.1:1", attempts=1) as client:
+        with pytest.raises(ValueError, match=r"instant: .* time zone"):
+            await client.schedules.cancel("k", NAIVE)
+
+
+def test_a_job_is_checked_at_once() -> None:
+    with pytest.raises(ValueError, match=r"starts_at: .* time zone"):
+        PushJob(service="apns", templates=["like"], starts_at=NAIVE)
+    with pytest.raises(ValueError, match="templates"):
+        PushJob(service="apns", templates="like")
+
+
+@pytest.mark.parametrize("key", ["", ".", "..", "a/b", "a b", "a?b", "a%2Fb", "é", "k" * 256, "k\n"])
+async def test_what_would_lead_to_another_path_is_refused_at_once(key: str) -> None:
+    async with Carillon("http://127.0.0.1:1", attempts=1) as client:
+        with pytest.raises(ValueError, match="a key or an id"):
+            await client.schedules.delete(key)
+        with pytest.raises(ValueError, match="a key or an id"):
+            await client.jobs.get(key, "job")
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://host", "http://", "http://host/?a=b"])
+def test_a_base_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="base_url"):
+        Carillon(url)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"attempts": 0}, {"timeout_seconds": 0}, {"connections": 0}, {"token": "t", "user": "u"}]
+)
+def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="or"):
+        Carillon("http://host", **wrong)
+
+
+def test_only_what_was_given_is_sent() -> None:
+    zone = timezone(timedelta(hours=1))
+    schedule = Schedule(key="k", instants=[datetime(2030, 1, 1, 1, tzinfo=zone)], callback=QUEUE)
+    assert msgspec.json.decode(schedule.encoded()) == {
+        "key": "k",
+        "schedules": ["2030-01-01T00:00:00Z"],
+        "window_seconds": 0.0,
+        "misfire": "fire",
+        "callback": {"type": "rabbitmq", "data": {"payload": {"id": "42"}, "queue": "q"}},
+    }
+
+
+def test_a_retry_rule_is_sent_whole_and_a_payload_as_it_is() -> None:
+    call = HttpCallback(url="https://example.com", payload=msgspec.Raw(b'{ "n": 1.00 }'))
+    sent = Schedule(every_seconds=60, retry=Retry(attempts=3), callback=call).encoded()
+    assert b'{ "n": 1.00 }' in sent
+    assert msgspec.json.decode(sent)["retry"] == {
+        "attempts": 3, "first_delay_seconds": 5.0, "factor": 3.0, "cap_seconds": 3600.0,
+    }  # fmt: skip
+
+
+def test_pauses_double_up_to_a_bound_and_are_spread_from_nothing() -> None:
+    assert [delay_seconds(attempt, 1.0) for attempt in (1, 2, 3, 4)] == [0.2, 0.4, 0.8, 1.6]
+    assert delay_seconds(1_000_000, 1.0) == 10.0
+    assert delay_seconds(5, 0.0) == 0.0
+    assert delay_seconds(2, 0.5, 7.0) == 7.2
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "3"}, 3.0),
+        ({"Retry-After": " 0 "}, 0.0),
+        ({"Retry-After": "-3"}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "Tue, 01 Jan 2030 00:00:09 GMT"}, 9.0),
+        ({"Retry-After": "Tue, 01 Jan 2030 00:00:09 GMT", "Date": "Tue, 01 Jan 2030 00:00:05 GMT"}, 4.0),
+        ({"Retry-After": "Mon, 31 Dec 2029 00:00:00 GMT"}, 0.0),
+    ],
+)
+def test_what_retry_after_asks_for(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_seconds(headers, AWARE) == seconds
+
+
+def test_a_link_leads_to_the_next_page() -> None:
+    link = '</schedules?prefix=a%26b&limit=2&cursor=Im>; rel="next"'
+    assert next_query(link) == {"prefix": "a&b", "limit": "2", "cursor": "Im"}
+    assert next_query("") is None
+    assert next_query('</schedules?cursor=x>; rel="prev"') is None
+
+
+def test_an_error_is_read_from_a_problem_document_or_made_from_the_status() -> None:
+    invalid = error_of(422, b'{"title":"x","status":422,"reason":"too late","field":"schedules[0]"}')
+    assert (type(invalid), invalid.reason, invalid.status, invalid.field) == (Invalid, "too late", 422, "schedules[0]")
+    assert str(invalid) == "schedules[0]: too late"
+    forbidden = error_of(403, b"<html>no</html>")
+    assert (type(forbidden), str(forbidden)) == (Forbidden, "answered with 403 Forbidden")
+    other = error_of(599, b"")
+    assert (type(other), str(other)) == (CarillonError, "answered with 599")

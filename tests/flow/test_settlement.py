@@ -1,0 +1,74 @@
+"""What follows an attempt, on a real database: by those who hold the claim, and by those who have lost it."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from shared.domain.messages import Undeliverable
+from shared.domain.occurrences import Occurrence
+from shared.domain.outcomes import OutcomeResult
+from shared.domain.schedules import Definition, RetryPolicy, Schedule
+from shared.flow import ScheduleFlow, Settlement
+from shared.flow.settlement import Attempt
+from shared.store import Store
+from tests.flow.made import AHEAD, HOUR, HOURLY, LIST, accepted, pending, wanted
+
+pytestmark = pytest.mark.native
+
+SECOND = timedelta(seconds=1)
+REFUSED = Undeliverable("no such queue")
+IMPATIENT = RetryPolicy(attempts=1)
+
+
+@pytest.fixture
+def settlement(store: Store) -> Settlement:
+    return Settlement(store, tick=SECOND)
+
+
+async def claimed(store: Store, schedule: Schedule) -> Occurrence:
+    """Its first entry, by a claim of this moment."""
+    first = (await pending(store))[0]
+    token, count = await store.occurrences.claim(first.shard, until=AHEAD + 9 * HOUR, leased_until=AHEAD + HOUR)
+    assert count
+    return next(each for each in await store.occurrences.read(token, limit=100) if each.id == first.id)
+
+
+async def made(flow: ScheduleFlow, definition: Definition) -> Schedule:
+    return (await accepted(flow, wanted(definition=definition))).schedule
+
+
+@pytest.mark.parametrize("definition", [replace(LIST, retry=IMPATIENT), HOURLY])
+async def test_who_lost_the_claim_buries_nothing_and_copies_nothing(
+    store: Store, flow: ScheduleFlow, settlement: Settlement, definition: Definition
+) -> None:
+    schedule = await made(flow, definition)
+    lost, mine = await claimed(store, schedule), await claimed(store, schedule)
+    await settlement.settle([Attempt(mine, schedule, AHEAD)])
+    left = await pending(store)
+    await settlement.settle([Attempt(lost, schedule, AHEAD, REFUSED)])
+    assert await pending(store) == left
+    assert await store.dead_letters.page("ns", limit=10) == []
+    assert [each.result for each in await store.outcomes.latest(schedule.owner, 10)] == [OutcomeResult.FIRED]
+
+
+async def test_a_refusal_counts_though_a_pause_came_meanwhile(
+    store: Store, flow: ScheduleFlow, settlement: Settlement
+) -> None:
+    schedule = await made(flow, replace(LIST, retry=IMPATIENT))
+    mine = await claimed(store, schedule)
+    await flow.pause(schedule.id)
+    await settlement.settle([Attempt(mine, schedule, AHEAD, REFUSED)])
+    assert [each.due for each in await store.dead_letters.page("ns", limit=10)] == [mine.due]
+    assert [each.due for each in await pending(store)] == [AHEAD + HOUR]
+
+
+async def test_the_pause_before_the_next_attempt_begins_when_the_last_one_ended(
+    store: Store, flow: ScheduleFlow, settlement: Settlement
+) -> None:
+    schedule = await made(flow, replace(LIST, retry=RetryPolicy(first_delay_seconds=10)))
+    mine = await claimed(store, schedule)
+    await settlement.settle([Attempt(mine, schedule, AHEAD, REFUSED, lasted=HOUR)])
+    [again, _] = await pending(store)
+    assert AHEAD + HOUR + 8 * SECOND <= again.fires_at <= AHEAD + HOUR + 10 * SECOND
+    assert (again.attempts, again.token) == (1, "")

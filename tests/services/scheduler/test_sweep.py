@@ -1,0 +1,50 @@
+"""The sweep, on a real database: what has ended is finished, and what was left held back goes on."""
+
+import pytest
+
+from services.scheduler.sweep import Sweep
+from shared.domain.occurrences import HELD_BACK, SHARDS
+from shared.domain.schedules import ScheduleState
+from shared.flow import DatabaseTime, ScheduleFlow
+from shared.store import Store
+from tests.flow.made import GONE, LIST, OTHER, accepted, past_schedule, pending, stored, wanted
+
+pytestmark = pytest.mark.native
+
+
+@pytest.fixture
+def sweep(store: Store) -> Sweep:
+    return Sweep(store, DatabaseTime(store))
+
+
+async def test_what_was_left_held_back_is_let_go(store: Store, flow: ScheduleFlow, sweep: Sweep) -> None:
+    """Somebody resumed the schedule while another one paused it, and died before it looked again."""
+    for key in ("a", "b"):
+        await accepted(flow, wanted(key, OTHER))
+        await flow.pause(f"ns/{key}")
+    await store.schedules.move("ns/a", to=ScheduleState.ACTIVE, only=frozenset({ScheduleState.PAUSED}))
+    for _ in range(SHARDS):
+        await sweep.run_once()
+    assert [each.visible_at for each in await pending(store, "a")] == list(OTHER.instants)
+    assert {each.visible_at for each in await pending(store, "b")} == {HELD_BACK}
+
+
+async def test_what_has_ended_is_finished_once(store: Store, flow: ScheduleFlow, sweep: Sweep) -> None:
+    ended = past_schedule()
+    assert ended.sweep_at is not None
+    await store.schedules.add([ended])
+    await accepted(flow, wanted("b", LIST))
+    assert [(await sweep.run_once()).discarded for _ in range(2)] == [1, 0]
+    assert (await stored(store)).state is ScheduleState.FINISHED
+    assert (await stored(store, "b")).state is ScheduleState.ACTIVE
+
+
+async def test_what_is_paused_is_looked_at_again_later(store: Store, flow: ScheduleFlow, sweep: Sweep) -> None:
+    await store.schedules.add([past_schedule()])
+    await flow.pause("ns/a")
+    assert (await sweep.run_once()).discarded == 0
+    later = (await stored(store)).sweep_at
+    assert later is not None
+    assert later > GONE.instants[-1]
+    assert (await sweep.run_once()).discarded == 0
+    assert (await stored(store)).state is ScheduleState.PAUSED

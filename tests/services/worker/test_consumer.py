@@ -1,0 +1,220 @@
+"""What becomes of a message: done, tried again in place, put off, requeued, or given up."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.worker import consumer as rules
+from services.worker.consumer import FAULTS, IN_PLACE_SECONDS, Consumer, Patience
+from shared.broker.memory import MemoryBroker
+from shared.domain.errors import LaneLost, Unavailable
+from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, QUEUES, CallTarget, SendBatch, Task, decode, encode, queue_of
+from shared.runtime.retries import Backoff
+from tests.broker.eventually import eventually
+
+ONE, OTHER = SendBatch("one", 0, 1), SendBatch("other", 0, 1)
+CALL = CallTarget("o", "t")
+AWAY = Unavailable("the push database does not answer")
+STORE_AWAY = Unavailable("the store does not answer")
+BROKEN = RuntimeError("a fault of ours")
+
+
+class Scripted:
+    """A stage whose tries end as it was told, the last way for ever; a task that it was told nothing about is done."""
+
+    def __init__(self, *ends: Exception | None, takes: float = 0) -> None:
+        self.ends = list(ends)
+        self.cannot_put_off: list[Exception] = []
+        self.takes = takes
+        self.tried: list[Task] = []
+        self.done: list[Task] = []
+        self.later: list[Task] = []
+        self.given_up: list[tuple[Task, str]] = []
+
+    async def __call__(self, task: Task) -> None:
+        self.tried.append(task)
+        if self.takes:
+            await asyncio.sleep(self.takes)
+        end = None if task == OTHER or not self.ends else self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
+        if end is not None:
+            raise end
+        self.done.append(task)
+
+    async def put_off(self, task: Task) -> None:
+        if self.cannot_put_off:
+            raise self.cannot_put_off.pop(0)
+        self.later.append(task)
+
+    async def give_up(self, task: Task, reason: str) -> None:
+        self.given_up.append((task, reason))
+
+
+class Place:
+    """A broker with one consumer of one slot, until it is told to stop."""
+
+    def __init__(self, stage: Scripted, queue: str) -> None:
+        self.broker = MemoryBroker()
+        self.stopping = asyncio.Event()
+        self.queue = queue
+        self._consumer = Consumer(self.broker, queue, stage, name="test", in_flight=1)
+
+    async def publish(self, *given: Task) -> None:
+        for task in given:
+            await self.broker.publish(queue_of(task), encode(task))
+
+    async def run(self) -> None:
+        await self._consumer.run(self.stopping)
+
+    async def dead(self) -> list[Task]:
+        return [decode(message.body) for message in self.broker.queue(f"{self.queue}.dlq").ready]
+
+    @property
+    def unanswered(self) -> int:
+        return sum(len(each._unanswered) for each in self.broker.queue(self.queue).consumers)
+
+
+@asynccontextmanager
+async def place(stage: Scripted, *given: Task) -> AsyncIterator[Place]:
+    made = Place(stage, queue_of(given[0]))
+    await made.broker.setup(QUEUES)
+    await made.publish(*given)
+    running = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        made.stopping.set()
+        async with asyncio.timeout(10):
+            await running
+
+
+async def is_answered(at: Place) -> bool:
+    return not at.unanswered and not await at.broker.depth(at.queue)
+
+
+@pytest.mark.parametrize("error", [AWAY, LaneLost("lane", "no reply")])
+async def test_a_blip_is_tried_again_in_place(error: Exception) -> None:
+    stage, began = Scripted(error, error, None), time.monotonic()
+    async with place(stage, ONE) as at:
+        await eventually(lambda: is_answered(at))
+    assert time.monotonic() - began < IN_PLACE_SECONDS
+    assert (stage.tried, stage.done, stage.later) == ([ONE] * 3, [ONE], [])
+    assert await at.dead() == []
+
+
+@pytest.mark.parametrize("error", [AWAY, LaneLost("lane", "no reply")])
+async def test_what_stays_away_is_put_off_and_leaves_its_slot_to_others(error: Exception) -> None:
+    stage, began = Scripted(error), time.monotonic()
+    async with place(stage, ONE, OTHER) as at:
+        await eventually(lambda: is_answered(at))
+    assert IN_PLACE_SECONDS <= time.monotonic() - began < 3 * IN_PLACE_SECONDS
+    assert stage.later == [SendBatch("one", 0, 1, attempt=1)]
+    assert stage.done == [OTHER]
+    assert 4 <= stage.tried.count(ONE) <= 12
+    assert await at.dead() == []
+
+
+async def test_what_takes_long_to_fail_is_tried_twice_in_place() -> None:
+    """A lost lane among it is recovered at once, whatever losing it took."""
+    stage = Scripted(LaneLost("lane", "no reply"), takes=IN_PLACE_SECONDS)
+    async with place(stage, ONE) as at:
+        await eventually(lambda: is_answered(at))
+    assert (len(stage.tried), len(stage.later)) == (2, 1)
+
+
+async def test_what_is_away_never_fails_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "IN_PLACE_SECONDS", 0.1)
+    stage = Scripted(AWAY)
+    async with place(stage, SendBatch("one", 0, 9, attempt=1_000, faults=FAULTS - 1)) as at:
+        await eventually(lambda: is_answered(at))
+    assert stage.later == [SendBatch("one", 0, 9, attempt=1_001, faults=FAULTS - 1)]
+    assert stage.given_up == []
+
+
+async def test_a_fault_is_put_off_at_once_and_counted() -> None:
+    stage, began = Scripted(BROKEN), time.monotonic()
+    async with place(stage, SendBatch("one", 0, 4, attempt=7)) as at:
+        await eventually(lambda: is_answered(at))
+    assert time.monotonic() - began < IN_PLACE_SECONDS
+    assert stage.later == [SendBatch("one", 0, 4, attempt=8, faults=1)]
+    assert (len(stage.tried), stage.given_up, await at.dead()) == (1, [], [])
+
+
+async def test_the_last_fault_gives_the_work_up() -> None:
+    task = SendBatch("one", 0, 4, attempt=2, faults=FAULTS - 1)
+    stage = Scripted(BROKEN)
+    async with place(stage, task) as at:
+        await eventually(lambda: is_answered(at))
+    assert stage.given_up == [(task, "RuntimeError: a fault of ours")]
+    assert (stage.later, await at.dead()) == ([], [task])
+
+
+async def test_without_the_store_a_message_is_held_until_the_store_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "IN_PLACE_SECONDS", 0.0)
+    stage = Scripted(AWAY)
+    stage.cannot_put_off = [STORE_AWAY] * 3
+    async with place(stage, ONE, OTHER) as at:
+        await eventually(lambda: is_answered(at))
+    assert stage.tried == [ONE] * 4 + [OTHER]
+    assert stage.later == [SendBatch("one", 0, 1, attempt=1)]
+
+
+async def test_without_the_store_for_long_a_message_goes_back_to_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "IN_PLACE_SECONDS", 0.0)
+    monkeypatch.setattr(rules, "AWAY", Patience(3, Backoff(first_seconds=0.01)))
+    stage = Scripted(AWAY)
+    stage.cannot_put_off = [STORE_AWAY] * 3
+    async with place(stage, ONE) as at:
+        await eventually(lambda: is_answered(at))
+    # Three tries by the first delivery, one by the second: with the store back, that is put off.
+    assert (len(stage.tried), stage.later) == (4, [SendBatch("one", 0, 1, attempt=1)])
+
+
+async def test_faults_are_counted_also_where_they_cannot_be_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "AWAY", Patience(20, Backoff(first_seconds=0.01)))
+    stage = Scripted(BROKEN)
+    stage.cannot_put_off = [STORE_AWAY, BROKEN]
+    async with place(stage, ONE) as at:
+        await eventually(lambda: is_answered(at))
+    assert (len(stage.tried), len(stage.given_up), len(await at.dead())) == (FAULTS, 1, 1)
+
+
+async def test_who_is_told_to_stop_leaves_the_work_to_others_at_once() -> None:
+    stage = Scripted(AWAY)
+    async with place(stage, ONE) as at:
+        await eventually(lambda: _is(bool(stage.tried)))
+        at.stopping.set()
+        await eventually(lambda: _is(not at.unanswered))
+    assert [decode(message.body) for message in at.broker.queue(BATCH_QUEUE).ready] == [ONE]
+    assert stage.later == []
+
+
+async def test_a_call_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "IN_PLACE_SECONDS", 0.1)
+    stage = Scripted(AWAY)
+    async with place(stage, CALL) as at:
+        await eventually(lambda: is_answered(at))
+    assert (stage.later, stage.given_up, await at.dead()) == ([CALL], [], [])
+
+
+async def test_a_fault_of_a_call_is_left_to_its_lease_and_shown() -> None:
+    stage = Scripted(BROKEN)
+    async with place(stage, CALL) as at:
+        await eventually(lambda: is_answered(at))
+    assert (len(stage.tried), len(stage.given_up), stage.later) == (1, 1, [])
+    assert (at.queue, await at.dead()) == (CALL_QUEUE, [CALL])
+
+
+async def test_what_nobody_can_read_is_dead() -> None:
+    stage = Scripted()
+    async with place(stage, OTHER) as at:
+        await at.broker.publish(BATCH_QUEUE, b"garbage")
+        await eventually(lambda: is_answered(at))
+    assert stage.tried == [OTHER]
+    assert [message.body for message in at.broker.queue(f"{BATCH_QUEUE}.dlq").ready] == [b"garbage"]
+
+
+async def _is(holds: bool) -> bool:
+    return holds
