@@ -39,10 +39,10 @@ lint: $(DEV_READY) ## Check style, types, import rules, Dockerfile, compose file
 	$(BIN)/lint-imports --no-logo
 	$(RUN) pytest --quiet tests/deploy
 
-bench: $(DEV_READY) java-or-say ## Measure on real servers (ARGS=--write puts the figures into tests/bench/RESULTS.md)
+bench: $(DEV_READY) java-or-say ## Measure jobs and the clock on real servers (ARGS=--write keeps the figures in tests/bench/RESULTS.md)
 	$(RUN) tests.bench $(ARGS)
 
-bench-large: $(DEV_READY) java-or-say ## The same with an audience of 20 million
+bench-large: $(DEV_READY) java-or-say ## An audience of 20 million, and 10 million schedules pending: over an hour, 45 GB of disk
 	$(RUN) tests.bench --large $(ARGS)
 
 stack: $(DEV_READY) java-or-say ## Start the servers of the tests, or find them running, and print where they are

@@ -16,7 +16,7 @@ from msgspec import Struct
 from services.api import app as api_app
 from services.feedback.listener import Listener
 from services.scheduler.clock import Clock as TickingClock
-from services.scheduler.clock import lookahead
+from services.scheduler.clock import answer_seconds, lookahead
 from services.scheduler.deliver import Deliveries
 from services.scheduler.fire import Fire
 from services.scheduler.retention import Retention, retention
@@ -306,6 +306,7 @@ def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
                 management_url=settings.broker.management_url,
                 connection_name=name,
                 publish_timeout_seconds=min(timeout, _CONFIRM_OF_A_CALLER) if hurried else timeout,
+                deliver_timeout_seconds=min(timeout, answer_seconds(settings.scheduler)),
             )
         case "memory":
             return MemoryBroker()
@@ -326,6 +327,7 @@ def _stream(settings: Settings, name: str) -> Stream:
                 replication_factor=stream.replication_factor,
                 transaction_timeout_seconds=stream.transaction_timeout_seconds,
                 request_timeout_seconds=stream.request_timeout_seconds,
+                deliver_timeout_seconds=min(stream.request_timeout_seconds, answer_seconds(settings.scheduler)),
                 compression=stream.compression,
                 max_record_bytes=stream.max_record_bytes,
             )

@@ -146,4 +146,4 @@ def _key_of(item: bytes) -> str | None:
 
 
 def _in_lines(answers: Sequence[ItemView]) -> Response[bytes]:
-    return Response(msgspec.json.Encoder().encode_lines(answers), media_type=NDJSON)
+    return Response(msgspec.json.Encoder().encode_lines(answers), media_type=NDJSON, status_code=HTTPStatus.OK)

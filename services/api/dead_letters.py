@@ -94,7 +94,7 @@ class DeadLettersResource:
     async def discard(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
         """Give a dead letter up."""
         letter = await self._letter(request, letter_id)
-        await self._store.dead_letters.remove([letter.id])
+        await self._store.dead_letters.remove([letter])
         return wire.nothing()
 
     async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:

@@ -10,6 +10,7 @@ somebody else will claim it.
 
 import asyncio
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -39,13 +40,24 @@ _WIDEST = timedelta(days=365)
 _NARROWEST = timedelta(milliseconds=1)
 _FIRST_SPAN = timedelta(minutes=1)
 _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
-# For a group that is being fired: its queries, and the confirms of its messages.
+# For a group that is being fired: the answers of its targets, and its queries.
 _FIRING_SECONDS = 12.0
+_ANSWER_SHARE = 0.75
 
 
 def lookahead(settings: SchedulerSettings) -> timedelta:
     """How far ahead of their moment occurrences are claimed, leases that end by then among them."""
     return timedelta(seconds=_LOOKAHEAD_TICKS * settings.tick_seconds + settings.early_seconds)
+
+
+def firing_seconds(settings: SchedulerSettings) -> float:
+    """For how long before its end a lease is not trusted any more: what was fired before is stored by then."""
+    return min(_FIRING_SECONDS, settings.lease_seconds / 2)
+
+
+def answer_seconds(settings: SchedulerSettings) -> float:
+    """How long a target may take to answer. If leases ended meanwhile, every silence would look like a death."""
+    return _ANSWER_SHARE * firing_seconds(settings)
 
 
 class Firing(Protocol):
@@ -147,7 +159,7 @@ class Clock(Background):
             return 0
         CLAIMED.inc(count)
         await fault("clock.after_claim")
-        self._unread.append(_Slice(token, before + self._settings.lease_seconds - self._margin))
+        self._unread.append(_Slice(token, before + self._settings.lease_seconds - firing_seconds(self._settings)))
         await self._read_on()
         return count
 
@@ -172,6 +184,8 @@ class Clock(Background):
                 if len(page) == limit:
                     slice_.after = page[-1].id
                     continue
+            else:
+                await self._store.occurrences.release(slice_.token)
             self._unread.pop(0)
         return read
 
@@ -181,11 +195,11 @@ class Clock(Background):
             await self._until_due()
             # Waiting for a free hand first: what comes due meanwhile goes with it.
             await self._groups.acquire()
-            due = [held for held in self._due() if self._is_trusted(held.trusted_until)]
+            due = self._due()
             if not due:
                 self._groups.release()
                 continue
-            task = asyncio.create_task(self._fire([held.occurrence for held in due]))
+            task = asyncio.create_task(self._fire(due))
             self._firings.add(task)
             task.add_done_callback(self._fired)
 
@@ -203,9 +217,12 @@ class Clock(Background):
                     await self._something.wait()
             self._something.clear()
 
-    async def _fire(self, due: list[Occurrence]) -> None:
+    async def _fire(self, due: list[Held]) -> None:
+        trusted = [held.occurrence for held in due if self._is_trusted(held.trusted_until)]
+        late = [held.occurrence for held in due if not self._is_trusted(held.trusted_until)]
         try:
-            if await self._firing.fire(due):
+            await self._let_go(late)
+            if trusted and await self._firing.fire(trusted):
                 self._look.set()
         except Unavailable as error:
             log.warning("what is due waits for the end of its lease", occurrences=len(due), reason=str(error))
@@ -221,15 +238,16 @@ class Clock(Background):
     def _is_trusted(self, until: float) -> bool:
         return asyncio.get_running_loop().time() < until
 
-    @property
-    def _margin(self) -> float:
-        return min(_FIRING_SECONDS, self._settings.lease_seconds / 2)
-
     async def _give_back(self) -> None:
         """Let others fire what is held, without waiting for the leases."""
-        held = [held.occurrence for held in self._hold.clear()]
         with suppress(Unavailable):
-            for start in range(0, len(held), _PAGE):
-                await self._store.occurrences.retry(
-                    [Retry(each, each.fires_at, each.attempts, claims=0) for each in held[start : start + _PAGE]]
-                )
+            await self._let_go([held.occurrence for held in self._hold.clear()])
+            for slice_ in self._unread:
+                await self._store.occurrences.release(slice_.token)
+
+    async def _let_go(self, held: Sequence[Occurrence]) -> None:
+        """Nothing came of these claims, and nobody died of them."""
+        for start in range(0, len(held), _PAGE):
+            await self._store.occurrences.retry(
+                [Retry(each, each.fires_at, each.attempts, claims=0) for each in held[start : start + _PAGE]]
+            )

@@ -1,14 +1,14 @@
 """The sweep: a schedule whose last instant is past, and of which nothing is left, has finished. And what is held back
-of a schedule that is not paused is let go: somebody died between holding it back and seeing that it had been resumed.
+but not of a paused schedule is let go: somebody died half-way into a pause, a resume or a replacement.
 """
 
 import itertools
+from collections.abc import Iterator
 from datetime import timedelta
 
 from shared.domain.occurrences import SHARDS, ScheduleOwner, read_owner
 from shared.domain.schedules import Schedule, ScheduleState
 from shared.flow import DatabaseTime
-from shared.flow.settlement import let_go_if_active
 from shared.runtime.loops import Periodic, Swept
 from shared.store import Store
 
@@ -21,10 +21,10 @@ _AGAIN = timedelta(minutes=1)
 class Sweep:
     """One look at those that may have ended."""
 
-    def __init__(self, store: Store, time: DatabaseTime) -> None:
+    def __init__(self, store: Store, time: DatabaseTime, shards: Iterator[int] | None = None) -> None:
         self._store = store
         self._time = time
-        self._shards = itertools.cycle(range(SHARDS))
+        self._shards = shards or itertools.cycle(range(SHARDS))
 
     async def run_once(self) -> Swept:
         """Finish what has ended, and look at one shard for what was left behind. Raises `Unavailable`."""
@@ -47,12 +47,25 @@ class Sweep:
                 return finished
 
     async def _let_go(self, shard: int) -> int:
-        owners = await self._store.occurrences.holding(shard)
-        for start in range(0, len(owners), _STEP):
-            held = [read_owner(owner) for owner in owners[start : start + _STEP]]
-            ids = [owner.schedule_id for owner in held if isinstance(owner, ScheduleOwner)]
-            await let_go_if_active(self._store, ids)
-        return len(owners)
+        held, let_go = await self._store.occurrences.held_back(shard), 0
+        for start in range(0, len(held), _STEP):
+            some = {pair: _schedule_id(pair[0]) for pair in held[start : start + _STEP]}
+            schedules = await self._store.schedules.many(list(set(some.values())))
+            for (owner, generation), schedule_id in some.items():
+                if not _holds(schedules.get(schedule_id), generation):
+                    await self._store.occurrences.let_go(owner, generation)
+                    let_go += 1
+        return let_go
+
+
+def _schedule_id(owner: str) -> str:
+    held = read_owner(owner)
+    assert isinstance(held, ScheduleOwner)
+    return held.schedule_id
+
+
+def _holds(schedule: Schedule | None, generation: str) -> bool:
+    return schedule is not None and schedule.state is ScheduleState.PAUSED and schedule.generation == generation
 
 
 def _has_ended(schedule: Schedule, busy: set[str]) -> bool:

@@ -116,7 +116,7 @@ class ScheduleFlow:
         schedule = await self._moved(id, to=ScheduleState.PAUSED)
         if schedule is not None:
             await fault("schedule.after_pause")
-            await self._store.occurrences.hold(schedule.owner)
+            await self._store.occurrences.hold(schedule.owner, schedule.generation)
             # Somebody may have resumed it after it was paused and before its occurrences were held back.
             await let_go_if_active(self._store, [schedule.id])
         return schedule
@@ -126,7 +126,7 @@ class ScheduleFlow:
         schedule = await self._moved(id, to=ScheduleState.ACTIVE)
         if schedule is not None:
             await fault("schedule.after_resume")
-            await self._store.occurrences.let_go(schedule.owner)
+            await self._store.occurrences.let_go(schedule.owner, schedule.generation)
         return schedule
 
     async def remove(self, id: str) -> bool:
@@ -173,7 +173,7 @@ class ScheduleFlow:
         possible = [letter for letter in letters if letter.schedule_id in schedules]
         now = await self._time.now()
         await self._store.occurrences.add([_revived(schedules[letter.schedule_id], letter, now) for letter in possible])
-        await self._store.dead_letters.remove([letter.id for letter in possible])
+        await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]
 
     async def _accepted(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:

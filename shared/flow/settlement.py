@@ -55,8 +55,8 @@ class Attempt(Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """Which attempt it was, from 1."""
-        return self.occurrence.attempts + 1
+        """Which attempt it was, from 1; 0 where none was made."""
+        return 0 if self.skipped else self.occurrence.attempts + 1
 
     @property
     def result(self) -> OutcomeResult:
@@ -87,9 +87,9 @@ class Settlement:
         answered = [attempt for attempt in attempts if attempt.answered]
         for attempt in attempts:
             self._measure(attempt)
-        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
         dead = [attempt for attempt in answered if attempt.result is OutcomeResult.DEAD]
         await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
+        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
         tried_again = [attempt for attempt in attempts if _is_tried_again(attempt)]
         copies = [_copy(attempt) for attempt in tried_again if _is_series_refused(attempt)]
         if copies:
@@ -142,7 +142,7 @@ class Settlement:
             due=occurrence.due,
             at=attempt.at,
             late_ms=self._late(attempt) // timedelta(milliseconds=1),
-            attempt=0 if attempt.skipped else attempt.number,
+            attempt=attempt.number,
             result=attempt.result,
             error=str(attempt.error or ""),
         )
@@ -168,7 +168,7 @@ async def let_go_if_active(store: Store, schedule_ids: Sequence[str]) -> None:
     """Let go what is held back of schedules that are not paused."""
     for schedule in (await store.schedules.many(schedule_ids)).values():
         if schedule.state is ScheduleState.ACTIVE:
-            await store.occurrences.let_go(schedule.owner)
+            await store.occurrences.let_go(schedule.owner, schedule.generation)
 
 
 def _is_tried_again(attempt: Attempt) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pymongo import ASCENDING
+from pymongo import ASCENDING, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.outcomes import DeadLetter
@@ -24,8 +24,18 @@ class DeadLetters:
         await self._letters.create_index([("namespace", ASCENDING), ("key", ASCENDING), ("_id", ASCENDING)])
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:
-        """Insert those that are not there."""
-        await insert_new(self._letters, [_codec.document(each) for each in letters])
+        """Insert them; an instant that has died again takes the place of its earlier letter."""
+        documents = [_codec.document(each) for each in letters]
+        taken = await insert_new(self._letters, documents)
+        newer = [
+            ReplaceOne(
+                {"_id": documents[place]["_id"], "died_at": {"$lt": documents[place]["died_at"]}}, documents[place]
+            )
+            for place in taken
+        ]
+        if newer:
+            with translated():
+                await self._letters.bulk_write(newer, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
         """One of a caller's."""
@@ -38,7 +48,12 @@ class DeadLetters:
         found = self._letters.find(query).sort("_id", ASCENDING).limit(limit)
         return [letter async for letter in _codec.values(found)]
 
-    async def remove(self, letter_ids: Sequence[str]) -> int:
-        """Forget these; how many were there."""
+    async def remove(self, letters: Sequence[DeadLetter]) -> int:
+        """Forget these, but not what has died again since: how many were there."""
+        if not letters:
+            return 0
         with translated():
-            return (await self._letters.delete_many({"_id": {"$in": list(letter_ids)}})).deleted_count
+            result = await self._letters.bulk_write(
+                [DeleteOne({"_id": each.id, "died_at": each.died_at}) for each in letters], ordered=False
+            )
+        return result.deleted_count

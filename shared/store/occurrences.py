@@ -8,11 +8,11 @@ Everything after a claim matches (id, token): whoever lost it changes nothing.
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from pymongo import ASCENDING, DeleteMany, UpdateMany, UpdateOne
+from pymongo import ASCENDING, UpdateMany, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.occurrences import HELD_BACK, Kind, Occurrence
@@ -20,10 +20,8 @@ from shared.store.documents import Codec, Document, insert_new, translated
 
 _codec = Codec(Occurrence)
 _SOME = 64
-# What a server would choose by itself, but for a token of many entries.
-_BY_ID = [("_id", ASCENDING)]
 
-_Write = DeleteMany | UpdateMany | UpdateOne
+_Write = UpdateMany | UpdateOne
 
 
 class Heads(Struct, frozen=True):
@@ -83,23 +81,28 @@ class Occurrences:
         """What a token claims, by id."""
         query = {"token": token, "_id": {"$gt": after}}
         with translated():
-            return [_value(found) async for found in self._occurrences.find(query).sort("_id", ASCENDING).limit(limit)]
+            found = self._occurrences.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)
+            return [_value(document) for document in await found.to_list()]
 
     async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
         """Those that are still there, under the same token and not held back by a pause. One query."""
         wanted = {each.id: each for each in claimed}
         query = {"_id": {"$in": list(wanted)}}
         with translated():
-            found = await self._occurrences.find(query, {"token": 1, "visible_at": 1}).to_list()
+            found = await self._occurrences.find(
+                query, {"token": 1, "visible_at": 1}, batch_size=len(wanted) + 1
+            ).to_list()
         return [
             wanted[each["_id"]]
             for each in found
             if each.get("token") == wanted[each["_id"]].token and (also_held_back or each["visible_at"] < HELD_BACK)
         ]
 
-    async def complete(self, claimed: Iterable[Occurrence]) -> None:
+    async def complete(self, claimed: Sequence[Occurrence]) -> None:
         """Delete what has been dealt with."""
-        await self._write([DeleteMany(query, hint=_BY_ID) for query in _claims(claimed)])
+        if claimed:
+            with translated():
+                await self._occurrences.delete_many(_claims(claimed))
 
     async def move(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
         """Take each claimed document of a series to its next instant; one that is held back stays so."""
@@ -108,9 +111,8 @@ class Occurrences:
             by_due.setdefault(following.due, []).append(claimed)
         await self._write(
             [
-                UpdateMany(query, [{"$set": _moved(due)}, {"$unset": "token"}], hint=_BY_ID)
+                UpdateMany(_claims(claimed), [{"$set": _moved(due)}, {"$unset": "token"}])
                 for due, claimed in by_due.items()
-                for query in _claims(claimed)
             ]
         )
 
@@ -118,10 +120,18 @@ class Occurrences:
         """Make claimed ones visible again, each at its moment, unless they are held back."""
         await self._write([UpdateOne(_not_held_back(_claimed(each.occurrence)), _retried(each)) for each in retries])
 
+    async def release(self, token: str) -> None:
+        """Let others claim what a token claims, as if it had never been claimed."""
+        change: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}}, {"$unset": "token"}]
+        with translated():
+            await self._occurrences.update_many(_not_held_back({"token": token}), change)
+
     async def hand_over(self, claimed: Sequence[Occurrence], *, leased_until: datetime) -> None:
         """Keep them claimed until then, for somebody who knows their tokens."""
         change = {"$set": {"visible_at": leased_until}}
-        await self._write([UpdateMany(_not_held_back(query), change, hint=_BY_ID) for query in _claims(claimed)])
+        if claimed:
+            with translated():
+                await self._occurrences.update_many(_not_held_back(_claims(claimed)), change)
 
     async def take(self, id: str, token: str, *, leased_until: datetime) -> Occurrence | None:
         """Renew the lease of one that was handed over, and count the claim; `None` when it is somebody else's."""
@@ -131,28 +141,32 @@ class Occurrences:
             found = await self._occurrences.find_one_and_update(query, change, return_document=True)
         return None if found is None else _value(found)
 
-    async def hold(self, owner: str) -> None:
-        """Hold back all that an owner has, but for what is fired by hand."""
-        query = {"owner": owner, "kind": {"$ne": Kind.ASKED.value}}
+    async def hold(self, owner: str, generation: str) -> None:
+        """Hold back all that an owner has of a generation, but for what is fired by hand."""
+        query = {"owner": owner, "generation": generation, "kind": {"$ne": Kind.ASKED.value}}
         with translated():
             await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
 
     async def hold_these(self, claimed: Sequence[Occurrence]) -> None:
         """Hold back claimed ones whose owner was paused."""
-        change = {"$set": {"visible_at": HELD_BACK}}
-        await self._write([UpdateMany(query, change, hint=_BY_ID) for query in _claims(claimed)])
+        if claimed:
+            with translated():
+                await self._occurrences.update_many(_claims(claimed), {"$set": {"visible_at": HELD_BACK}})
 
-    async def let_go(self, owner: str) -> None:
-        """Make what an owner has held back visible at its own moment."""
+    async def let_go(self, owner: str, generation: str) -> None:
+        """Make what an owner has held back of a generation visible at its own moment."""
+        query = {"owner": owner, "generation": generation, "visible_at": HELD_BACK}
         with translated():
-            await self._occurrences.update_many(
-                {"owner": owner, "visible_at": HELD_BACK}, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}]
+            await self._occurrences.update_many(query, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}])
+
+    async def held_back(self, shard: int) -> list[tuple[str, str]]:
+        """The owners and generations that have something held back in this shard."""
+        grouped = {"_id": {"owner": "$owner", "generation": "$generation"}}
+        with translated():
+            cursor = await self._occurrences.aggregate(
+                [{"$match": {"shard": shard, "visible_at": HELD_BACK}}, {"$group": grouped}]
             )
-
-    async def holding(self, shard: int) -> list[str]:
-        """The owners that have something held back in this shard."""
-        with translated():
-            return await self._occurrences.distinct("owner", {"shard": shard, "visible_at": HELD_BACK})
+            return [(found["_id"]["owner"], found["_id"]["generation"]) async for found in cursor]
 
     async def upcoming(self, owner: str, limit: int) -> list[Occurrence]:
         """The next ones of an owner, by their instants."""
@@ -187,12 +201,10 @@ class Occurrences:
                 await self._occurrences.bulk_write(requests, ordered=False)
 
 
-def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
-    """A query for each token: one update of many is worth ten of one."""
-    by_token: dict[str, list[str]] = {}
-    for each in claimed:
-        by_token.setdefault(each.token, []).append(each.id)
-    return [{"_id": {"$in": ids}, "token": token} for token, ids in by_token.items()]
+def _claims(claimed: Sequence[Occurrence]) -> Document:
+    """All of them in one query: a hundred times as fast as one by one. Their tokens are all ours."""
+    ids = [each.id for each in claimed]
+    return {"_id": {"$in": ids}, "token": {"$in": sorted({each.token for each in claimed})}}
 
 
 def _claimed(occurrence: Occurrence) -> Document:

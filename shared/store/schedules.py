@@ -45,7 +45,9 @@ class Schedules:
         """Those that are there, by id, without their instants unless `whole`. One query."""
         query = {"_id": {"$in": list(ids)}}
         with translated():
-            found = await self._schedules.find(query, None if whole else _WITHOUT_INSTANTS).to_list()
+            found = await self._schedules.find(
+                query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1
+            ).to_list()
         return {document["_id"]: _value(document) for document in found}
 
     async def page(
@@ -59,7 +61,7 @@ class Schedules:
         bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
         query: Document = equal | {field: bounds}
         with translated():
-            found = self._schedules.find(query, _WITHOUT_INSTANTS).sort(field, ASCENDING).limit(limit)
+            found = self._schedules.find(query, _WITHOUT_INSTANTS, batch_size=limit).sort(field, ASCENDING).limit(limit)
             return [_value(document) async for document in found]
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:

@@ -12,21 +12,55 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from shared.domain.errors import CarillonError
-from tests.bench import feedback, large, latency, machine, mongo_build, pause, plan, report, send
+from tests.bench import (
+    accept,
+    claim,
+    clock_large,
+    feedback,
+    fire,
+    idle,
+    large,
+    latency,
+    lateness,
+    machine,
+    mongo_build,
+    pause,
+    plan,
+    recovery,
+    report,
+    send,
+)
 from tests.bench.place import Place, servers
 from tests.bench.report import Measured, Wrong
+from tests.bench.schedules import Sizes
 from tests.stack import places
 
 Measure = Callable[[Place], Awaitable[Sequence[Measured]]]
+ClockMeasure = Callable[[Place, Sizes], Awaitable[Sequence[Measured]]]
 
-_MEASURES: dict[str, Measure] = {
+_JOBS: dict[str, Measure] = {
     "send": send.measure,
     "plan": plan.measure,
     "latency": latency.measure,
     "pause": pause.measure,
     "feedback": feedback.measure,
 }
+_CLOCK: dict[str, ClockMeasure] = {
+    "fire": fire.measure,
+    "claim": claim.measure,
+    "accept": accept.measure,
+    "bulk": accept.measure_bulk,
+    "wall": fire.measure_wall,
+    "lateness": lateness.measure,
+    "idle": idle.measure,
+    "schedulers": fire.measure_schedulers,
+    "recovery": recovery.measure,
+}
+_LARGE_JOBS: dict[str, Measure] = {"large": large.measure}
+_LARGE_CLOCK: dict[str, ClockMeasure] = {"clock-large": clock_large.measure}
 _RESULTS = Path(__file__).with_name("RESULTS.md")
 _DEVICES = 1_000_000
 
@@ -38,7 +72,7 @@ def main() -> int:
     command = f"python -m tests.bench {shlex.join(sys.argv[1:])}".strip()
     lines = report.heading(command, machine.described(), mongo_build.chosen())
     print("\n".join(lines), flush=True)
-    measures = {"large": large.measure} if options.large else _chosen(options.only)
+    measures = _chosen(options)
     devices = options.devices or (large.DEVICES if options.large else _DEVICES)
     with servers(keep=options.keep) as endpoints:
         if endpoints.missing:
@@ -52,9 +86,14 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--only", action="append", choices=[*_MEASURES], help="measure only this (may be repeated)")
-    parser.add_argument("--large", action="store_true", help="one job over an audience of 20 million")
+    names = [*_JOBS, *_CLOCK, *_LARGE_JOBS, *_LARGE_CLOCK]
+    parser.add_argument("--only", action="append", choices=names, help="measure only this (may be repeated)")
+    parser.add_argument(
+        "--large", action="store_true", help="one job over an audience of 20 million, a clock with 10 million pending"
+    )
     parser.add_argument("--devices", type=int, help="another size of the audience")
+    parser.add_argument("--entries", type=float, default=1.0, help="the clock: this share of the usual numbers")
+    parser.add_argument("--pending", type=int, help="the clock: another number of entries that are pending")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each measure; their median counts")
     parser.add_argument(
         "--write", nargs="?", type=Path, const=_RESULTS, help="append the figures to this file, or to RESULTS.md"
@@ -63,8 +102,19 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _chosen(only: Sequence[str] | None) -> dict[str, Measure]:
-    return {name: measure for name, measure in _MEASURES.items() if not only or name in only}
+def _chosen(options: argparse.Namespace) -> dict[str, Measure]:
+    """What is named, or all of one size."""
+    sizes = Sizes().scaled(options.entries)
+    if options.pending:
+        sizes = replace(sizes, pending=options.pending, large=options.pending)
+    clock = {name: _of(sizes, measure) for name, measure in (_CLOCK | _LARGE_CLOCK).items()}
+    measures = {**_JOBS, **clock, **_LARGE_JOBS}
+    usual = {*_LARGE_JOBS, *_LARGE_CLOCK} if options.large else {*_JOBS, *_CLOCK}
+    return {name: measure for name, measure in measures.items() if name in (options.only or usual)}
+
+
+def _of(sizes: Sizes, measure: ClockMeasure) -> Measure:
+    return lambda place: measure(place, sizes)
 
 
 async def _run(place: Place, measures: Mapping[str, Measure], lines: list[str]) -> bool:

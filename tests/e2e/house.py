@@ -4,6 +4,7 @@ The oracles read Kafka, MongoDB and PostgreSQL themselves; they never ask the pr
 """
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -86,6 +87,7 @@ class House:
         self._folder = folder
         self._push_database = push_database
         self._processes: list[Process] = []
+        self._numbers = itertools.count()
 
     async def start(self, service: str, *, fault: str = "", **environment: str) -> Process:
         """Start a process, armed with faults; returns when it is ready."""
@@ -94,7 +96,7 @@ class House:
         return process
 
     async def spawn(self, service: str, *, fault: str = "", **environment: str) -> Process:
-        number = len(self._processes)
+        number = next(self._numbers)
         log, faults = self._folder / f"{service}-{number}.log", self._folder / f"{service}-{number}.faults"
         armed = {"CARILLON_FAULT": fault, "CARILLON_FAULT_FILE": str(faults)}
         with log.open("wb") as output:

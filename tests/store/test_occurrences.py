@@ -189,7 +189,7 @@ async def test_move_takes_a_series_to_its_next_instant(store: Store) -> None:
 
 async def test_a_pause_keeps_the_token_and_what_was_fired_is_still_completed(store: Store) -> None:
     mine, other = await claimed(store, due_at(0), due_at(1))
-    await store.occurrences.hold(mine.owner)
+    await store.occurrences.hold(mine.owner, mine.generation)
     assert await stored(store) == [replace(each, visible_at=HELD_BACK) for each in (mine, other)]
     assert await store.occurrences.ours([mine, other]) == []
     await store.occurrences.complete([mine])
@@ -199,7 +199,7 @@ async def test_a_pause_keeps_the_token_and_what_was_fired_is_still_completed(sto
 
 async def test_nobody_but_the_owner_ends_a_pause(store: Store) -> None:
     [mine] = await claimed(store, due_at(0))
-    await store.occurrences.hold(mine.owner)
+    await store.occurrences.hold(mine.owner, mine.generation)
     held = replace(mine, visible_at=HELD_BACK)
     await store.occurrences.retry([Retry(mine, NOON, attempts=1, claims=0)])
     await store.occurrences.hand_over([mine], leased_until=NOON)
@@ -209,12 +209,12 @@ async def test_nobody_but_the_owner_ends_a_pause(store: Store) -> None:
 
 async def test_a_series_that_is_held_back_moves_and_stays_held_back(store: Store) -> None:
     [mine] = await claimed(store, a_series())
-    await store.occurrences.hold(mine.owner)
+    await store.occurrences.hold(mine.owner, mine.generation)
     then = NOON + HOUR
     next_one = replace(mine, due=then, fires_at=then, visible_at=then, accepted_at=then, token="", claims=0, runs=1)
     await store.occurrences.move([(mine, next_one)])
     assert await stored(store, mine.owner) == [replace(next_one, visible_at=HELD_BACK)]
-    await store.occurrences.let_go(mine.owner)
+    await store.occurrences.let_go(mine.owner, mine.generation)
     assert await stored(store, mine.owner) == [next_one]
 
 
@@ -224,9 +224,9 @@ async def test_let_go_brings_back_the_moment_at_which_each_fires(store: Store) -
     await store.occurrences.add([waiting, again])
     stranger = due_at(3, owner="schedule/ns/ab")
     await store.occurrences.add([stranger])
-    await store.occurrences.hold(waiting.owner)
+    await store.occurrences.hold(waiting.owner, waiting.generation)
     assert await stored(store, stranger.owner) == [stranger]
-    await store.occurrences.let_go(waiting.owner)
+    await store.occurrences.let_go(waiting.owner, waiting.generation)
     assert await stored(store) == [waiting, again, replace(taken, visible_at=taken.due, token="")]
     await store.occurrences.complete([taken])
     assert len(await stored(store)) == 3
@@ -235,13 +235,13 @@ async def test_let_go_brings_back_the_moment_at_which_each_fires(store: Store) -
 async def test_a_pause_does_not_hold_what_is_fired_by_hand(store: Store) -> None:
     asked, plain = due_at(0, kind=Kind.ASKED), due_at(1)
     await store.occurrences.add([asked, plain])
-    await store.occurrences.hold(asked.owner)
+    await store.occurrences.hold(asked.owner, asked.generation)
     assert await stored(store) == [asked, replace(plain, visible_at=HELD_BACK)]
 
 
 async def test_let_go_leaves_what_is_claimed(store: Store) -> None:
     [mine] = await claimed(store, due_at(0))
-    await store.occurrences.let_go(mine.owner)
+    await store.occurrences.let_go(mine.owner, mine.generation)
     assert await stored(store) == [mine]
 
 

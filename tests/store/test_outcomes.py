@@ -52,6 +52,16 @@ async def test_an_owners_latest_outcomes_come_first(store: Store) -> None:
     assert await store.outcomes.latest("schedule/ns/", 2) == []
 
 
+async def test_what_dies_again_has_one_letter_of_its_last_death(store: Store) -> None:
+    first, again = letter("1"), replace(letter("1"), died_at=NOON + 2 * SECOND, error="again")
+    await store.dead_letters.add([first])
+    await store.dead_letters.add([again, letter("2")])
+    await store.dead_letters.add([first])
+    assert await store.dead_letters.page("ns", limit=10) == [again, letter("2")]
+    assert await store.dead_letters.remove([first]) == 0
+    assert await store.dead_letters.remove([again]) == 1
+
+
 async def test_outcomes_are_forgotten_step_by_step(store: Store) -> None:
     await store.outcomes.add([outcome(number) for number in range(6)])
     steps = [await store.outcomes.forget(before=NOON + 5 * SECOND, limit=2) for _ in range(4)]
@@ -80,8 +90,8 @@ async def test_dead_letters_are_paged_by_id_and_by_key(store: Store) -> None:
 
 async def test_dead_letters_are_removed_once(store: Store) -> None:
     await store.dead_letters.add([letter("1"), letter("2"), letter("3")])
-    assert await store.dead_letters.remove(["1", "2", "nothing"]) == 2
-    assert await store.dead_letters.remove(["1", "2"]) == 0
+    assert await store.dead_letters.remove([letter("1"), letter("2"), letter("nothing")]) == 2
+    assert await store.dead_letters.remove([letter("1"), letter("2")]) == 0
     assert await store.dead_letters.remove([]) == 0
     assert await store.dead_letters.page("ns", limit=10) == [letter("3")]
 

@@ -1,0 +1,119 @@
+"""The clock while RabbitMQ or MongoDB is restarted, killed or frozen: nothing lost, nothing early, repeats only of what
+was in flight, and soon all is as it was.
+
+Nobody reads from the queue while RabbitMQ is away and comes back, so each message there is delivered once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from shared.flow.schedules import Accepted
+from tests import stack as servers
+from tests.chaos.outages import (
+    LEASE,
+    LEASED,
+    Outage,
+    check_came,
+    check_not_early,
+    check_nothing_counted,
+    fewer,
+    pending,
+)
+from tests.chaos.test_clock_killed import QUEUE, gone, settled
+from tests.e2e.clocks import crowd, declared, receiving, scheduled
+from tests.e2e.house import House, Process
+
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+_AWAY = 10.0
+
+
+@pytest.mark.parametrize(("end", "within"), [(servers.stop, 4), (servers.kill, 0.5)], ids=["is_restarted", "is_killed"])
+async def test_rabbitmq_ends_while_the_clock_fires(house: House, end: Callable[[str], None], within: float) -> None:
+    running = await two_schedulers(house)
+    await declared(house, QUEUE)
+    all_ = await crowd(house, 25, 180, after=2.5, within=within)
+    await fewer(house, 3_600)
+    async with absence(house, all_, end, servers.start, "rabbitmq") as outage:
+        pass
+    left = await house.with_.store.occurrences.count()
+    assert left > 500
+    await fewer(house, left - 1)
+    first = outage.since
+    await gone(house, all_)
+    print(f"{left} were left when RabbitMQ was back: the first after {first:.1f} s, all after {outage.since:.1f} s")
+    assert first < LEASE + 1
+    assert outage.since < LEASE + 20
+    async with receiving(house, QUEUE) as receiver:
+        await settled(house, receiver, all_, running)
+    check_came(receiver, all_)
+    outage.check(receiver)
+    await check_nothing_counted(house, all_)
+
+
+@pytest.mark.parametrize(
+    ("end", "begin"), [(servers.pause, servers.unpause), (servers.kill, servers.start)], ids=["freezes", "is_killed"]
+)
+async def test_mongodb_is_away_for_ten_seconds_while_the_clock_fires(
+    house: House, end: Callable[[str], None], begin: Callable[[str], None]
+) -> None:
+    running = await two_schedulers(house)
+    async with receiving(house, QUEUE) as receiver:
+        all_ = await crowd(house, 25, 160, after=2, within=4)
+        await fewer(house, 2_500)
+        async with absence(house, all_, end, begin, "mongo") as outage:
+            await asyncio.sleep(_AWAY)
+        so_far = len(receiver.times)
+        await receiver.got(so_far + 1)
+        first = outage.since
+        await gone(house, all_)
+        print(f"the first came {first:.1f} s after MongoDB was back, all after {outage.since:.1f} s")
+        assert so_far < 3_900
+        assert first < LEASE + 1
+        assert outage.since < LEASE + 20
+        await settled(house, receiver, all_, running)
+    check_came(receiver, all_)
+    check_not_early(receiver)
+    outage.check(receiver)
+    await check_nothing_counted(house, all_)
+
+
+async def test_mongodb_is_away_while_the_clock_is_idle(house: House) -> None:
+    """It waits, and goes on by itself."""
+    running = await two_schedulers(house)
+    async with receiving(house, QUEUE) as receiver:
+        servers.kill("mongo")
+        try:
+            await asyncio.sleep(_AWAY)
+        finally:
+            await asyncio.to_thread(servers.start, "mongo")
+        outage = Outage(set(), await house.with_.time.now())
+        all_ = [await scheduled(house, "after", 1, 2, 3)]
+        await receiver.got(3)
+        assert outage.since < LEASE + 1
+        await settled(house, receiver, all_, running)
+    check_came(receiver, all_)
+    check_not_early(receiver)
+    assert set(receiver.times.values()) == {1}
+
+
+async def two_schedulers(house: House) -> list[Process]:
+    return [await house.start("scheduler", **LEASED) for _ in range(2)]
+
+
+@asynccontextmanager
+async def absence(
+    house: House, all_: list[Accepted], end: Callable[[str], None], begin: Callable[[str], None], server: str
+) -> AsyncIterator[Outage]:
+    """The server is away inside, whatever happens there; afterwards it answers."""
+    before = await pending(house, all_)
+    await asyncio.to_thread(end, server)
+    try:
+        outage = Outage(before, house.with_.time.carried())
+        yield outage
+    finally:
+        await asyncio.to_thread(begin, server)
+    outage.is_over()

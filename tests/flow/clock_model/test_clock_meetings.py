@@ -1,0 +1,122 @@
+"""Meetings that the machine has found, or that it needs long to find: two operations, and where one of them stood."""
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.domain.callbacks import RabbitCallback
+from shared.domain.schedules import Definition, Misfire, MisfireMode, RetryPolicy
+from shared.flow import ScheduleFlow
+from shared.flow.schedules import Wanted
+from shared.store import Store
+from tests.flow.clock_model.target import Answer
+from tests.flow.clock_model.verdict import verdict
+from tests.flow.clock_model.walks import ALL, Fate, Walk
+from tests.flow.clock_model.world import AT_ONCE, Pace, World
+
+pytestmark = pytest.mark.native
+
+ONE_TRY = RetryPolicy(attempts=1)
+
+
+@pytest.fixture
+async def world(store: Store) -> World:
+    return World(store)
+
+
+def ahead(world: World, seconds: int, **fields: Any) -> Definition:
+    instant = world.time.carried().replace(microsecond=0) + timedelta(seconds=seconds)
+    return Definition(callback=RabbitCallback(payload="1", queue="q"), instants=(instant,), **fields)
+
+
+async def made(world: World, **fields: Any) -> None:
+    """A schedule of one instant, a second ahead."""
+    definition = ahead(world, 1, **fields)
+    await world.call("put", lambda flow: flow.put(Wanted("ns", "a", definition)), AT_ONCE)
+
+
+async def fired(world: World, scheduler: int, answer: Answer, pace: Pace = AT_ONCE) -> Walk:
+    """What is due by a lease from now is claimed by this scheduler and fired."""
+    world.time.advance(32)
+    await world.claim(scheduler, AT_ONCE)
+    walk = await world.fire(scheduler, [answer], pace)
+    assert walk is not None
+    return walk
+
+
+async def asked(world: World, what: Callable[[ScheduleFlow], Coroutine[Any, Any, Any]], pace: Pace = AT_ONCE) -> Walk:
+    return await world.call("ask", what, pace)
+
+
+async def check(world: World) -> None:
+    for walk in world.under_way:
+        await walk.go(ALL, Fate.GOES_ON)
+    await world.drain()
+    assert await verdict(world) == []
+
+
+async def test_a_letter_that_dies_again_while_it_is_retried(world: World) -> None:
+    await made(world, retry=ONE_TRY)
+    await fired(world, 0, Answer.REFUSED)
+    letters = await world.letters()
+    assert len(letters) == 1
+    # Its entry is there again, and its letter still is.
+    await asked(world, lambda flow: flow.retry(letters), (2, Fate.SLEEPS))
+    await fired(world, 0, Answer.REFUSED)
+    await check(world)
+
+
+async def test_a_resume_that_dies_half_way(world: World) -> None:
+    await made(world)
+    await asked(world, lambda flow: flow.pause("ns/a"))
+    await asked(world, lambda flow: flow.resume("ns/a"), (1, Fate.DIES))
+    await check(world)
+
+
+async def test_a_pause_that_dies_after_a_resume_came_between(world: World) -> None:
+    await made(world)
+    pause = await asked(world, lambda flow: flow.pause("ns/a"), (1, Fate.SLEEPS))
+    await asked(world, lambda flow: flow.resume("ns/a"))
+    await pause.go(1, Fate.DIES)
+    await check(world)
+
+
+async def test_a_scheduler_that_dies_while_it_holds_back_what_is_resumed(world: World) -> None:
+    await made(world)
+    await asked(world, lambda flow: flow.pause("ns/a"), (1, Fate.DIES))
+    walk = await fired(world, 0, Answer.CONFIRMED, (2, Fate.SLEEPS))
+    await asked(world, lambda flow: flow.resume("ns/a"))
+    while walk.at("occurrences.hold_these") is None:
+        await walk.go(1, Fate.SLEEPS)
+    await walk.die()
+    await check(world)
+
+
+async def test_a_scheduler_that_dies_before_the_dead_letter(world: World) -> None:
+    await made(world, retry=ONE_TRY, misfire=Misfire(MisfireMode.SKIP))
+    walk = await fired(world, 0, Answer.REFUSED, (0, Fate.SLEEPS))
+    while walk.at("outcomes.add") is None:
+        await walk.go(1, Fate.SLEEPS)
+    await walk.die()
+    await check(world)
+
+
+async def test_a_sleeper_that_wakes_up_when_another_has_delivered(world: World) -> None:
+    await made(world, retry=ONE_TRY)
+    sleeper = await fired(world, 0, Answer.REFUSED, (0, Fate.SLEEPS))
+    while sleeper.at("target.deliver") is None:
+        await sleeper.go(1, Fate.SLEEPS)
+    await fired(world, 1, Answer.CONFIRMED)
+    await sleeper.go(ALL, Fate.GOES_ON)
+    assert await world.letters() == []
+    await check(world)
+
+
+async def test_a_pause_after_a_replacement_that_died_half_way(world: World) -> None:
+    await made(world)
+    await asked(world, lambda flow: flow.put(Wanted("ns", "a", ahead(world, 2))), (2, Fate.DIES))
+    await asked(world, lambda flow: flow.pause("ns/a"))
+    await asked(world, lambda flow: flow.remove("ns/a"))
+    await check(world)
