@@ -27,7 +27,7 @@ from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
-from shared.store.occurrences import Heads, Retry
+from shared.store.occurrences import Heads
 
 log = structlog.get_logger(__name__)
 
@@ -185,7 +185,7 @@ class Clock(Background):
                     slice_.after = page[-1].id
                     continue
             else:
-                await self._store.occurrences.release(slice_.token)
+                await self._store.occurrences.release_all(slice_.token)
             self._unread.pop(0)
         return read
 
@@ -243,11 +243,9 @@ class Clock(Background):
         with suppress(Unavailable):
             await self._let_go([held.occurrence for held in self._hold.clear()])
             for slice_ in self._unread:
-                await self._store.occurrences.release(slice_.token)
+                await self._store.occurrences.release_all(slice_.token)
 
     async def _let_go(self, held: Sequence[Occurrence]) -> None:
         """Nothing came of these claims, and nobody died of them."""
         for start in range(0, len(held), _PAGE):
-            await self._store.occurrences.retry(
-                [Retry(each, each.fires_at, each.attempts, claims=0) for each in held[start : start + _PAGE]]
-            )
+            await self._store.occurrences.release(held[start : start + _PAGE])

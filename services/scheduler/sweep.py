@@ -35,13 +35,13 @@ class Sweep:
         finished = 0
         while True:
             now = await self._time.now()
-            past = await self._store.schedules.to_sweep(before=now - _PAST_FOR, limit=_STEP)
+            before = now - _PAST_FOR
+            past = await self._store.schedules.to_sweep(before=before, limit=_STEP)
             busy = await self._store.occurrences.with_any([schedule.owner for schedule in past])
-            ended = [each for each in past if _has_ended(each, busy)]
-            await self._store.schedules.finish(ended, at=now)
-            await self._store.schedules.sweep_again(
-                [each for each in past if not _has_ended(each, busy)], at=now + _AGAIN
-            )
+            ended = [each.id for each in past if _has_ended(each, busy)]
+            others = [each.id for each in past if not _has_ended(each, busy)]
+            await self._store.schedules.finish(ended, before=before, at=now)
+            await self._store.schedules.sweep_again(others, before=before, at=now + _AGAIN)
             finished += len(ended)
             if len(past) < _STEP:
                 return finished

@@ -91,11 +91,15 @@ class Settlement:
         await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
         await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
         tried_again = [attempt for attempt in attempts if _is_tried_again(attempt)]
-        copies = [_copy(attempt) for attempt in tried_again if _is_series_refused(attempt)]
+        # One for all: what is put off to the same moment is written at once.
+        chance = random.random()
+        copies = [_copy(attempt, chance) for attempt in tried_again if _is_series_refused(attempt)]
         if copies:
             await self._store.occurrences.add(copies)
             await fault("clock.after_copy")
-        await self._store.occurrences.retry([_again(each) for each in tried_again if not _is_series_refused(each)])
+        await self._store.occurrences.retry(
+            [_again(each, chance) for each in tried_again if not _is_series_refused(each)]
+        )
         return await self.move_on([(each.occurrence, each.schedule) for each in answered if _is_done(each)])
 
     async def _still_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -121,7 +125,7 @@ class Settlement:
             if occurrence.kind is Kind.SERIES:
                 finished.append(schedule)
         if finished:
-            await self._store.schedules.sweep_again(finished, at=max(each.due for each in ended))
+            await self._store.schedules.end(finished, at=max(each.due for each in ended))
         await self._store.occurrences.complete(ended)
         await self._store.occurrences.move(moves)
         if moves:
@@ -184,19 +188,19 @@ def _is_done(attempt: Attempt) -> bool:
     return not _is_tried_again(attempt) or _is_series_refused(attempt)
 
 
-def _again(attempt: Attempt) -> Retry:
+def _again(attempt: Attempt, chance: float) -> Retry:
     occurrence = attempt.occurrence
     if attempt.answered:
-        return Retry(occurrence, attempt.ended_at + _delay(attempt), attempt.number, claims=0)
-    pause = timedelta(seconds=next_delay(SOON, 1, random.random(), attempt.retry_after_seconds))
+        return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number, claims=0)
+    pause = timedelta(seconds=next_delay(SOON, 1, chance, attempt.retry_after_seconds))
     return Retry(occurrence, attempt.ended_at + pause, occurrence.attempts, claims=0)
 
 
-def _copy(attempt: Attempt) -> Occurrence:
-    return retried(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt), attempts=attempt.number)
+def _copy(attempt: Attempt, chance: float) -> Occurrence:
+    return retried(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
 
 
-def _delay(attempt: Attempt) -> timedelta:
+def _delay(attempt: Attempt, chance: float) -> timedelta:
     policy: RetryPolicy = attempt.schedule.definition.retry
     backoff = Backoff(
         first_seconds=policy.first_delay_seconds,
@@ -204,7 +208,7 @@ def _delay(attempt: Attempt) -> timedelta:
         cap_seconds=max(policy.cap_seconds, policy.first_delay_seconds),
         jitter=0.2,
     )
-    seconds = next_delay(backoff, attempt.number, random.random(), attempt.retry_after_seconds)
+    seconds = next_delay(backoff, attempt.number, chance, attempt.retry_after_seconds)
     return timedelta(milliseconds=round(seconds * 1000))
 
 

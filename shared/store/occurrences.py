@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from pymongo import ASCENDING, DeleteMany, UpdateMany, UpdateOne
+from pymongo import ASCENDING, DeleteMany, UpdateMany
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.occurrences import HELD_BACK, Kind, Occurrence
@@ -21,7 +21,7 @@ from shared.store.documents import Codec, Document, insert_new, translated
 _codec = Codec(Occurrence)
 _SOME = 64
 
-_Write = DeleteMany | UpdateMany | UpdateOne
+_RELEASED: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}}, {"$unset": "token"}]
 
 
 class Heads(Struct, frozen=True):
@@ -117,13 +117,25 @@ class Occurrences:
 
     async def retry(self, retries: Sequence[Retry]) -> None:
         """Make claimed ones visible again, each at its moment, unless they are held back."""
-        await self._write([UpdateOne(_not_held_back(_claimed(each.occurrence)), _retried(each)) for each in retries])
+        alike: dict[tuple[datetime, int, int], list[Occurrence]] = {}
+        for each in retries:
+            alike.setdefault((each.fires_at, each.attempts, each.claims), []).append(each.occurrence)
+        await self._write(
+            [
+                UpdateMany(_not_held_back(query), _retried(*values))
+                for values, claimed in alike.items()
+                for query in _claims(claimed)
+            ]
+        )
 
-    async def release(self, token: str) -> None:
-        """Let others claim what a token claims, as if it had never been claimed."""
-        change: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}}, {"$unset": "token"}]
+    async def release(self, claimed: Iterable[Occurrence]) -> None:
+        """Let others claim these, as if they had never been claimed."""
+        await self._write([UpdateMany(_not_held_back(query), _RELEASED) for query in _claims(claimed)])
+
+    async def release_all(self, token: str) -> None:
+        """As `release`, for all that a token claims."""
         with translated():
-            await self._occurrences.update_many(_not_held_back({"token": token}), change)
+            await self._occurrences.update_many(_not_held_back({"token": token}), _RELEASED)
 
     async def hand_over(self, claimed: Sequence[Occurrence], *, leased_until: datetime) -> None:
         """Keep them claimed until then, for somebody who knows their tokens."""
@@ -191,7 +203,7 @@ class Occurrences:
         with translated():
             return await self._occurrences.estimated_document_count()
 
-    async def _write(self, requests: Sequence[_Write]) -> None:
+    async def _write(self, requests: Sequence[DeleteMany | UpdateMany]) -> None:
         if requests:
             with translated():
                 await self._occurrences.bulk_write(requests, ordered=False)
@@ -205,17 +217,13 @@ def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
     return [{"_id": {"$in": ids}, "token": token} for token, ids in by_token.items()]
 
 
-def _claimed(occurrence: Occurrence) -> Document:
-    return {"_id": occurrence.id, "token": occurrence.token}
-
-
 def _not_held_back(query: Document) -> Document:
     return query | {"visible_at": {"$lt": HELD_BACK}}
 
 
-def _retried(retry: Retry) -> Document:
-    moments = {"fires_at": retry.fires_at, "visible_at": retry.fires_at}
-    return {"$set": moments | {"attempts": retry.attempts, "claims": retry.claims}, "$unset": {"token": ""}}
+def _retried(fires_at: datetime, attempts: int, claims: int) -> Document:
+    moments = {"fires_at": fires_at, "visible_at": fires_at}
+    return {"$set": moments | {"attempts": attempts, "claims": claims}, "$unset": {"token": ""}}
 
 
 def _moved(due: datetime) -> Document:

@@ -3,7 +3,7 @@
 A list of up to 10,000 instants is a field of its own, so that whoever fires reads a schedule without it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -93,33 +93,38 @@ class Schedules:
             return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
     async def to_sweep(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Those that are to be looked at, since before that moment."""
+        """Some of those that are to be looked at since before that moment."""
         with translated():
-            found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS).sort("sweep_at", ASCENDING)
+            found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
             return [_value(document) async for document in found.limit(limit)]
 
-    async def sweep_again(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
-        """Have these looked at again then, where the generation is still the same."""
-        await self._update((_as_it_was(each), {"$set": {"sweep_at": at}}) for each in schedules)
+    async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
+        """Have these, which `to_sweep` named, looked at again then."""
+        await self._swept(ids, {}, before, {"$set": {"sweep_at": at}})
 
-    async def finish(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
-        """Nothing is left of these: active → finished, where the generation is still the same."""
+    async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
+        """Nothing is left of these, which `to_sweep` named: active → finished."""
         change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
-        await self._update((_as_it_was(each) | {"state": ScheduleState.ACTIVE.value}, change) for each in schedules)
+        await self._swept(ids, {"state": ScheduleState.ACTIVE.value}, before, change)
+
+    async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
+        """Nothing follows in these recurrences: have them swept, where the generation is still the same."""
+        updates = [
+            UpdateOne({"_id": each.id, "generation": each.generation}, {"$set": {"sweep_at": at}}) for each in schedules
+        ]
+        with translated():
+            await self._schedules.bulk_write(updates, ordered=False)
 
     async def forget_finished(self, *, before: datetime, limit: int) -> int:
         """Forget some that were finished before then; how many."""
         return await forget_some(self._schedules, {"finished_at": {"$lt": before}}, limit)
 
-    async def _update(self, updates: Iterable[tuple[Document, Document]]) -> None:
-        requests = [UpdateOne(query, change) for query, change in updates]
-        if requests:
+    async def _swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
+        # Whatever replaced one meanwhile has an instant ahead, or none that it ends at.
+        query = {"_id": {"$in": list(ids)}} | query | {"sweep_at": {"$lt": before}}
+        if ids:
             with translated():
-                await self._schedules.bulk_write(requests, ordered=False)
-
-
-def _as_it_was(schedule: Schedule) -> Document:
-    return {"_id": schedule.id, "generation": schedule.generation}
+                await self._schedules.update_many(query, change)
 
 
 def _document(schedule: Schedule) -> Document:

@@ -81,7 +81,7 @@ async def test_pause_and_resume_of_what_is_not_there_or_over(store: Store, flow:
     assert await flow.pause("ns/a") is None
     assert await flow.resume("ns/a") is None
     made = await accepted(flow, wanted())
-    await store.schedules.finish([made.schedule], at=AHEAD)
+    await store.schedules.finish([made.schedule.id], before=AHEAD + 2 * HOUR, at=AHEAD)
     for move in (flow.pause, flow.resume):
         with pytest.raises(Conflict):
             await move("ns/a")

@@ -307,7 +307,9 @@ async def test_pause_and_resume_are_idempotent(house: House) -> None:
 async def test_what_has_finished_cannot_be_paused(house: House) -> None:
     key = fresh_key()
     await made(house, key)
-    await house.store.schedules.finish([await schedule(house, key)], at=datetime.now(UTC))
+    await house.store.schedules.finish(
+        [(await schedule(house, key)).id], before=datetime(2200, 1, 1, tzinfo=UTC), at=datetime.now(UTC)
+    )
     for move in ("pause", "resume"):
         assert (await house.admin.post(f"/schedules/{key}/{move}")).status == 409
 
