@@ -173,7 +173,7 @@ class SchedulerSettings(Section, frozen=True):
     lease_seconds: Annotated[
         float,
         Meta(ge=2, le=3_600),
-        says("How long a claim lasts: what a dead scheduler held is claimed again after that."),
+        says("How long a claim lasts: what a dead scheduler held is claimed again after that; five ticks at least."),
     ] = 30.0
     hold_limit: Annotated[
         int, Meta(ge=100, le=1_000_000), says("Occurrences that a process holds in memory until they are due.")

@@ -22,7 +22,7 @@ from tests.stack.places import home, say
 
 _PREFIX = "large-"
 _DUE = 10_000
-_BYTES_AN_ENTRY = 3_000
+_BYTES_AN_ENTRY = 4_000
 
 
 class Filled(Struct, frozen=True):
