@@ -38,6 +38,7 @@ from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, QUEUES, S
 from shared.flow import DatabaseTime, Feed, Finish, JobFlow, Lost, ScheduleFlow, Settlement
 from shared.flow.lost import Patience
 from shared.outgoing import Outgoing
+from shared.outgoing.signing import check_secret
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.health import Health
 from shared.runtime.lifecycle import Closing, Component
@@ -233,6 +234,7 @@ def _clock(with_: Capabilities) -> Component:
         with_.jobs,
         tick=timedelta(seconds=settings.tick_seconds),
         misfire_after=timedelta(seconds=settings.misfire_after_seconds),
+        stages_seconds=answer_seconds(settings),
     )
     return TickingClock(with_.store, with_.time, fire, settings)
 
@@ -280,6 +282,8 @@ def _workers(with_: Capabilities) -> Workers:
 
 def _caller(with_: Capabilities) -> Caller:
     chosen = with_.settings.callbacks
+    if chosen.signing_secret:
+        check_secret(chosen.signing_secret, "callbacks.signing_secret")
     return Caller(
         with_.store,
         with_.time,

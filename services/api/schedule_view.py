@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from services.api.callback_body import CallbackBody, callback_view
 from services.api.schedule_body import MisfireBody, RetryBody, Timestamp, Within
 from shared.domain.instants import written
-from shared.domain.occurrences import Kind, Occurrence
+from shared.domain.occurrences import Occurrence
 from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.domain.recurrence import Cron, Every
 from shared.domain.schedules import Definition, Misfire, MisfireMode, Schedule, ScheduleState, divided, spread, upcoming
@@ -122,17 +122,14 @@ def planned(definition: Definition, key: str, now: datetime) -> list[datetime]:
     return [instant + delay for instant in divided(definition, now)[0][:NEXT]]
 
 
-def pending(schedule: Schedule, occurrences: Iterable[Occurrence]) -> list[datetime]:
-    """The next instants of what is there; `occurrences` are the schedule's own, in their order.
-
-    A recurrence has one, which stands at its next instant; what is beside it is tried again or was asked for.
-    """
-    mine = [each for each in occurrences if each.generation == schedule.generation and each.kind is not Kind.ASKED]
+def pending(schedule: Schedule, occurrences: Sequence[Occurrence]) -> list[datetime]:
+    """The next instants of what is there: those of a list, or those that the one document of a recurrence stands at
+    the first of."""
     if schedule.definition.recurrence is None:
-        return [each.due for each in mine[:NEXT]]
-    series = next((each for each in mine if each.kind is Kind.SERIES), None)
-    if series is None:
+        return [each.due for each in occurrences]
+    if not occurrences:
         return []
+    [series] = occurrences
     following = upcoming(schedule.definition, schedule.key, series.due, series.runs + 1)
     return [series.due, *islice(following, NEXT - 1)]
 

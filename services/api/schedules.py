@@ -15,18 +15,19 @@ from services.api.identity import Who, caller_of
 from services.api.job_body import read_key
 from services.api.routes import Parameter, endpoint
 from services.api.schedule_body import ScheduleBody
-from services.api.schedule_view import FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
+from services.api.schedule_view import NEXT, FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, NotFound, Refused
 from shared.domain.instants import read_instant, written
 from shared.domain.jobs import Idempotency
+from shared.domain.occurrences import Kind, Occurrence
 from shared.domain.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
 from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
 from shared.runtime.together import Together
 from shared.store import Store
 
 OUTCOMES = 20
-PENDING = 64  # read to find the next ones: what is tried again or was asked for stands among them
+TOGETHER = 20  # instants of a schedule that is made in one go with others
 KEY = Parameter(
     name="Idempotency-Key",
     description="Kept for 24 hours. The same key with another request is refused.",
@@ -105,7 +106,10 @@ class SchedulesResource:
         key, definition = schedule_body.read(content, self._targets)
         if lies_ahead(definition, key, await self._flow.now()):  # or else nothing is made, and the key stays free
             await claimed(request, self._store, content)
-        answer = await self._accept(Wanted(caller_of(request).namespace, key, definition))
+        wanted = Wanted(caller_of(request).namespace, key, definition)
+        # Nobody waits for somebody else's long list.
+        together = len(definition.instants) <= TOGETHER
+        answer = await self._accept(wanted) if together else (await self._flow.accept([wanted]))[0]
         if isinstance(answer, Refused):
             raise answer
         return await self._accepted(answer)
@@ -122,7 +126,7 @@ class SchedulesResource:
     async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Show a schedule, its next instants and its last outcomes."""
         schedule = found(await self._store.schedules.get(id_of(request, key)), key)
-        occurrences = await self._store.occurrences.upcoming(schedule.owner, PENDING)
+        occurrences = await self._pending(schedule)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
         return wire.answer(schedule_view(schedule, ahead=pending(schedule, occurrences), outcomes=outcomes))
 
@@ -169,9 +173,13 @@ class SchedulesResource:
         if answer.created or answer.changed:
             ahead = planned(schedule.definition, schedule.key, schedule.accepted_at)
         else:
-            ahead = pending(schedule, await self._store.occurrences.upcoming(schedule.owner, PENDING))
+            ahead = pending(schedule, await self._pending(schedule))
         status = HTTPStatus.CREATED if answer.created else HTTPStatus.OK
         return wire.answer(schedule_view(schedule, ahead=ahead, skipped=answer.skipped), status)
+
+    async def _pending(self, schedule: Schedule) -> list[Occurrence]:
+        kind = Kind.ONCE if schedule.definition.recurrence is None else Kind.SERIES
+        return await self._store.occurrences.upcoming(schedule.owner, NEXT, generation=schedule.generation, kind=kind)
 
 
 def id_of(request: Request[Any, Any, Any], key: str) -> str:

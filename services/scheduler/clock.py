@@ -27,13 +27,14 @@ from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
-from shared.store.occurrences import Heads
+from shared.store.occurrences import Heads, fresh_token
 
 log = structlog.get_logger(__name__)
 
-_GROUP = 500
+_GROUP = 1_000
+_GROUP_BYTES = 4 * 2**20
 _GROUPS_IN_FLIGHT = 4
-_PAGE = 1_000
+_PAGE = 2_000
 _SLICE = 2_000
 _LOOKAHEAD_TICKS = 2
 _WIDEST = timedelta(days=365)
@@ -71,8 +72,8 @@ class Firing(Protocol):
 class _Slice:
     """What one claim has marked, read page by page."""
 
-    def __init__(self, token: str, trusted_until: float) -> None:
-        self.token = token
+    def __init__(self, trusted_until: float) -> None:
+        self.token = fresh_token()
         self.trusted_until = trusted_until
         self.after = ""
 
@@ -86,11 +87,10 @@ class Clock(Background):
         self._time = time
         self._firing = firing
         self._settings = settings
-        self._early = timedelta(seconds=settings.early_seconds)
         self._lookahead = lookahead(settings)
         # The end of a lease is claimed by whoever looks ahead, and so comes that much earlier.
         self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
-        self._hold = Hold(settings.hold_limit)
+        self._hold = Hold(settings.hold_limit, timedelta(seconds=settings.early_seconds))
         self._unread: list[_Slice] = []
         self._span = _FIRST_SPAN
         self._something = asyncio.Event()
@@ -130,7 +130,7 @@ class Clock(Background):
         while self._hold.room:
             until = await self._time.now() + self._lookahead
             heads = await self._store.occurrences.heads(until)
-            OLDEST_VISIBLE.set(0 if heads is None else max((until - heads.oldest).total_seconds(), 0))
+            OLDEST_VISIBLE.set(0 if heads is None else max((until - self._lookahead - heads.oldest).total_seconds(), 0))
             if heads is None:
                 break
             found = await self._claim_round(heads, min(until, heads.oldest + self._span))
@@ -153,13 +153,16 @@ class Clock(Background):
     async def _claim(self, shard: int, until: datetime) -> int:
         before = asyncio.get_running_loop().time()
         leased_until = await self._time.now() + self._lease
-        token, count = await self._store.occurrences.claim(shard, until=until, leased_until=leased_until)
+        slice_ = _Slice(before + self._settings.lease_seconds - firing_seconds(self._settings))
+        # Known before it is there: whoever is told to end in the middle gives it back.
+        self._unread.append(slice_)
+        count = await self._store.occurrences.claim(shard, slice_.token, until=until, leased_until=leased_until)
         self._adapt(count)
         if not count:
+            self._unread.remove(slice_)
             return 0
         CLAIMED.inc(count)
         await fault("clock.after_claim")
-        self._unread.append(_Slice(token, before + self._settings.lease_seconds - firing_seconds(self._settings)))
         await self._read_on()
         return count
 
@@ -185,7 +188,7 @@ class Clock(Background):
                     slice_.after = page[-1].id
                     continue
             else:
-                await self._store.occurrences.release_all(slice_.token)
+                await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
             self._unread.pop(0)
         return read
 
@@ -204,12 +207,12 @@ class Clock(Background):
             task.add_done_callback(self._fired)
 
     def _due(self) -> list[Held]:
-        return self._hold.due(self._time.carried() + self._early, _GROUP)
+        return self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES)
 
     async def _until_due(self) -> None:
         while True:
             due = self._hold.next_due
-            wait = None if due is None else (due - self._early - self._time.carried()).total_seconds()
+            wait = None if due is None else (due - self._time.carried()).total_seconds()
             if wait is not None and wait <= 0:
                 return
             with suppress(TimeoutError):
@@ -226,6 +229,17 @@ class Clock(Background):
                 self._look.set()
         except Unavailable as error:
             log.warning("what is due waits for the end of its lease", occurrences=len(due), reason=str(error))
+        except Exception:
+            log.exception("a group cannot be fired", occurrences=len(due))
+            await self._one_by_one(trusted)
+
+    async def _one_by_one(self, group: list[Occurrence]) -> None:
+        """What nobody foresaw about one of them must not hold up the others."""
+        for occurrence in group if len(group) > 1 else ():
+            try:
+                await self._firing.fire([occurrence])
+            except Exception:
+                log.exception("an occurrence cannot be fired", occurrence_id=occurrence.id, owner=occurrence.owner)
 
     def _fired(self, task: "asyncio.Task[None]") -> None:
         self._firings.discard(task)
@@ -243,7 +257,7 @@ class Clock(Background):
         with suppress(Unavailable):
             await self._let_go([held.occurrence for held in self._hold.clear()])
             for slice_ in self._unread:
-                await self._store.occurrences.release_all(slice_.token)
+                await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
 
     async def _let_go(self, held: Sequence[Occurrence]) -> None:
         """Nothing came of these claims, and nobody died of them."""

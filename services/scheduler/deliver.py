@@ -20,6 +20,7 @@ from shared.flow import Settlement
 from shared.flow.settlement import Attempt
 from shared.runtime.faults import fault
 from shared.store import Store
+from shared.store.occurrences import fresh_token
 from shared.stream import Stream
 
 Due = tuple[Occurrence, Schedule]
@@ -82,13 +83,14 @@ class Deliveries:
             return [Attempt(each, schedule, now, refusal) for each, schedule in due], []
         leased_until = now + self._call_lease
         series = [(each, schedule) for each, schedule in due if each.kind is Kind.SERIES]
-        copies = [handed_over(each, leased_until=leased_until) for each, _ in series]
+        token = fresh_token()
+        copies = [handed_over(each, token, leased_until=leased_until) for each, _ in series]
         await self._store.occurrences.add(copies)
         moved = await self._settlement.move_on(series)
         singles = [each for each, _ in due if each.kind is not Kind.SERIES]
-        await self._store.occurrences.hand_over(singles, leased_until=leased_until)
+        await self._store.occurrences.hand_over(singles, token, leased_until=leased_until)
         await fault("clock.after_hand_over")
-        tasks = [CallTarget(each.id, each.token) for each in [*singles, *copies]]
+        tasks = [CallTarget(each.id, token) for each in [*singles, *copies]]
         # A task that is not queued is no loss: its entry is visible again when the lease ends.
         await asyncio.gather(
             *(self._broker.publish(CALL_QUEUE, encode(task)) for task in tasks), return_exceptions=True

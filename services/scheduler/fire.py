@@ -5,6 +5,7 @@
 Right before a group fires, one query tells which of it are still there under our tokens, and one reads their schedules.
 """
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -20,7 +21,7 @@ from shared.domain.occurrences import (
     ScheduleOwner,
     read_owner,
 )
-from shared.domain.schedules import Schedule, Verdict, judge
+from shared.domain.schedules import Schedule, Verdict, judge, missed_until
 from shared.domain.tasks import FinishJob, PlanJob
 from shared.flow import DatabaseTime, Feed, JobFlow, Settlement
 from shared.flow.settlement import Attempt, not_attempted
@@ -32,6 +33,7 @@ from shared.store.occurrences import Retry
 log = structlog.get_logger(__name__)
 
 _SOON = timedelta(seconds=2)
+_STAGES_AT_ONCE = 20
 _NOBODYS = timedelta(seconds=1)
 
 
@@ -49,6 +51,7 @@ class Fire:
         *,
         tick: timedelta,
         misfire_after: timedelta,
+        stages_seconds: float,
     ) -> None:
         self._store = store
         self._time = time
@@ -58,6 +61,7 @@ class Fire:
         self._jobs = jobs
         self._tick = tick
         self._misfire_after = misfire_after
+        self._stages_seconds = stages_seconds
 
     async def fire(self, due: list[Occurrence]) -> bool:
         ours = await self._store.occurrences.ours(due)
@@ -90,7 +94,7 @@ class Fire:
         )
         await self._hold_back(judged[Verdict.HOLD])
         skipped = [
-            Attempt(occurrence, schedule, now, skipped=True)
+            self._skipped(occurrence, schedule, now)
             for occurrence, schedule in judged[Verdict.SKIP]
             if schedule is not None
         ]
@@ -99,6 +103,10 @@ class Fire:
         )
         moved += await self._settlement.settle(skipped + attempts)
         return any(each.due <= now + self._tick for each in moved)
+
+    def _skipped(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
+        passed_over = missed_until(schedule.definition.misfire, now, misfire_after=self._misfire_after)
+        return Attempt(occurrence, schedule, now, skipped=True, passed_over=passed_over)
 
     async def _attempted(self, due: list[tuple[Occurrence, Schedule]]) -> tuple[list[Attempt], list[Occurrence]]:
         now = self._time.carried()
@@ -116,7 +124,15 @@ class Fire:
 
     async def _stages(self, due: Sequence[tuple[Occurrence, JobOwner | BatchOwner]]) -> None:
         """Our own work: the state of its documents lets upkeep find it, so publishing its task completes it."""
-        for occurrence, owner in due:
+        gate = asyncio.Semaphore(_STAGES_AT_ONCE)
+        try:
+            async with asyncio.timeout(self._stages_seconds):
+                await asyncio.gather(*(self._begun(occurrence, owner, gate) for occurrence, owner in due))
+        except TimeoutError:
+            log.warning("work waits for the end of its lease", occurrences=len(due))
+
+    async def _begun(self, occurrence: Occurrence, owner: JobOwner | BatchOwner, gate: asyncio.Semaphore) -> None:
+        async with gate:
             try:
                 await self._stage(occurrence, owner)
             except Unavailable as error:

@@ -2,7 +2,7 @@
 
 import heapq
 import itertools
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -17,10 +17,11 @@ class Held(Struct, frozen=True):
 
 
 class Hold:
-    """Occurrences by the moment at which they fire. `limit` bounds how many are let in."""
+    """Occurrences by the moment at which they fire, some so much `early`. `limit` bounds how many are let in."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, early: timedelta = timedelta()) -> None:
         self._limit = limit
+        self._early = early
         self._heap: list[tuple[datetime, int, Held]] = []
         self._order = itertools.count()
 
@@ -34,18 +35,22 @@ class Hold:
 
     def add(self, held: Held) -> None:
         """Hold one."""
-        heapq.heappush(self._heap, (held.occurrence.fires_at, next(self._order), held))
+        occurrence = held.occurrence
+        fires_at = occurrence.fires_at - (self._early if occurrence.may_be_early else timedelta())
+        heapq.heappush(self._heap, (fires_at, next(self._order), held))
 
     @property
     def next_due(self) -> datetime | None:
-        """When the first one is due."""
+        """When the first one fires."""
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now: datetime, most: int) -> list[Held]:
-        """Take out some of those that are due, the earliest first."""
+    def due(self, now: datetime, most: int, most_bytes: int) -> list[Held]:
+        """Take out some of those that are due, the earliest first; one at least, if any is."""
         taken: list[Held] = []
-        while self._heap and self._heap[0][0] <= now and len(taken) < most:
+        left = most_bytes
+        while self._heap and self._heap[0][0] <= now and len(taken) < most and left > 0:
             taken.append(heapq.heappop(self._heap)[2])
+            left -= taken[-1].occurrence.size
         return taken
 
     def clear(self) -> list[Held]:

@@ -14,8 +14,8 @@ import structlog
 
 from shared.domain.callbacks import HttpCallback
 from shared.domain.messages import Undeliverable
-from shared.domain.occurrences import HELD_BACK, Occurrence, ScheduleOwner, read_owner
-from shared.domain.schedules import Schedule, Verdict, carillon_headers, judge
+from shared.domain.occurrences import Occurrence, ScheduleOwner, read_owner
+from shared.domain.schedules import Schedule, Verdict, carillon_headers, stands
 from shared.domain.tasks import CallTarget, Task
 from shared.flow import DatabaseTime, Settlement
 from shared.flow.settlement import Attempt, not_attempted
@@ -26,8 +26,6 @@ from shared.store import Store
 log = structlog.get_logger(__name__)
 
 _SETTLING = timedelta(seconds=10)
-# Whether it is found late was decided when it was handed over.
-_WHENEVER = HELD_BACK - HELD_BACK.replace(year=1970)
 
 
 class Caller:
@@ -77,7 +75,8 @@ class Caller:
         owner = read_owner(occurrence.owner)
         assert isinstance(owner, ScheduleOwner)
         schedule = (await self._store.schedules.many([owner.schedule_id])).get(owner.schedule_id)
-        match judge(schedule, occurrence, self._time.carried(), tick=timedelta(), misfire_after=_WHENEVER):
+        # Whether it is found late was decided when it was handed over.
+        match stands(schedule, occurrence, self._time.carried()):
             case Verdict.FIRE:
                 return schedule
             case Verdict.VOID:

@@ -49,7 +49,8 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     `fires_at` is `due`, or the time of the next attempt. `accepted_at` is when it was asked for: lateness counts from
     one tick later, if that is after `due`. `attempts` counts answers that refused; `claims` counts claims that ended in
-    nothing, which betray an entry that kills its process; `runs` the instants of a series before this one.
+    nothing, which betray an entry that kills its process; `runs` the instants of a series before this one. `size` is
+    about that of its message, in bytes: what is fired at once must fit into memory.
     """
 
     id: str
@@ -65,11 +66,17 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     claims: int = 0
     runs: int = 0
+    size: int = 0
 
     @property
     def deadly(self) -> bool:
         """Whether every process that takes it seems to die of it."""
         return self.claims > _FRUITLESS_CLAIMS
+
+    @property
+    def may_be_early(self) -> bool:
+        """Whether a deployment may choose to fire it early: not what is tried again, nor our own work."""
+        return self.attempts == 0 and self.fires_at == self.due and self.owner.startswith(_SCHEDULE)
 
     @property
     def message_id(self) -> str:
@@ -82,29 +89,33 @@ def occurrence_id(owner: str, generation: str, due: datetime) -> str:
     return _hash(owner, generation, str(ms(due)))
 
 
-def once(owner: str, generation: str, due: datetime, *, accepted_at: datetime, kind: Kind = Kind.ONCE) -> Occurrence:
+def once(
+    owner: str, generation: str, due: datetime, *, accepted_at: datetime, kind: Kind = Kind.ONCE, size: int = 0
+) -> Occurrence:
     """An occurrence that fires once."""
-    return _made(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind)
+    return _made(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
 
 
-def series(owner: str, generation: str, first: datetime, *, accepted_at: datetime) -> Occurrence:
+def series(owner: str, generation: str, first: datetime, *, accepted_at: datetime, size: int = 0) -> Occurrence:
     """The one moving document of a recurrence, at its first instant."""
-    return _made(_hash(owner, generation, "series"), owner, generation, first, accepted_at, Kind.SERIES)
+    return _made(_hash(owner, generation, "series"), owner, generation, first, accepted_at, Kind.SERIES, size)
 
 
 def retried(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
     """The instant at which a series stands, as an entry of its own that is tried again at a moment."""
     entry = once(occurrence.owner, occurrence.generation, occurrence.due, accepted_at=occurrence.accepted_at)
-    return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts)
+    return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts, size=occurrence.size)
 
 
-def handed_over(occurrence: Occurrence, *, leased_until: datetime) -> Occurrence:
-    """The instant at which a claimed series stands, as an entry of its own that is claimed by the same token."""
+def handed_over(occurrence: Occurrence, token: str, *, leased_until: datetime) -> Occurrence:
+    """The instant at which a claimed series stands, as an entry of its own that this token claims."""
     entry = retried(occurrence, fires_at=occurrence.due, attempts=0)
-    return replace(entry, visible_at=leased_until, token=occurrence.token)
+    return replace(entry, visible_at=leased_until, token=token)
 
 
-def _made(id: str, owner: str, generation: str, due: datetime, accepted_at: datetime, kind: Kind) -> Occurrence:
+def _made(
+    id: str, owner: str, generation: str, due: datetime, accepted_at: datetime, kind: Kind, size: int
+) -> Occurrence:
     return Occurrence(
         id=id,
         owner=owner,
@@ -115,6 +126,7 @@ def _made(id: str, owner: str, generation: str, due: datetime, accepted_at: date
         accepted_at=accepted_at,
         shard=int(id[:8], 16) % SHARDS,
         kind=kind,
+        size=size,
     )
 
 

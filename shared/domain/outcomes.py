@@ -5,7 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from shared.domain.occurrences import Occurrence
+from shared.domain.instants import ms
+from shared.domain.occurrences import Kind, Occurrence
 
 
 class OutcomeResult(StrEnum):
@@ -31,8 +32,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def outcome_id(occurrence: Occurrence, attempt: int) -> str:
-    """The id of an attempt's outcome."""
-    return f"{occurrence.message_id}/{occurrence.kind}/{attempt}"
+    """The id of an attempt's outcome. What is asked for again has attempts of its own."""
+    asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is Kind.ASKED else ""
+    return f"{occurrence.message_id}/{occurrence.kind}{asked}/{attempt}"
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):

@@ -102,6 +102,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
         """Whose occurrences they are."""
         return owner_text(ScheduleOwner(self.id))
 
+    @property
+    def size(self) -> int:
+        """About that of a message, in bytes."""
+        return len(self.definition.callback.payload)
+
 
 def schedule_id(namespace: str, key: str) -> str:
     """The id of a caller's key. Those of one namespace stand together, by their keys."""
@@ -159,10 +164,13 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
     definition, accepted_at = schedule.definition, schedule.accepted_at
     if definition.recurrence is not None:
         first = next_due(definition, schedule.key, accepted_at)
-        return [] if first is None else [series(schedule.owner, schedule.generation, first, accepted_at=accepted_at)]
+        if first is None:
+            return []
+        return [series(schedule.owner, schedule.generation, first, accepted_at=accepted_at, size=schedule.size)]
     delay = spread(definition, schedule.key)
     ahead, _ = divided(definition, accepted_at)
-    return [once(schedule.owner, schedule.generation, due + delay, accepted_at=accepted_at) for due in ahead]
+    owner, generation, size = schedule.owner, schedule.generation, schedule.size
+    return [once(owner, generation, due + delay, accepted_at=accepted_at, size=size) for due in ahead]
 
 
 def last_due(definition: Definition, key: str) -> datetime | None:
@@ -170,16 +178,22 @@ def last_due(definition: Definition, key: str) -> datetime | None:
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
 
 
-def following(definition: Definition, key: str, occurrence: Occurrence) -> Occurrence | None:
-    """A series' document at its next instant; `None` when the series has ended."""
+def following(
+    definition: Definition, key: str, occurrence: Occurrence, *, passed_over: datetime | None = None
+) -> Occurrence | None:
+    """A series' document at its next instant; `None` when the series has ended. Instants up to `passed_over` are passed
+    over, unless they count."""
     runs = occurrence.runs + 1
     if definition.max_occurrences is not None and runs >= definition.max_occurrences:
         return None
-    due = next_due(definition, key, occurrence.due)
+    after = occurrence.due
+    if passed_over is not None and definition.max_occurrences is None:
+        after = max(after, passed_over)
+    due = next_due(definition, key, after)
     if due is None:
         return None
     return msgspec.structs.replace(
-        occurrence, due=due, fires_at=due, visible_at=due, accepted_at=due, token="", attempts=0, claims=0, runs=runs
+        occurrence, due=due, fires_at=due, visible_at=due, token="", attempts=0, claims=0, runs=runs
     )
 
 
@@ -193,20 +207,37 @@ class Verdict(Enum):
     VOID = "void"  # its schedule is gone, or was replaced
 
 
+def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> Verdict:
+    """Decide about an occurrence that is due, however late it is."""
+    if schedule is None or schedule.generation != occurrence.generation:
+        return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
+    if schedule.state is ScheduleState.PAUSED and occurrence.kind is not Kind.ASKED:
+        return Verdict.HOLD
+    return Verdict.FIRE
+
+
 def judge(
     schedule: Schedule | None, occurrence: Occurrence, now: datetime, *, tick: timedelta, misfire_after: timedelta
 ) -> Verdict:
-    """Decide about an occurrence that is due. Later than `misfire_after` is "found late"."""
-    if schedule is None or schedule.generation != occurrence.generation:
-        return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
-    if occurrence.kind is Kind.ASKED:
-        return Verdict.FIRE
-    if schedule.state is ScheduleState.PAUSED:
-        return Verdict.HOLD
+    """As `stands`, and by the misfire rule. Later than `misfire_after` is "found late"."""
+    verdict = stands(schedule, occurrence, now)
+    if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is Kind.ASKED:
+        return verdict
     late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
     if occurrence.attempts == 0 and missed(schedule.definition.misfire, late, misfire_after=misfire_after):
         return Verdict.SKIP
     return Verdict.FIRE
+
+
+def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> datetime | None:
+    """Up to which instants the rule lets all of them go."""
+    match rule.mode:
+        case MisfireMode.FIRE:
+            return None
+        case MisfireMode.SKIP:
+            return now - misfire_after
+        case MisfireMode.WITHIN:
+            return now - timedelta(seconds=rule.within_seconds)
 
 
 def missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:

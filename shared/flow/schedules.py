@@ -161,7 +161,9 @@ class ScheduleFlow:
         if schedule is None:
             return None
         now = await self._time.now()
-        asked = once(schedule.owner, schedule.generation, at or now, accepted_at=now, kind=Kind.ASKED)
+        asked = once(
+            schedule.owner, schedule.generation, at or now, accepted_at=at or now, kind=Kind.ASKED, size=schedule.size
+        )
         if at is None or not await self._store.outcomes.has(outcome_id(asked, 1)):
             await self._store.occurrences.add([asked])
         return asked
@@ -297,7 +299,7 @@ def _skipped(schedule: Schedule) -> tuple[datetime, ...]:
 
 def _revived(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
     again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=Kind.ASKED)
-    return replace(again, fires_at=now, visible_at=now)
+    return replace(again, fires_at=now, visible_at=now, size=schedule.size)
 
 
 def _generation() -> str:

@@ -12,8 +12,9 @@ up first: a process that slept must not bury what another one has delivered.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -28,12 +29,13 @@ from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
 from shared.store.occurrences import Retry
 
-SOON = Backoff(first_seconds=1.0, cap_seconds=10.0)
+_SOONEST, _LATEST = timedelta(seconds=1), timedelta(seconds=10)
 
 
 class Attempt(Struct, frozen=True):
     """One occurrence, its schedule, and how the attempt at `at` ended: `None` for well, `Unavailable` for no answer,
-    any other error for a refusal. `skipped` says that nothing was attempted, by the misfire rule."""
+    any other error for a refusal. `skipped` says that nothing was attempted, by the misfire rule, which lets all
+    go up to `passed_over`; after a `final` one there is no other."""
 
     occurrence: Occurrence
     schedule: Schedule
@@ -42,6 +44,8 @@ class Attempt(Struct, frozen=True):
     lasted: timedelta = timedelta()
     retry_after_seconds: float | None = None
     skipped: bool = False
+    passed_over: datetime | None = None
+    final: bool = False
 
     @property
     def ended_at(self) -> datetime:
@@ -65,13 +69,13 @@ class Attempt(Struct, frozen=True):
             return OutcomeResult.SKIPPED
         if self.error is None:
             return OutcomeResult.FIRED
-        last = self.number >= self.schedule.definition.retry.attempts
+        last = self.final or self.number >= self.schedule.definition.retry.attempts
         return OutcomeResult.DEAD if last else OutcomeResult.FAILED
 
 
 def not_attempted(occurrence: Occurrence, schedule: Schedule, at: datetime) -> Attempt:
     """What is told of a deadly occurrence."""
-    return Attempt(occurrence, schedule, at, Undeliverable("every process that took it came to its end"))
+    return Attempt(occurrence, schedule, at, Undeliverable("every process that took it came to its end"), final=True)
 
 
 class Settlement:
@@ -100,7 +104,9 @@ class Settlement:
         await self._store.occurrences.retry(
             [_again(each, chance) for each in tried_again if not _is_series_refused(each)]
         )
-        return await self.move_on([(each.occurrence, each.schedule) for each in answered if _is_done(each)])
+        done = [each for each in answered if _is_done(each)]
+        passed_over = {each.occurrence.id: each.passed_over for each in done if each.passed_over is not None}
+        return await self.move_on([(each.occurrence, each.schedule) for each in done], passed_over)
 
     async def _still_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Without those that were refused and are somebody else's by now."""
@@ -111,13 +117,15 @@ class Settlement:
         lost = {each.id for each in refused} - {each.id for each in ours}
         return [attempt for attempt in attempts if attempt.occurrence.id not in lost]
 
-    async def move_on(self, done: Sequence[tuple[Occurrence, Schedule]]) -> list[Occurrence]:
+    async def move_on(
+        self, done: Sequence[tuple[Occurrence, Schedule]], passed_over: Mapping[str, datetime] = MappingProxyType({})
+    ) -> list[Occurrence]:
         """Delete what is dealt with, or take it to the next instant of its series: the documents that moved."""
         moves: list[tuple[Occurrence, Occurrence]] = []
         ended: list[Occurrence] = []
         finished: list[Schedule] = []
         for occurrence, schedule in done:
-            moved = _moved(occurrence, schedule)
+            moved = _moved(occurrence, schedule, passed_over.get(occurrence.id))
             if moved is not None:
                 moves.append((occurrence, moved))
                 continue
@@ -192,12 +200,17 @@ def _again(attempt: Attempt, chance: float) -> Retry:
     occurrence = attempt.occurrence
     if attempt.answered:
         return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number, claims=0)
-    pause = timedelta(seconds=next_delay(SOON, 1, chance, attempt.retry_after_seconds))
-    return Retry(occurrence, attempt.ended_at + pause, occurrence.attempts, claims=0)
+    return Retry(occurrence, attempt.ended_at + _soon(attempt, chance), occurrence.attempts, claims=0)
 
 
 def _copy(attempt: Attempt, chance: float) -> Occurrence:
     return retried(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
+
+
+def _soon(attempt: Attempt, chance: float) -> timedelta:
+    """The later it is, the longer the pause: how often nobody answered is not counted."""
+    late = (attempt.ended_at - attempt.occurrence.due) / 4
+    return min(max(late, _SOONEST), _LATEST) * (1 - chance / 2)
 
 
 def _delay(attempt: Attempt, chance: float) -> timedelta:
@@ -212,10 +225,10 @@ def _delay(attempt: Attempt, chance: float) -> timedelta:
     return timedelta(milliseconds=round(seconds * 1000))
 
 
-def _moved(occurrence: Occurrence, schedule: Schedule) -> Occurrence | None:
+def _moved(occurrence: Occurrence, schedule: Schedule, passed_over: datetime | None) -> Occurrence | None:
     if occurrence.kind is not Kind.SERIES:
         return None
-    return following(schedule.definition, schedule.key, occurrence)
+    return following(schedule.definition, schedule.key, occurrence, passed_over=passed_over)
 
 
 def _letter(attempt: Attempt) -> DeadLetter:

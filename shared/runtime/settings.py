@@ -179,8 +179,8 @@ class SchedulerSettings(Section, frozen=True):
         int, Meta(ge=100, le=1_000_000), says("Occurrences that a process holds in memory until they are due.")
     ] = 20_000
     misfire_after_seconds: Annotated[
-        Seconds, says("How late an instant must be for the rule `skip` to pass over it; more than a lease.")
-    ] = 60.0
+        Seconds, says("How late an instant must be for the rule `skip` to pass over it; more than any lease.")
+    ] = 90.0
     call_lease_seconds: Annotated[
         Seconds, says("How long an HTTP callback may wait for a worker before it is handed out again.")
     ] = 60.0

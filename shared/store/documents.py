@@ -29,6 +29,7 @@ Document = dict[str, Any]
 
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
+_TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
 _SHUTTING_DOWN = frozenset({91, 189, 11600, 11602, 13435, 13436})
 
 
@@ -133,7 +134,7 @@ def translated(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[N
     except _AWAY as error:
         raise Unavailable(f"MongoDB: {type(error).__name__}") from error
     except OperationFailure as error:
-        if error.code in _SHUTTING_DOWN or error.has_error_label("TransientTransactionError"):
+        if error.code in _SHUTTING_DOWN or error.timeout or any(map(error.has_error_label, _TRANSIENT)):
             raise Unavailable(f"MongoDB: {error.code}") from error
         raise
     except PyMongoError as error:

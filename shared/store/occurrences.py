@@ -67,15 +67,14 @@ class Occurrences:
         shards = None if len(found) == _SOME else tuple({document["shard"] for document in found})
         return Heads(shards, found[0]["visible_at"])
 
-    async def claim(self, shard: int, *, until: datetime, leased_until: datetime) -> tuple[str, int]:
-        """Mark all of a shard that is visible by `until` as ours: the token, and how many there are."""
-        token = secrets.token_hex(12)
+    async def claim(self, shard: int, token: str, *, until: datetime, leased_until: datetime) -> int:
+        """Mark all of a shard that is visible by `until` with this fresh token: how many there are."""
         with translated():
             result = await self._occurrences.update_many(
                 {"shard": shard, "visible_at": {"$lte": until}},
                 {"$set": {"token": token, "visible_at": leased_until}, "$inc": {"claims": 1}},
             )
-        return token, result.modified_count
+        return result.modified_count
 
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
         """What a token claims, by id."""
@@ -132,20 +131,20 @@ class Occurrences:
         """Let others claim these, as if they had never been claimed."""
         await self._write([UpdateMany(_not_held_back(query), _RELEASED) for query in _claims(claimed)])
 
-    async def release_all(self, token: str) -> None:
-        """As `release`, for all that a token claims."""
+    async def release_rest(self, token: str, *, after: str) -> None:
+        """As `release`, for all that a token claims behind what was read of it."""
         with translated():
-            await self._occurrences.update_many(_not_held_back({"token": token}), _RELEASED)
+            await self._occurrences.update_many(_not_held_back({"token": token, "_id": {"$gt": after}}), _RELEASED)
 
-    async def hand_over(self, claimed: Sequence[Occurrence], *, leased_until: datetime) -> None:
-        """Keep them claimed until then, for somebody who knows their tokens."""
-        change = {"$set": {"visible_at": leased_until}}
+    async def hand_over(self, claimed: Sequence[Occurrence], token: str, *, leased_until: datetime) -> None:
+        """Have them claimed by another token until then, for somebody who is told it. To wait is no fruitless claim."""
+        change = {"$set": {"visible_at": leased_until, "token": token, "claims": 0}}
         await self._write([UpdateMany(_not_held_back(query), change) for query in _claims(claimed)])
 
     async def take(self, id: str, token: str, *, leased_until: datetime) -> Occurrence | None:
-        """Renew the lease of one that was handed over, and count the claim; `None` when it is somebody else's."""
+        """Claim one that was handed over: `None` when it is somebody else's, or was taken before."""
         query = _not_held_back({"_id": id, "token": token})
-        change = {"$set": {"visible_at": leased_until}, "$inc": {"claims": 1}}
+        change = {"$set": {"visible_at": leased_until, "token": fresh_token()}, "$inc": {"claims": 1}}
         with translated():
             found = await self._occurrences.find_one_and_update(query, change, return_document=True)
         return None if found is None else _value(found)
@@ -176,10 +175,13 @@ class Occurrences:
             )
             return [(found["_id"]["owner"], found["_id"]["generation"]) async for found in cursor]
 
-    async def upcoming(self, owner: str, limit: int) -> list[Occurrence]:
-        """The next ones of an owner, by their instants."""
+    async def upcoming(
+        self, owner: str, limit: int, *, generation: str = "", kind: Kind | None = None
+    ) -> list[Occurrence]:
+        """The next ones of an owner, by their instants; of one generation and kind, if they are given."""
+        query = {"owner": owner} | ({"generation": generation} if generation else {}) | ({"kind": kind} if kind else {})
         with translated():
-            found = self._occurrences.find({"owner": owner}).sort("due", ASCENDING).limit(limit)
+            found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
             return [_value(document) async for document in found]
 
     async def with_any(self, owners: Sequence[str]) -> set[str]:
@@ -209,6 +211,11 @@ class Occurrences:
                 await self._occurrences.bulk_write(requests, ordered=False)
 
 
+def fresh_token() -> str:
+    """What tells one claim from all others."""
+    return secrets.token_hex(12)
+
+
 def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
     """A query for each token: few writes of many are worth many of one, and go by an index everywhere."""
     by_token: dict[str, list[str]] = {}
@@ -228,7 +235,7 @@ def _retried(fires_at: datetime, attempts: int, claims: int) -> Document:
 
 def _moved(due: datetime) -> Document:
     visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, due]}
-    moments = {"due": due, "fires_at": due, "accepted_at": due, "visible_at": visible_at}
+    moments = {"due": due, "fires_at": due, "visible_at": visible_at}
     return moments | {"attempts": 0, "claims": 0, "runs": {"$add": ["$runs", 1]}}
 
 

@@ -20,7 +20,7 @@ from tests.e2e.house import House, Process, until
 _START_SECONDS = 10.0
 _LONGEST_SECONDS = 120.0
 _KILLED_AFTER = 0.2  # of the entries
-_IN_FLIGHT = 2_000  # four groups of 500
+_IN_FLIGHT = 4_000  # four groups of 1,000
 
 
 class Crash(Struct, frozen=True):

@@ -74,10 +74,18 @@ def test_a_series_instant_is_tried_again_on_its_own() -> None:
     assert copy.message_id == moving.message_id
 
 
-def test_a_series_instant_is_handed_over_with_its_token() -> None:
+def test_a_series_instant_is_handed_over_under_a_token_of_its_own() -> None:
     moving = replace(series("a", "g", NOON, accepted_at=NOON - HOUR), token="t", claims=1)
-    copy = handed_over(moving, leased_until=NOON + HOUR)
-    assert copy == replace(once("a", "g", NOON, accepted_at=NOON - HOUR), visible_at=NOON + HOUR, token="t")
+    copy = handed_over(moving, "new", leased_until=NOON + HOUR)
+    assert copy == replace(once("a", "g", NOON, accepted_at=NOON - HOUR), visible_at=NOON + HOUR, token="new")
+
+
+def test_only_first_attempts_of_schedules_may_be_early() -> None:
+    entry = once("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
+    assert entry.may_be_early
+    assert not retried(entry, fires_at=NOON + SECOND, attempts=0).may_be_early
+    assert not replace(entry, attempts=1).may_be_early
+    assert not once("batch/j/1", "g", NOON, accepted_at=NOON).may_be_early
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,12 @@ from shared.domain.schedules import (
     judge,
     last_due,
     missed,
+    missed_until,
     next_due,
     occurrences,
     schedule_id,
     spread,
+    stands,
     upcoming,
 )
 
@@ -109,6 +111,33 @@ def test_a_rule_lets_go_what_is_later_than_it_says(rule: Misfire, late: timedelt
     assert missed(rule, late, misfire_after=MINUTE) is gone
 
 
+def test_what_stands_is_not_asked_how_late_it_is() -> None:
+    """The worker makes a call that was in time when it was handed over."""
+    schedule = made(replace(LIST, misfire=Misfire(MisfireMode.WITHIN, 5)))
+    entry = due(schedule)
+    assert verdict(schedule, entry) is Verdict.SKIP
+    assert stands(schedule, entry, NOON + HOUR) is Verdict.FIRE
+    assert stands(replace(schedule, state=ScheduleState.PAUSED), entry, NOON) is Verdict.HOLD
+    assert stands(None, entry, NOON) is Verdict.VOID
+
+
+def test_a_series_that_was_held_up_passes_over_what_its_rule_lets_go() -> None:
+    late = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
+    now = NOON + timedelta(days=100)
+    until = missed_until(SKIP, now, misfire_after=MINUTE)
+    moved = following(HOURLY, "a", late, passed_over=until)
+    assert moved is not None
+    assert (moved.due, moved.runs, moved.accepted_at) == (now, 1, NOON - HOUR)
+    within = missed_until(Misfire(MisfireMode.WITHIN, 7200), now, misfire_after=MINUTE)
+    moved = following(HOURLY, "a", late, passed_over=within)
+    assert moved is not None
+    assert moved.due == now - HOUR
+    counted = following(replace(HOURLY, max_occurrences=9), "a", late, passed_over=until)
+    assert counted is not None
+    assert counted.due == NOON + HOUR
+    assert missed_until(FIRE, now, misfire_after=MINUTE) is None
+
+
 def test_a_list_is_divided_at_the_present() -> None:
     assert divided(LIST, NOON - SECOND) == (list(LIST.instants), [])
     assert divided(LIST, NOON) == ([NOON + HOUR, NOON + 2 * HOUR], [NOON])
@@ -119,7 +148,7 @@ def test_a_list_is_divided_at_the_present() -> None:
 def test_a_list_has_an_entry_for_each_instant_ahead() -> None:
     schedule = made(accepted_at=NOON)
     assert occurrences(schedule) == [
-        once("schedule/ns/a", "g", NOON + hours * HOUR, accepted_at=NOON) for hours in (1, 2)
+        once("schedule/ns/a", "g", NOON + hours * HOUR, accepted_at=NOON, size=1) for hours in (1, 2)
     ]
     assert occurrences(made(accepted_at=NOON + 2 * HOUR)) == []
     assert last_due(LIST, "a") == NOON + 2 * HOUR
@@ -128,7 +157,7 @@ def test_a_list_has_an_entry_for_each_instant_ahead() -> None:
 def test_a_recurrence_has_one_entry_at_its_first_instant_ahead() -> None:
     accepted = NOON + 90 * MINUTE
     assert occurrences(made(HOURLY, accepted_at=accepted)) == [
-        series("schedule/ns/a", "g", NOON + 2 * HOUR, accepted_at=accepted)
+        series("schedule/ns/a", "g", NOON + 2 * HOUR, accepted_at=accepted, size=1)
     ]
     over = replace(HOURLY, recurrence=Every(3600, NOON, ends_at=NOON))
     assert occurrences(made(over, accepted_at=accepted)) == []
@@ -139,9 +168,7 @@ def test_a_series_goes_on_from_its_instant_and_forgets_its_attempts() -> None:
     first = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
     worn = replace(first, token="t", attempts=4, claims=2, visible_at=NOON + 9 * HOUR, fires_at=NOON + MINUTE, runs=3)
     then = NOON + HOUR
-    assert following(HOURLY, "a", worn) == replace(
-        first, due=then, fires_at=then, visible_at=then, accepted_at=then, runs=4
-    )
+    assert following(HOURLY, "a", worn) == replace(first, due=then, fires_at=then, visible_at=then, runs=4)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])

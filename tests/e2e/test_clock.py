@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.outcomes import OutcomeResult
+from shared.domain.occurrences import once
+from shared.domain.outcomes import DeadLetter, OutcomeResult
 from shared.domain.recurrence import Every
-from shared.domain.schedules import ScheduleState
+from shared.domain.schedules import RetryPolicy, ScheduleState
 from tests.e2e.clocks import receiving, scheduled
 from tests.e2e.house import House, until
 
@@ -100,3 +101,36 @@ async def test_an_unroutable_message_is_retried_and_then_dead(house: House) -> N
         assert await house.with_.schedules.retry([letter]) == [letter.id]
         await receiver.got(1)
     assert receiver.all[0].message_id == letter.id
+
+
+async def test_what_nobody_can_read_does_not_hold_up_its_neighbours(house: House) -> None:
+    """They are fired together, as they are due together."""
+    accepted = [await scheduled(house, f"good-{n}", 2) for n in range(5)]
+    due = accepted[0].schedule.definition.instants[0]
+    unknown = once("of/an/unknown/kind", "g", due, accepted_at=due)
+    await house.with_.store.occurrences.add([unknown])
+    await house.start("scheduler")
+    async with receiving(house, "users.queue") as receiver:
+        await receiver.got(len(accepted))
+    assert set(receiver.times.values()) == {1}
+    assert await house.with_.store.occurrences.upcoming(unknown.owner, 1)
+
+
+async def test_early_is_for_first_attempts_alone(house: House) -> None:
+    """A minute early, as MyCoach was: so is no retry, however short its pause."""
+    await house.start("scheduler", CARILLON_SCHEDULER_EARLY_SECONDS="60")
+    policy = RetryPolicy(attempts=2, first_delay_seconds=3, factor=1, cap_seconds=3)
+    missing = await scheduled(house, "missing", 30, queue="no.such.queue", retry=policy)
+    async with receiving(house, "users.queue") as receiver:
+        await scheduled(house, "early", 50)
+        await receiver.got(1, 20)
+        letters: list[DeadLetter] = []
+
+        async def is_dead() -> bool:
+            letters[:] = await house.with_.store.dead_letters.page(missing.schedule.namespace, limit=2)
+            return bool(letters)
+
+        await until(is_dead, "the last attempt", 30)
+    newest, oldest = await house.with_.store.outcomes.latest(missing.schedule.owner, 10)
+    assert newest.at - oldest.at >= timedelta(seconds=2.4)
+    assert oldest.at < oldest.due

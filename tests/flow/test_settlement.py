@@ -5,13 +5,15 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from shared.domain.errors import Unavailable
 from shared.domain.messages import Undeliverable
 from shared.domain.occurrences import Occurrence
 from shared.domain.outcomes import OutcomeResult
 from shared.domain.schedules import Definition, RetryPolicy, Schedule
 from shared.flow import ScheduleFlow, Settlement
-from shared.flow.settlement import Attempt
+from shared.flow.settlement import Attempt, not_attempted
 from shared.store import Store
+from shared.store.occurrences import fresh_token
 from tests.flow.made import AHEAD, HOUR, HOURLY, LIST, accepted, pending, wanted
 
 pytestmark = pytest.mark.native
@@ -29,8 +31,8 @@ def settlement(store: Store) -> Settlement:
 async def claimed(store: Store, schedule: Schedule) -> Occurrence:
     """Its first entry, by a claim of this moment."""
     first = (await pending(store))[0]
-    token, count = await store.occurrences.claim(first.shard, until=AHEAD + 9 * HOUR, leased_until=AHEAD + HOUR)
-    assert count
+    token = fresh_token()
+    assert await store.occurrences.claim(first.shard, token, until=AHEAD + 9 * HOUR, leased_until=AHEAD + HOUR)
     return next(each for each in await store.occurrences.read(token, limit=100) if each.id == first.id)
 
 
@@ -72,3 +74,39 @@ async def test_the_pause_before_the_next_attempt_begins_when_the_last_one_ended(
     [again, _] = await pending(store)
     assert AHEAD + HOUR + 8 * SECOND <= again.fires_at <= AHEAD + HOUR + 10 * SECOND
     assert (again.attempts, again.token) == (1, "")
+
+
+async def test_what_kills_its_processes_is_dead_at_once(
+    store: Store, flow: ScheduleFlow, settlement: Settlement
+) -> None:
+    """However many attempts it has left: each of them would kill as many processes."""
+    schedule = await made(flow, replace(LIST, retry=RetryPolicy(attempts=9)))
+    mine = await claimed(store, schedule)
+    await settlement.settle([not_attempted(mine, schedule, AHEAD)])
+    assert [each.due for each in await store.dead_letters.page("ns", limit=10)] == [mine.due]
+    assert mine.due not in {each.due for each in await pending(store)}
+
+
+async def test_a_series_that_was_held_up_goes_on_where_its_rule_begins(
+    store: Store, flow: ScheduleFlow, settlement: Settlement
+) -> None:
+    schedule = await made(flow, HOURLY)
+    mine = await claimed(store, schedule)
+    skipped = Attempt(mine, schedule, AHEAD + 50 * HOUR, skipped=True, passed_over=AHEAD + 48 * HOUR)
+    [moved] = await settlement.settle([skipped])
+    assert moved.due == AHEAD + 49 * HOUR
+    assert [each.due for each in await pending(store)] == [moved.due]
+    assert [each.result for each in await store.outcomes.latest(schedule.owner, 10)] == [OutcomeResult.SKIPPED]
+
+
+async def test_who_does_not_answer_is_asked_more_and_more_rarely(
+    store: Store, flow: ScheduleFlow, settlement: Settlement
+) -> None:
+    schedule = await made(flow, LIST)
+    for late, least, most in ((0, 0.5, 1), (20, 2.5, 5), (9_999, 5, 10)):
+        mine = await claimed(store, schedule)
+        at = AHEAD + late * SECOND
+        await settlement.settle([Attempt(mine, schedule, at, Unavailable("away"))])
+        again = (await pending(store))[0]
+        assert at + least * SECOND <= again.fires_at <= at + most * SECOND
+        assert (again.attempts, again.claims) == (0, 0)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shared.domain.occurrences import HELD_BACK, SHARDS, Kind, Occurrence, once, retried, series
 from shared.store import Store
-from shared.store.occurrences import Heads, Retry
+from shared.store.occurrences import Heads, Retry, fresh_token
 
 pytestmark = pytest.mark.native
 
@@ -25,12 +25,17 @@ def a_series() -> Occurrence:
     return series("schedule/ns/series", "g", NOON, accepted_at=NOON - HOUR)
 
 
+async def claim(store: Store, shard: int, *, until: datetime, leased_until: datetime) -> tuple[str, int]:
+    token = fresh_token()
+    return token, await store.occurrences.claim(shard, token, until=until, leased_until=leased_until)
+
+
 async def claimed(store: Store, *occurrences: Occurrence) -> list[Occurrence]:
     """Insert these and claim all that is visible within the hour."""
     await store.occurrences.add(occurrences)
     found = []
     for shard in {each.shard for each in occurrences}:
-        token, _ = await store.occurrences.claim(shard, until=NOON + HOUR, leased_until=NOON + 2 * HOUR)
+        token, _ = await claim(store, shard, until=NOON + HOUR, leased_until=NOON + 2 * HOUR)
         found += await store.occurrences.read(token, limit=1000)
     return sorted(found, key=lambda each: each.due)
 
@@ -59,10 +64,7 @@ async def test_each_entry_goes_to_exactly_one_of_many_claimers(store: Store) -> 
     await store.occurrences.add(entries)
 
     async def claimer() -> list[tuple[str, int]]:
-        return [
-            await store.occurrences.claim(shard, until=NOON + HOUR, leased_until=NOON + 2 * HOUR)
-            for shard in range(SHARDS)
-        ]
+        return [await claim(store, shard, until=NOON + HOUR, leased_until=NOON + 2 * HOUR) for shard in range(SHARDS)]
 
     claims = [claim for claims in await asyncio.gather(*(claimer() for _ in range(6))) for claim in claims]
     assert len({token for token, _ in claims}) == len(claims)
@@ -81,19 +83,19 @@ async def test_a_claim_takes_only_its_shard_and_only_what_is_visible(store: Stor
     other = next(each for each in map(due_at, range(1, 1000)) if each.shard == one.shard)
     stranger = next(each for each in map(due_at, range(1, 1000)) if each.shard != one.shard)
     await store.occurrences.add([one, other, stranger])
-    token, count = await store.occurrences.claim(one.shard, until=NOON, leased_until=NOON + HOUR)
+    token, count = await claim(store, one.shard, until=NOON, leased_until=NOON + HOUR)
     assert count == 1
     assert await store.occurrences.read(token, limit=10) == [
         replace(one, token=token, visible_at=NOON + HOUR, claims=1)
     ]
-    again = await store.occurrences.claim(one.shard, until=NOON, leased_until=NOON + HOUR)
+    again = await claim(store, one.shard, until=NOON, leased_until=NOON + HOUR)
     assert again[1] == 0
     assert again[0] != token
 
 
 async def test_an_expired_lease_is_claimed_again_and_the_first_has_lost_it(store: Store) -> None:
     [first] = await claimed(store, due_at(0))
-    token, count = await store.occurrences.claim(first.shard, until=NOON + 3 * HOUR, leased_until=NOON + 4 * HOUR)
+    token, count = await claim(store, first.shard, until=NOON + 3 * HOUR, leased_until=NOON + 4 * HOUR)
     assert count == 1
     assert await store.occurrences.read(first.token, limit=10) == []
     [second] = await store.occurrences.read(token, limit=10)
@@ -155,7 +157,7 @@ async def test_who_lost_the_token_changes_nothing(store: Store) -> None:
     await store.occurrences.complete([late])
     await store.occurrences.move([(late, next_one)])
     await store.occurrences.retry([Retry(late, NOON, attempts=3, claims=0)])
-    await store.occurrences.hand_over([late], leased_until=NOON)
+    await store.occurrences.hand_over([late], "t", leased_until=NOON)
     await store.occurrences.hold_these([late])
     assert await store.occurrences.take(late.id, late.token, leased_until=NOON) is None
     assert await store.occurrences.ours([late]) == []
@@ -180,9 +182,7 @@ async def test_move_takes_a_series_to_its_next_instant(store: Store) -> None:
     await store.occurrences.move([])
     [mine] = await claimed(store, a_series())
     then = NOON + HOUR
-    next_one = replace(
-        mine, due=then, fires_at=then, visible_at=then, accepted_at=then, token="", claims=0, attempts=0, runs=1
-    )
+    next_one = replace(mine, due=then, fires_at=then, visible_at=then, token="", claims=0, attempts=0, runs=1)
     await store.occurrences.move([(mine, next_one)])
     assert await stored(store, mine.owner) == [next_one]
 
@@ -202,7 +202,7 @@ async def test_nobody_but_the_owner_ends_a_pause(store: Store) -> None:
     await store.occurrences.hold(mine.owner, mine.generation)
     held = replace(mine, visible_at=HELD_BACK)
     await store.occurrences.retry([Retry(mine, NOON, attempts=1, claims=0)])
-    await store.occurrences.hand_over([mine], leased_until=NOON)
+    await store.occurrences.hand_over([mine], "t", leased_until=NOON)
     assert await store.occurrences.take(mine.id, mine.token, leased_until=NOON) is None
     assert await stored(store) == [held]
 
@@ -211,7 +211,7 @@ async def test_a_series_that_is_held_back_moves_and_stays_held_back(store: Store
     [mine] = await claimed(store, a_series())
     await store.occurrences.hold(mine.owner, mine.generation)
     then = NOON + HOUR
-    next_one = replace(mine, due=then, fires_at=then, visible_at=then, accepted_at=then, token="", claims=0, runs=1)
+    next_one = replace(mine, due=then, fires_at=then, visible_at=then, token="", claims=0, runs=1)
     await store.occurrences.move([(mine, next_one)])
     assert await stored(store, mine.owner) == [replace(next_one, visible_at=HELD_BACK)]
     await store.occurrences.let_go(mine.owner, mine.generation)
@@ -251,13 +251,18 @@ async def test_claimed_ones_are_held_back_by_their_token(store: Store) -> None:
     assert await stored(store) == [replace(mine, visible_at=HELD_BACK), other]
 
 
-async def test_what_is_handed_over_is_taken_by_its_token(store: Store) -> None:
+async def test_what_is_handed_over_is_taken_once_by_its_new_token(store: Store) -> None:
     [mine] = await claimed(store, due_at(0))
-    await store.occurrences.hand_over([mine], leased_until=NOON + 5 * HOUR)
-    assert await stored(store) == [replace(mine, visible_at=NOON + 5 * HOUR)]
-    taken = await store.occurrences.take(mine.id, mine.token, leased_until=NOON + 6 * HOUR)
-    assert taken == replace(mine, visible_at=NOON + 6 * HOUR, claims=2)
+    await store.occurrences.hand_over([mine], "handed", leased_until=NOON + 5 * HOUR)
+    handed = replace(mine, visible_at=NOON + 5 * HOUR, token="handed", claims=0)
+    assert await stored(store) == [handed]
+    assert await store.occurrences.take(mine.id, mine.token, leased_until=NOON + 6 * HOUR) is None
+    taken = await store.occurrences.take(mine.id, "handed", leased_until=NOON + 6 * HOUR)
+    assert taken is not None
+    assert taken.token not in {"", "handed", mine.token}
+    assert taken == replace(handed, visible_at=NOON + 6 * HOUR, token=taken.token, claims=1)
     assert await stored(store) == [taken]
+    assert await store.occurrences.take(mine.id, "handed", leased_until=NOON + 6 * HOUR) is None
     assert await store.occurrences.take("nothing", mine.token, leased_until=NOON) is None
 
 
@@ -274,3 +279,14 @@ async def test_removing_regards_the_owner_and_the_generation(store: Store) -> No
     assert await store.occurrences.remove(stranger.id)
     assert not await store.occurrences.remove(stranger.id)
     assert await store.occurrences.with_any(owners) == set()
+
+
+async def test_what_is_released_is_as_if_it_had_not_been_claimed(store: Store) -> None:
+    entries = [due_at(number) for number in range(3)]
+    first, second, third = await claimed(store, *entries)
+    await store.occurrences.release([first, with_lost_token(second)])
+    await store.occurrences.release_rest(third.token, after=max(second.id, third.id))
+    assert await stored(store) == [entries[0], second, third]
+    for each in (second, third):
+        await store.occurrences.release_rest(each.token, after="")
+    assert await stored(store) == entries

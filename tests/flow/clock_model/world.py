@@ -16,7 +16,7 @@ from shared.domain.outcomes import DeadLetter, Outcome
 from shared.domain.schedules import ScheduleState
 from shared.flow import DatabaseTime, Feed, JobFlow, ScheduleFlow, Settlement
 from shared.store import Store
-from shared.store.occurrences import Retry
+from shared.store.occurrences import Retry, fresh_token
 from shared.stream import Stream
 from tests.flow.clock_model.ledger import Firing, Ledger
 from tests.flow.clock_model.target import Answer, Sent, Target
@@ -102,7 +102,11 @@ class World:
     async def fire(self, scheduler: int, answers: Sequence[Answer], pace: Pace) -> Walk | None:
         """As the clock does with what it holds and is due."""
         now = self.time.carried()
-        due = [held.occurrence for held in self.holds[scheduler].due(now, 500) if now.timestamp() < held.trusted_until]
+        due = [
+            held.occurrence
+            for held in self.holds[scheduler].due(now, 500, 2**20)
+            if now.timestamp() < held.trusted_until
+        ]
         if not due:
             return None
         walk = Firing("fire", f"scheduler {scheduler}", self.count)
@@ -166,7 +170,8 @@ class World:
         heads = await store.occurrences.heads(until)
         for shard in sorted(heads.shards or ()) if heads else ():
             now = self.time.carried()
-            token, count = await store.occurrences.claim(shard, until=until, leased_until=now + LEASE + LOOKAHEAD)
+            token = fresh_token()
+            count = await store.occurrences.claim(shard, token, until=until, leased_until=now + LEASE + LOOKAHEAD)
             page = await store.occurrences.read(token, limit=1_000) if count else []
             for occurrence in page:
                 hold.add(Held(occurrence, (now + LEASE - MARGIN).timestamp()))
@@ -192,6 +197,7 @@ class World:
             cast("JobFlow", nothing),
             tick=TICK,
             misfire_after=MISFIRE_AFTER,
+            stages_seconds=1,
         )
 
     def _seen(self, walk: Walk, fires: Sequence[Occurrence] = ()) -> Store:
