@@ -11,7 +11,7 @@ a blip or the election of a leader costs nothing:
 Work that is put off waits for an instant of the clock, not in a slot here, which other work may need; there is no other
 timer for work. It is put off in the store. While the store itself is away, nothing can be: then the slot is held and
 the pauses grow, until the message is requeued at the broker. That is this consumer's back-pressure, since without the
-store no other message could be dealt with either.
+store no other message could be dealt with either. A call is let go: the lease of its occurrence brings it back.
 
 Whoever gives work up tells its stage first, so that the work comes to an end too. Nothing is ever requeued because
 somebody else was faster.

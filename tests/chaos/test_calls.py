@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 
 from shared.domain.outcomes import OutcomeResult
+from shared.domain.recurrence import Every
+from shared.domain.schedules import RetryPolicy
 from shared.domain.tasks import CALL_QUEUE
 from tests.e2e.callees import OPEN, QUICK, callee, calls, settled, waiting
 from tests.e2e.house import House
@@ -41,6 +43,39 @@ async def test_workers_die_among_many_calls(house: House) -> None:
             assert [(each.result, each.attempt) for each in outcomes] == [(OutcomeResult.FIRED, 1)] * 3
     assert len(server.times) == 60
     assert set(server.times.values()) <= {1, 2}
+
+
+async def test_a_scheduler_dies_between_a_hand_over_and_its_tasks(house: House) -> None:
+    """Nobody is told of the calls: when their lease ends they are handed out again, each made once."""
+    lease = {"CARILLON_SCHEDULER_CALL_LEASE_SECONDS": "3", **QUICK}
+    doomed = await house.start("scheduler", fault="clock.after_hand_over=kill", **lease)
+    async with callee() as server:
+        single = await calls(house, "single", server.url, 0.5, 0.6)
+        beat = await calls(house, "beat", server.url, recurrence=await every_second(house), max_occurrences=3)
+        assert await doomed.gone() == -signal.SIGKILL
+        await house.start("scheduler", **lease)
+        await house.start("worker", **OPEN)
+        for accepted, count in ((single, 2), (beat, 3)):
+            outcomes = await settled(house, accepted)
+            assert [(each.result, each.attempt) for each in outcomes] == [(OutcomeResult.FIRED, 1)] * count
+    assert list(server.times.values()) == [1] * 5
+
+
+async def test_a_call_that_waits_for_many_leases_is_made_in_the_end(house: House) -> None:
+    """No worker is there for longer than claims that kill their processes are counted."""
+    await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="1", **QUICK)
+    async with callee() as server:
+        accepted = await calls(house, "patient", server.url, 0.5, retry=RetryPolicy(attempts=1))
+        await house.with_.store.occurrences._occurrences.update_many({}, {"$set": {"claims": 19}})
+        await waiting(house, 4)
+        await house.start("worker", **OPEN)
+        [outcome] = await settled(house, accepted)
+    assert (outcome.result, outcome.attempt) == (OutcomeResult.FIRED, 1)
+    assert list(server.times.values()) == [1]
+
+
+async def every_second(house: House) -> Every:
+    return Every(1, await house.with_.time.now())
 
 
 async def test_calls_that_the_queue_lost_are_handed_out_again(house: House) -> None:

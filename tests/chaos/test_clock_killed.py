@@ -144,6 +144,46 @@ async def test_an_api_dies_half_way_into_a_replacement(house: House) -> None:
     assert {each.body for each in receiver.all} == {b'{"id": "new"}'}
 
 
+async def test_an_api_dies_half_way_into_a_pause(house: House) -> None:
+    """Its instants are there as if nothing were; the clock sees the pause when they come due."""
+    healthy, doomed = await an_api(house), await an_api(house, fault="schedule.after_pause=kill")
+    scheduler = await house.start("scheduler", **QUICK)
+    body = await a_request(house, 3, 4)
+    async with receiving(house, QUEUE) as receiver:
+        assert (await healthy.call("POST", "/schedules", body))[0] == 201
+        await dies_of(house, doomed, None, path="/schedules/training/pause")
+        await settled(house, receiver, [await scheduled(house, "after", 6, queue=QUEUE)], [scheduler])
+        assert {each.key for each in receiver.all} == {"after"}
+        again = await house.start("scheduler", **QUICK)
+        assert (await healthy.call("POST", "/schedules/training/resume"))[0] == 200
+        await all_of_it(house, receiver, again)
+    assert sorted(written(each.due) for each in receiver.all if each.key == "training") == body["schedules"]
+
+
+async def test_an_api_dies_half_way_into_a_resume(house: House) -> None:
+    """Its instants stay held back until the sweep meets them."""
+    healthy, doomed = await an_api(house), await an_api(house, fault="schedule.after_resume=kill")
+    scheduler = await house.start("scheduler", CARILLON_SCHEDULER_SWEEP_SECONDS="0.1", **QUICK)
+    body = await a_request(house, 2, 3)
+    async with receiving(house, QUEUE) as receiver:
+        assert (await healthy.call("POST", "/schedules", body))[0] == 201
+        assert (await healthy.call("POST", "/schedules/training/pause"))[0] == 200
+        await dies_of(house, doomed, None, path="/schedules/training/resume")
+        await all_of_it(house, receiver, scheduler)
+    assert sorted(written(each.due) for each in receiver.all) == body["schedules"]
+
+
+async def test_an_api_dies_half_way_into_a_removal(house: House) -> None:
+    healthy, doomed = await an_api(house), await an_api(house, fault="schedule.after_remove=kill")
+    scheduler = await house.start("scheduler", **QUICK)
+    async with receiving(house, QUEUE) as receiver:
+        assert (await healthy.call("POST", "/schedules", await a_request(house, 3, 4)))[0] == 201
+        await dies_of(house, doomed, None, method="DELETE", path="/schedules/training")
+        after = await scheduled(house, "after", 6, queue=QUEUE)
+        await settled(house, receiver, [after], [scheduler])
+    check(receiver, [after])
+
+
 async def lists(house: House) -> list[Accepted]:
     """Enough of them that two schedulers both have some at every moment."""
     return [await scheduled(house, f"list-{n}", *(2 + n / 40 + 0.5 * k for k in range(6))) for n in range(20)]
