@@ -48,7 +48,7 @@ class RabbitBroker:
         management_url: str | None,
         connection_name: str,
         publish_timeout_seconds: float,
-        deliver_timeout_seconds: float = 10,
+        deliver_timeout_seconds: float | None = None,
     ) -> None:
         parts = urlsplit(url)
         self._management = Management(
@@ -57,7 +57,9 @@ class RabbitBroker:
         self._publish_timeout = publish_timeout_seconds
         self._publishing = Line(url, f"{connection_name} publish")
         self._consuming = Line(url, f"{connection_name} consume")
-        self._deliverer = Deliverer(Line(url, f"{connection_name} deliver"), deliver_timeout_seconds)
+        self._deliverer = Deliverer(
+            Line(url, f"{connection_name} deliver"), deliver_timeout_seconds or publish_timeout_seconds
+        )
 
     async def setup(self, queues: tuple[str, ...]) -> None:
         try:

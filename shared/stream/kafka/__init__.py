@@ -49,7 +49,7 @@ class KafkaStream:
         replication_factor: int = 1,
         transaction_timeout_seconds: float = 30,
         request_timeout_seconds: float = 10,
-        deliver_timeout_seconds: float = 10,
+        deliver_timeout_seconds: float | None = None,
         compression: str = "none",
         max_record_bytes: int = 1_000_000,
     ) -> None:
@@ -79,7 +79,7 @@ class KafkaStream:
         self._deliverer = Deliverer(
             servers,
             client_id=client_id,
-            timeout_seconds=deliver_timeout_seconds,
+            timeout_seconds=deliver_timeout_seconds or request_timeout_seconds,
             compression=compression,
             max_record_bytes=max_record_bytes,
         )
