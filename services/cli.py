@@ -15,7 +15,7 @@ import click
 import uvloop
 from msgspec.structs import replace
 
-from services import compose, embedded
+from services import assembly, compose, embedded
 from services.demo import demo
 from services.ports import check_ports, choose_ports
 from services.seed import Target, seed_and_tell
@@ -78,10 +78,10 @@ async def serve(settings: Settings, services: Sequence[str]) -> int:
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
     with_ = await compose.opened(settings, service="-".join(services))
     known = health.Health()
-    compose.watch(services, with_, known)
-    components = [health.server(known, settings.health), compose.closing(with_)]
+    assembly.watch(services, with_, known)
+    components = [health.server(known, settings.health), assembly.closing(with_)]
     for service in services:
-        components += compose.components(service, with_)
+        components += assembly.components(service, with_)
     memory.settle_in()
     return await run(components, health=known, shutdown=settings.shutdown)
 
@@ -99,7 +99,7 @@ _add_service("api", ["api"], "Run the HTTP API.")
 _add_service("scheduler", ["scheduler"], "Run the scheduler: upkeep of unfinished work.")
 _add_service("worker", ["worker"], "Run a worker: it plans, sends and finishes jobs.")
 _add_service("feedback", ["feedback"], "Run the feedback consumer.")
-_add_service("all", compose.SERVICES, "Run all four services in one process.")
+_add_service("all", assembly.SERVICES, "Run all four services in one process.")
 
 
 @main.command(short_help="Make the queues, topics and indexes that are missing.")

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services import compose
+from services import assembly, compose
 from services.compose import Capabilities
 from shared.domain.errors import Conflict, Unavailable
 from shared.runtime import health, processes
@@ -82,7 +82,7 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
             async with AsyncExitStack() as open_until_served:
                 open_until_served.push_async_callback(with_.close)
                 await with_.setup()
-                await compose.take_up(with_)
+                await assembly.take_up(with_)
                 open_until_served.pop_all()
             return await _served(with_, folder, servers, announce, guest)
 
@@ -91,14 +91,14 @@ async def _served(
     with_: Capabilities, folder: Path, servers: Sequence[Child], announce: Callable[[House], None], guest: Guest | None
 ) -> int:
     known, ending = health.Health(), asyncio.Event()
-    compose.watch(compose.SERVICES, with_, known)
+    assembly.watch(assembly.SERVICES, with_, known)
     components: list[Component] = [
         Background("servers", lambda stopping: _watched(servers, stopping)),
         health.server(known, with_.settings.health),
-        compose.closing(with_),
+        assembly.closing(with_),
     ]
-    for service in compose.SERVICES:
-        components += compose.components(service, with_)
+    for service in assembly.SERVICES:
+        components += assembly.components(service, with_)
     ports = {part.name: part for part in components if isinstance(part, HttpServer)}
     sign = _Sign(folder, lambda: _house(with_.settings, folder, ports), announce)
     visit = _Visit(lambda: sign.house, with_, guest, ending)

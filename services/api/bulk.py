@@ -23,7 +23,8 @@ from services.api.schedule_body import ScheduleBody
 from services.api.schedules import KEY, claimed
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, Refused
-from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
+from shared.flow.drafts import Accepted, Wanted
+from shared.flow.schedules import ScheduleFlow
 from shared.store import Store
 
 ITEMS = 10_000

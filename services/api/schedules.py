@@ -22,7 +22,8 @@ from shared.domain.instants import read_instant, written
 from shared.domain.jobs import Idempotency
 from shared.domain.occurrences import Kind, Occurrence
 from shared.domain.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
-from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
+from shared.flow.drafts import Accepted, Wanted, nothing_ahead
+from shared.flow.schedules import ScheduleFlow
 from shared.runtime.together import Together
 from shared.store import Store
 
@@ -119,8 +120,7 @@ class SchedulesResource:
         key, definition = schedule_body.read_preview(await request.body(), self._targets)
         instants = planned(definition, key, await self._flow.now())
         if not instants:
-            field = "schedules" if definition.recurrence is None else "ends_at"
-            raise Invalid("no instant lies ahead", field=field)
+            raise nothing_ahead(definition)
         return wire.answer(PreviewView([written(instant) for instant in instants]))
 
     async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:

@@ -7,65 +7,31 @@ nothing to take over or to mend. (The other order, with a mark at the end that s
 update of each document, a third of the time, and needed a way to find and finish what had no mark.)
 """
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from shared.domain.errors import Conflict, Invalid, Refused, Unavailable
+from shared.domain.errors import Conflict, Unavailable
 from shared.domain.occurrences import Kind, Occurrence, once
 from shared.domain.outcomes import DeadLetter, outcome_id
-from shared.domain.recurrence import Cron, Every
-from shared.domain.schedules import (
-    COMMITTED_WITHIN,
-    Definition,
-    Schedule,
-    ScheduleState,
-    digest,
-    divided,
-    last_due,
-    occurrences,
-    schedule_id,
-    spread,
+from shared.domain.schedules import COMMITTED_WITHIN, Schedule, ScheduleState, digest, spread
+from shared.flow.drafts import (
+    Accepted,
+    Answer,
+    Draft,
+    Wanted,
+    as_it_is,
+    compared,
+    drafted,
+    drafted_apart,
+    fresh_generation,
+    in_the_place_of,
+    revived,
+    skipped_of,
 )
 from shared.flow.settlement import let_go_if_active
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.store import Store
-
-
-class Wanted(Struct, frozen=True):
-    """What a caller asks for under a key."""
-
-    namespace: str
-    key: str
-    definition: Definition
-
-    @property
-    def id(self) -> str:
-        """The schedule's id."""
-        return schedule_id(self.namespace, self.key)
-
-
-class _Draft(Struct, frozen=True):
-    """What is to be stored of a schedule."""
-
-    schedule: Schedule
-    occurrences: list[Occurrence]
-
-
-class Accepted(Struct, frozen=True):
-    """A schedule that is there with all of its occurrences. `skipped` are instants that were past when it was made."""
-
-    schedule: Schedule
-    created: bool = False
-    changed: bool = False
-    skipped: tuple[datetime, ...] = ()
-
-
-Answer = Accepted | Refused
 
 
 class ScheduleFlow:
@@ -102,14 +68,14 @@ class ScheduleFlow:
         while True:
             existing = await self._store.schedules.get(wanted.id)
             if existing is not None and existing.digest == digest(wanted.definition):
-                return _as_it_is(existing)
-            draft = _draft(wanted, await self._time.now(), _generation())
+                return as_it_is(existing)
+            draft = drafted(wanted, await self._time.now(), fresh_generation())
             if existing is None:
                 if not await self._commit([draft]):
-                    return Accepted(draft.schedule, created=True, skipped=_skipped(draft.schedule))
+                    return Accepted(draft.schedule, created=True, skipped=skipped_of(draft.schedule))
             elif await self._replaced(existing, draft):
-                fresh = _in_the_place_of(existing, draft.schedule)
-                return Accepted(fresh, changed=True, skipped=_skipped(fresh))
+                fresh = in_the_place_of(existing, draft.schedule)
+                return Accepted(fresh, changed=True, skipped=skipped_of(fresh))
 
     async def pause(self, id: str) -> Schedule | None:
         """Hold the schedule; `None` when there is none. Raises `Conflict` for a finished one."""
@@ -174,7 +140,7 @@ class ScheduleFlow:
         schedules = await self._store.schedules.many([letter.schedule_id for letter in letters])
         possible = [letter for letter in letters if letter.schedule_id in schedules]
         now = await self._time.now()
-        await self._store.occurrences.add([_revived(schedules[letter.schedule_id], letter, now) for letter in possible])
+        await self._store.occurrences.add([revived(schedules[letter.schedule_id], letter, now) for letter in possible])
         await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]
 
@@ -183,14 +149,16 @@ class ScheduleFlow:
         answers: dict[str, Answer] = {}
         while left := {id: each for id, each in wanted.items() if id not in answers}:
             there = await self._store.schedules.many(list(left), whole=True)
-            answers |= {id: _compared(left[id], schedule) for id, schedule in there.items()}
-            drafts, refused = _drafts([each for id, each in left.items() if id not in there], await self._time.now())
-            taken = await self._commit(drafts)
-            made = [draft.schedule for draft in drafts if draft.schedule.id not in taken]
-            answers |= refused | {each.id: Accepted(each, created=True, skipped=_skipped(each)) for each in made}
+            answers |= {id: compared(left[id], schedule) for id, schedule in there.items()}
+            fresh, refused = drafted_apart(
+                [each for id, each in left.items() if id not in there], await self._time.now()
+            )
+            taken = await self._commit(fresh)
+            made = [each.schedule for each in fresh if each.schedule.id not in taken]
+            answers |= refused | {each.id: Accepted(each, created=True, skipped=skipped_of(each)) for each in made}
         return answers
 
-    async def _commit(self, drafts: Sequence[_Draft]) -> set[str]:
+    async def _commit(self, drafts: Sequence[Draft]) -> set[str]:
         """Insert the occurrences, then their schedules, which makes them count: the ids that were taken.
 
         Drafts of one call are of one generation.
@@ -205,7 +173,7 @@ class ScheduleFlow:
             await self._store.occurrences.remove_of(*(each.owner for each in void), generation=void[0].generation)
         return taken
 
-    async def _replaced(self, existing: Schedule, draft: _Draft) -> bool:
+    async def _replaced(self, existing: Schedule, draft: Draft) -> bool:
         """As `_commit`, in the place of what is there; `False` when somebody else was faster."""
         owner, fresh = existing.owner, draft.schedule
         await self._insert_occurrences([draft])
@@ -216,7 +184,7 @@ class ScheduleFlow:
         await self._store.occurrences.remove_of(owner, generation=existing.generation)
         return True
 
-    async def _insert_occurrences(self, drafts: Sequence[_Draft]) -> None:
+    async def _insert_occurrences(self, drafts: Sequence[Draft]) -> None:
         for some in _in_steps([each for draft in drafts for each in draft.occurrences]):
             await self._store.occurrences.add(some)
         await fault("schedule.after_occurrences")
@@ -230,80 +198,6 @@ class ScheduleFlow:
         if moved is None and await self._store.schedules.get(id) is not None:
             raise Conflict("the schedule has finished", field="state", value=ScheduleState.FINISHED.value)
         return moved
-
-
-def _drafts(wanted: Iterable[Wanted], now: datetime) -> tuple[list[_Draft], dict[str, Answer]]:
-    """What is to be stored, and what cannot be."""
-    drafts: list[_Draft] = []
-    refused: dict[str, Answer] = {}
-    generation = _generation()
-    for each in wanted:
-        try:
-            drafts.append(_draft(each, now, generation))
-        except Invalid as error:
-            refused[each.id] = error
-    return drafts, refused
-
-
-def _draft(wanted: Wanted, now: datetime, generation: str) -> _Draft:
-    """The schedule and its occurrences. Raises `Invalid` where no instant lies ahead."""
-    schedule = Schedule(
-        id=wanted.id,
-        namespace=wanted.namespace,
-        key=wanted.key,
-        generation=generation,
-        digest=digest(wanted.definition),
-        definition=wanted.definition,
-        created_at=now,
-        accepted_at=now,
-        sweep_at=last_due(wanted.definition, wanted.key),
-    )
-    ahead = occurrences(schedule)
-    if not ahead:
-        raise Invalid("no instant lies ahead", field=_kind_field(wanted.definition))
-    return _Draft(schedule, ahead)
-
-
-def _in_the_place_of(existing: Schedule, fresh: Schedule) -> Schedule:
-    """What a replacement leaves: a pause outlives it."""
-    state = ScheduleState.PAUSED if existing.state is ScheduleState.PAUSED else ScheduleState.ACTIVE
-    return replace(fresh, created_at=existing.created_at, state=state)
-
-
-def _compared(wanted: Wanted, existing: Schedule) -> Answer:
-    """The answer to a request whose key is taken."""
-    if existing.digest != digest(wanted.definition):
-        return Conflict("a schedule with this key and another content exists", field="key", value=wanted.key)
-    return _as_it_is(existing)
-
-
-def _as_it_is(existing: Schedule) -> Accepted:
-    return Accepted(existing, skipped=_skipped(existing))
-
-
-def _kind_field(definition: Definition) -> str:
-    match definition.recurrence:
-        case None:
-            return "schedules"
-        case Cron(ends_at=ends_at) | Every(ends_at=ends_at) if ends_at is not None:
-            return "ends_at"
-        case Cron():
-            return "cron"
-        case Every():
-            return "every"
-
-
-def _skipped(schedule: Schedule) -> tuple[datetime, ...]:
-    return tuple(divided(schedule.definition, schedule.accepted_at)[1])
-
-
-def _revived(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
-    again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=Kind.ASKED)
-    return replace(again, fires_at=now, visible_at=now, size=schedule.size)
-
-
-def _generation() -> str:
-    return secrets.token_hex(8)
 
 
 def _in_steps(all_: Sequence[Occurrence], size: int = 5_000) -> Iterable[Sequence[Occurrence]]:

@@ -15,7 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.callbacks import RabbitCallback
 from shared.domain.occurrences import Occurrence, once
 from shared.domain.schedules import Definition
-from shared.flow.schedules import Accepted, Wanted
+from shared.flow.drafts import Accepted, Wanted
 from shared.store import Store
 from tests.bench.place import ADMIN, Place
 from tests.bench.report import Wrong

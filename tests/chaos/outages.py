@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from shared.domain.outcomes import OutcomeResult
-from shared.flow.schedules import Accepted
+from shared.flow.drafts import Accepted
 from tests.chaos.test_clock_killed import Instants, expected
 from tests.e2e.clocks import NAMESPACE, Receiver
 from tests.e2e.house import House, until

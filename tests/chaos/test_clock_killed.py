@@ -13,7 +13,7 @@ from shared.domain.instants import written
 from shared.domain.outcomes import OutcomeResult
 from shared.domain.recurrence import Every
 from shared.domain.schedules import RetryPolicy, schedule_id, upcoming
-from shared.flow.schedules import Accepted
+from shared.flow.drafts import Accepted
 from shared.runtime.processes import free_port
 from tests.e2e.clocks import Receiver, receiving, scheduled
 from tests.e2e.house import House, Process, until

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from shared.domain.callbacks import RabbitCallback
 from shared.domain.schedules import Definition, schedule_id
-from shared.flow.schedules import Accepted, Wanted
+from shared.flow.drafts import Accepted, Wanted
 from shared.runtime.processes import free_port
 from tests.chaos.test_clock_killed import QUEUE, drained, gone
 from tests.e2e.clocks import NAMESPACE, Received, Receiver, receiving

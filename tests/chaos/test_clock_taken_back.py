@@ -10,7 +10,7 @@ import pytest
 from shared.domain.callbacks import RabbitCallback
 from shared.domain.recurrence import Every
 from shared.domain.schedules import Definition
-from shared.flow.schedules import Accepted, Wanted
+from shared.flow.drafts import Accepted, Wanted
 from shared.runtime.processes import free_port
 from tests.chaos.test_clock_killed import QUEUE, drained, expected, gone, settled
 from tests.chaos.test_clock_races import Caller, Version, by_payload, definition

@@ -13,7 +13,7 @@ import pytest
 
 from shared.domain.outcomes import DeadLetter
 from shared.domain.schedules import RetryPolicy, ScheduleState
-from shared.flow.schedules import Accepted
+from shared.flow.drafts import Accepted
 from shared.runtime.processes import free_port
 from tests.broker.proxy import SilencableProxy
 from tests.chaos.outages import (

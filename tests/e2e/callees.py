@@ -15,7 +15,7 @@ from shared.domain.callbacks import HttpCallback
 from shared.domain.outcomes import Outcome
 from shared.domain.schedules import Definition
 from shared.domain.tasks import CALL_QUEUE
-from shared.flow.schedules import Accepted, Wanted
+from shared.flow.drafts import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House, Process, until
 

@@ -15,7 +15,7 @@ import msgspec
 
 from shared.domain.callbacks import RabbitCallback
 from shared.domain.schedules import Definition, RetryPolicy
-from shared.flow.schedules import Accepted, Wanted
+from shared.flow.drafts import Accepted, Wanted
 from tests.e2e.house import House, until
 
 NAMESPACE = "token:tests"

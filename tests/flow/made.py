@@ -6,7 +6,8 @@ from shared.domain.callbacks import HttpCallback
 from shared.domain.occurrences import Occurrence
 from shared.domain.recurrence import Every
 from shared.domain.schedules import Definition, Schedule, digest, occurrences, schedule_id
-from shared.flow.schedules import Accepted, ScheduleFlow, Wanted
+from shared.flow.drafts import Accepted, Wanted
+from shared.flow.schedules import ScheduleFlow
 from shared.store import Store
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)

@@ -15,7 +15,8 @@ from shared.domain.schedules import (
     ScheduleState,
     spread,
 )
-from shared.flow.schedules import Accepted, ScheduleFlow
+from shared.flow.drafts import Accepted
+from shared.flow.schedules import ScheduleFlow
 from shared.store import Store
 from tests.flow.made import (
     AHEAD,

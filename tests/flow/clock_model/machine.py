@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
 from shared.flow import ScheduleFlow
-from shared.flow.schedules import Accepted, Wanted
+from shared.flow.drafts import Accepted, Wanted
 from shared.store import Store
 from tests.flow.clock_model.shapes import Act, Shape, acts, answers, keys, others, paces, schedulers, shapes, wakes
 from tests.flow.clock_model.target import Answer

@@ -9,7 +9,7 @@ import pytest
 from shared.domain.callbacks import RabbitCallback
 from shared.domain.schedules import Definition, Misfire, MisfireMode, RetryPolicy
 from shared.flow import ScheduleFlow
-from shared.flow.schedules import Wanted
+from shared.flow.drafts import Wanted
 from shared.store import Store
 from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.verdict import verdict

@@ -6,7 +6,7 @@ from collections import Counter
 import pymongo.monitoring
 import pytest
 
-from services import compose
+from services import assembly, compose
 from shared.domain.tasks import QUEUES
 from shared.runtime.configuration import load
 from tests.stack import Endpoints
@@ -56,7 +56,7 @@ async def test_an_idle_scheduler_asks_twice_a_second(
     try:
         await with_.store.setup()
         await with_.broker.setup(QUEUES)
-        components = compose.components("scheduler", with_)
+        components = assembly.components("scheduler", with_)
         for component in components:
             await component.start()
         counting.counts.clear()

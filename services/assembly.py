@@ -1,0 +1,179 @@
+"""The services: each is made of components, and these of the capabilities that `services.compose` opens."""
+
+import os
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+
+from services.api import app as api_app
+from services.compose import Capabilities
+from services.feedback.listener import Listener
+from services.scheduler.clock import Clock as TickingClock
+from services.scheduler.clock import answer_seconds, lookahead
+from services.scheduler.deliver import Deliveries
+from services.scheduler.fire import Fire
+from services.scheduler.retention import Retention, retention
+from services.scheduler.sweep import Sweep, sweeping
+from services.scheduler.upkeep import upkeep
+from services.worker.call import Caller
+from services.worker.consumer import Consumer
+from services.worker.finish import Finisher
+from services.worker.plan import Planner
+from services.worker.send import Sender
+from services.worker.service import Workers
+from shared.domain.errors import Invalid
+from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, SPLIT_QUEUE
+from shared.flow import Finish, Lost
+from shared.flow.lost import Patience
+from shared.outgoing.signing import check_secret
+from shared.runtime.health import Health
+from shared.runtime.lifecycle import Closing, Component
+from shared.runtime.serving import HttpServer
+
+# Work whose queue is busy counts as lost after so many times the usual patience.
+_AT_LATEST = 10
+
+SERVICES = ("api", "scheduler", "worker", "feedback")
+
+
+def components(service: str, with_: Capabilities) -> list[Component]:
+    """The components of one service, in the order in which they start."""
+    match service:
+        case "api":
+            return [_api(with_)]
+        case "scheduler":
+            return [_clock(with_), _upkeep(with_), _sweep(with_), _retention(with_)]
+        case "worker":
+            return [_workers(with_)]
+        case "feedback":
+            return [Listener(with_.stream, with_.store, with_.settings.feedback)]
+        case _:
+            raise Invalid(f"one of {', '.join(SERVICES)}", field="service")
+
+
+async def take_up(with_: Capabilities) -> None:
+    """Queue all unfinished work again at once. Only for the start of a store's only process, whose broker begins empty:
+    nobody is at work, so no patience is needed. Raises `Unavailable`."""
+    none = timedelta(0)
+    await Lost(with_.store, with_.broker, with_.feed, with_.jobs, Patience(none, none, none)).find()
+
+
+def closing(with_: Capabilities) -> Component:
+    """The component that closes the connections when all others have stopped."""
+    return Closing("connections", with_.close)
+
+
+def watch(services: Sequence[str], with_: Capabilities, health: Health) -> None:
+    """Make readiness depend on the servers that these services use."""
+    health.add("mongodb", with_.store.ping)
+    if set(services) & {"api", "scheduler", "worker"}:
+        health.add("broker", with_.broker.ping)
+    if set(services) & {"worker", "feedback"}:
+        health.add("stream", with_.stream.ping)
+    if set(services) & {"api", "worker"}:
+        health.add("push database", with_.audience.ping)
+
+
+def _api(with_: Capabilities) -> HttpServer:
+    settings = with_.settings.api
+    application = api_app.create(
+        store=with_.store,
+        audience=with_.audience,
+        flow=with_.jobs,
+        schedules=with_.schedules,
+        targets=with_.targets,
+        clock=with_.clock,
+        settings=settings,
+    )
+    return HttpServer("api", application, host=settings.host, port=settings.port, proxy_headers=False)
+
+
+def _upkeep(with_: Capabilities) -> Component:
+    scheduler, stream = with_.settings.scheduler, with_.settings.stream
+    stale = timedelta(seconds=scheduler.stale_seconds)
+    patience = Patience(
+        owned=timedelta(seconds=stream.transaction_timeout_seconds + scheduler.margin_seconds),
+        queued=stale,
+        at_latest=_AT_LATEST * stale,
+    )
+    lost = Lost(with_.store, with_.broker, with_.feed, with_.jobs, patience)
+    return upkeep(lost, interval_seconds=scheduler.upkeep_seconds)
+
+
+def _clock(with_: Capabilities) -> Component:
+    settings = with_.settings.scheduler
+    deliveries = Deliveries(
+        with_.store,
+        with_.broker,
+        with_.stream,
+        with_.settlement,
+        call_lease=timedelta(seconds=settings.call_lease_seconds) + lookahead(settings),
+        waiting_calls=settings.waiting_calls,
+    )
+    fire = Fire(
+        with_.store,
+        with_.time,
+        deliveries,
+        with_.settlement,
+        with_.feed,
+        with_.jobs,
+        tick=timedelta(seconds=settings.tick_seconds),
+        misfire_after=timedelta(seconds=settings.misfire_after_seconds),
+        stages_seconds=answer_seconds(settings),
+    )
+    return TickingClock(with_.store, with_.time, fire, settings)
+
+
+def _sweep(with_: Capabilities) -> Component:
+    sweep = Sweep(with_.store, with_.time)
+    return sweeping(sweep, interval_seconds=with_.settings.scheduler.sweep_seconds)
+
+
+def _retention(with_: Capabilities) -> Component:
+    settings = with_.settings.scheduler
+    return retention(Retention(with_.store, with_.time, settings), interval_seconds=settings.retention_seconds)
+
+
+def _workers(with_: Capabilities) -> Workers:
+    worker, calls = with_.settings.worker, with_.settings.callbacks.calls_in_flight
+    planner = Planner(
+        with_.store,
+        with_.audience,
+        with_.stream,
+        with_.feed,
+        with_.jobs,
+        worker=worker,
+        topics=with_.settings.stream,
+    )
+    sender = Sender(
+        with_.store,
+        with_.audience,
+        with_.stream,
+        with_.feed,
+        with_.clock,
+        worker=worker,
+        records=with_.settings.stream,
+    )
+    finisher = Finisher(Finish(with_.store, with_.clock), with_.feed)
+    name = f"{socket.gethostname()}/{os.getpid()}"
+    consumers = [
+        Consumer(with_.broker, BATCH_QUEUE, sender, name=name, in_flight=worker.sends_in_flight),
+        Consumer(with_.broker, SPLIT_QUEUE, planner, name=name, in_flight=worker.plans_in_flight),
+        Consumer(with_.broker, FINISH_QUEUE, finisher, name=name, in_flight=worker.plans_in_flight),
+        Consumer(with_.broker, CALL_QUEUE, _caller(with_), name=name, in_flight=calls),
+    ]
+    return Workers(consumers, planner, verify=with_.verify)
+
+
+def _caller(with_: Capabilities) -> Caller:
+    chosen = with_.settings.callbacks
+    if chosen.signing_secret:
+        check_secret(chosen.signing_secret, "callbacks.signing_secret")
+    return Caller(
+        with_.store,
+        with_.time,
+        with_.outgoing,
+        with_.settlement,
+        call_timeout=timedelta(seconds=chosen.call_timeout_seconds) + lookahead(with_.settings.scheduler),
+        signing_secret=chosen.signing_secret,
+    )
