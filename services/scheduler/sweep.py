@@ -25,11 +25,13 @@ class Sweep:
         self._store = store
         self._time = time
         self._shards = shards or itertools.cycle(range(SHARDS))
+        self._shard: int | None = None
+        self._after = ""
 
     async def run_once(self) -> Swept:
         """Finish what has ended, and look at one shard for what was left behind. Raises `Unavailable`."""
         finished = await self._finish()
-        return Swept(claimed=await self._let_go(next(self._shards)), discarded=finished)
+        return Swept(claimed=await self._let_go(), discarded=finished)
 
     async def _finish(self) -> int:
         finished = 0
@@ -46,15 +48,23 @@ class Sweep:
             if len(past) < _STEP:
                 return finished
 
-    async def _let_go(self, shard: int) -> int:
-        held, let_go = await self._store.occurrences.held_back(shard), 0
-        for start in range(0, len(held), _STEP):
-            some = {pair: _schedule_id(pair[0]) for pair in held[start : start + _STEP]}
-            schedules = await self._store.schedules.many(list(set(some.values())))
-            for (owner, generation), schedule_id in some.items():
-                if not _holds(schedules.get(schedule_id), generation):
+    async def _let_go(self) -> int:
+        """So many owners a round, however much is held back."""
+        if self._shard is None:
+            self._shard, self._after = next(self._shards), ""
+        held = await self._store.occurrences.held_back(self._shard, after=self._after, limit=_STEP)
+        ids = {owner: _schedule_id(owner) for owner in held}
+        schedules = await self._store.schedules.many(list(ids.values())) if ids else {}
+        let_go = 0
+        for owner, generations in held.items():
+            for generation in generations:
+                if not _holds(schedules.get(ids[owner]), generation):
                     await self._store.occurrences.let_go(owner, generation)
                     let_go += 1
+        if len(held) < _STEP:
+            self._shard = None
+        else:
+            self._after = max(held)
         return let_go
 
 

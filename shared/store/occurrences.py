@@ -166,14 +166,15 @@ class Occurrences:
         with translated():
             await self._occurrences.update_many(query, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}])
 
-    async def held_back(self, shard: int) -> list[tuple[str, str]]:
-        """The owners and generations that have something held back in this shard."""
-        grouped = {"_id": {"owner": "$owner", "generation": "$generation"}}
+    async def held_back(self, shard: int, *, after: str = "", limit: int) -> dict[str, list[str]]:
+        """The next owners, behind that one, that have something held back in this shard, and its generations."""
+        query = {"shard": shard, "visible_at": HELD_BACK, "owner": {"$gt": after}}
+        grouped = {"_id": "$owner", "generations": {"$addToSet": "$generation"}}
         with translated():
             cursor = await self._occurrences.aggregate(
-                [{"$match": {"shard": shard, "visible_at": HELD_BACK}}, {"$group": grouped}]
+                [{"$match": query}, {"$group": grouped}, {"$sort": {"_id": ASCENDING}}, {"$limit": limit}]
             )
-            return [(found["_id"]["owner"], found["_id"]["generation"]) async for found in cursor]
+            return {found["_id"]: found["generations"] async for found in cursor}
 
     async def upcoming(
         self, owner: str, limit: int, *, generation: str = "", kind: Kind | None = None

@@ -290,3 +290,20 @@ async def test_what_is_released_is_as_if_it_had_not_been_claimed(store: Store) -
     for each in (second, third):
         await store.occurrences.release_rest(each.token, after="")
     assert await stored(store) == entries
+
+
+async def test_owners_of_what_is_held_back_come_in_pages(store: Store) -> None:
+    owners = [f"schedule/ns/{letter}" for letter in "abc"]
+    mine = [replace(due_at(0, owner=owner), shard=7) for owner in owners]
+    again = replace(once(owners[0], "g2", NOON, accepted_at=NOON), shard=7)
+    free = replace(due_at(1, owner="schedule/ns/d"), shard=7)
+    await store.occurrences.add([*mine, again, free])
+    for each in (*mine, again):
+        await store.occurrences.hold(each.owner, each.generation)
+    first = await store.occurrences.held_back(7, limit=2)
+    assert {owner: sorted(generations) for owner, generations in first.items()} == {
+        owners[0]: ["g", "g2"],
+        owners[1]: ["g"],
+    }
+    assert await store.occurrences.held_back(7, after=owners[1], limit=2) == {owners[2]: ["g"]}
+    assert await store.occurrences.held_back(8, limit=2) == {}

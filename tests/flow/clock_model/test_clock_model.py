@@ -31,7 +31,8 @@ Machines = Callable[[], ClockMachine]
 @pytest.fixture
 def machines(mongo_database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     chance = Random()
-    monkeypatch.setattr("shared.flow.schedules._generation", lambda: f"{chance.getrandbits(64):016x}")
+    for module in ("drafts", "schedules"):
+        monkeypatch.setattr(f"shared.flow.{module}.fresh_generation", lambda: f"{chance.getrandbits(64):016x}")
     monkeypatch.setattr("shared.flow.settlement.random", chance)
     with asyncio.Runner() as runner:
         store = runner.run(opened(mongo_database))
