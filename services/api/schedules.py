@@ -105,7 +105,8 @@ class SchedulesResource:
         """Make a schedule; what is there already with the same content stays as it is."""
         content = await request.body()
         key, definition = schedule_body.read(content, self._targets)
-        if lies_ahead(definition, key, await self._flow.now()):  # or else nothing is made, and the key stays free
+        # Where nothing is made the key stays free.
+        if KEY.name in request.headers and lies_ahead(definition, key, await self._flow.now()):
             await claimed(request, self._store, content)
         wanted = Wanted(caller_of(request).namespace, key, definition)
         # Nobody waits for somebody else's long list.

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
+from functools import lru_cache
 from urllib.parse import quote
 
 import msgspec
@@ -110,7 +111,12 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 def schedule_id(namespace: str, key: str) -> str:
     """The id of a caller's key. Those of one namespace stand together, by their keys."""
-    return f"{quote(namespace, safe=':@')}/{key}"
+    return f"{_quoted(namespace)}/{key}"
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(namespace: str) -> str:
+    return quote(namespace, safe=":@")
 
 
 def check_key(key: str) -> None:

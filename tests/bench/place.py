@@ -51,11 +51,9 @@ class Place(Struct, frozen=True):
 
     def _environment(self, name: str, push_database: str) -> dict[str, str]:
         return {
-            "CARILLON_STORE_URL": f"{self.servers.mongo_url}/{name}",
-            "CARILLON_BROKER_URL": f"{self.servers.rabbit_url.rstrip('/')}/{name}",
-            "CARILLON_BROKER_MANAGEMENT_URL": self.servers.rabbit_management_url,
-            "CARILLON_STREAM_URL": f"kafka://{self.servers.kafka_servers}",
-            "CARILLON_AUDIENCE_URL": push_database,
+            **self.servers.environment(
+                f"{self.servers.mongo_url}/{name}", f"{self.servers.rabbit_url.rstrip('/')}/{name}", push_database
+            ),
             "CARILLON_API_PORT": "0",
             "CARILLON_API_FIRST_ADMIN": ADMIN,
             "CARILLON_HEALTH_PORT": "0",

@@ -16,13 +16,9 @@ async def house(
 ) -> AsyncIterator[House]:
     """Small batches and short patience, so that many things happen in little time; the promises are the same."""
     environment = {
-        "CARILLON_STORE_URL": mongo_database,
-        "CARILLON_BROKER_URL": rabbit_vhost,
-        "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
-        "CARILLON_STREAM_URL": f"kafka://{stack.kafka_servers}",
+        **stack.environment(mongo_database, rabbit_vhost, push_database),
         "CARILLON_STREAM_TRANSACTION_TIMEOUT_SECONDS": "4",
         "CARILLON_STREAM_REQUEST_TIMEOUT_SECONDS": "5",
-        "CARILLON_AUDIENCE_URL": push_database,
         "CARILLON_API_PORT": "0",
         "CARILLON_HEALTH_PORT": "0",
         "CARILLON_WORKER_BATCH_SIZE": "1000",

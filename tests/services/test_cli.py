@@ -131,11 +131,7 @@ async def test_init_all_and_seed_work_on_servers_that_the_settings_name(
     stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, tmp_path: Path
 ) -> None:
     environment = {
-        "CARILLON_STORE_URL": mongo_database,
-        "CARILLON_BROKER_URL": rabbit_vhost,
-        "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
-        "CARILLON_STREAM_URL": f"kafka://{stack.kafka_servers}",
-        "CARILLON_AUDIENCE_URL": push_database,
+        **stack.environment(mongo_database, rabbit_vhost, push_database),
         "CARILLON_API_FIRST_ADMIN": "admin@example.com",
         "CARILLON_API_PORT": str(free_port()),
         "CARILLON_HEALTH_PORT": "0",

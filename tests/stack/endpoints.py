@@ -48,6 +48,17 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
         """http://127.0.0.1:PORT; any credentials"""
         return self._address("s3", "s3_url")
 
+    def environment(self, store: str, broker: str, push_database: str) -> dict[str, str]:
+        """The settings that lead a process of Carillon to these servers: the URLs of one database, one virtual host and
+        one push database."""
+        return {
+            "CARILLON_STORE_URL": store,
+            "CARILLON_BROKER_URL": broker,
+            "CARILLON_BROKER_MANAGEMENT_URL": self.rabbit_management_url,
+            "CARILLON_STREAM_URL": f"kafka://{self.kafka_servers}",
+            "CARILLON_AUDIENCE_URL": push_database,
+        }
+
     def _address(self, server: str, name: str) -> str:
         if server in self.missing:
             raise MissingPart(f"{server}: {self.missing[server]}")

@@ -45,13 +45,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
 async def test_an_idle_scheduler_asks_twice_a_second(
     stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, counting: Counting
 ) -> None:
-    environment = {
-        "CARILLON_STORE_URL": mongo_database,
-        "CARILLON_BROKER_URL": rabbit_vhost,
-        "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
-        "CARILLON_STREAM_URL": f"kafka://{stack.kafka_servers}",
-        "CARILLON_AUDIENCE_URL": push_database,
-    }
+    environment = stack.environment(mongo_database, rabbit_vhost, push_database)
     with_ = await compose.opened(load(environment), service="scheduler")
     try:
         await with_.store.setup()
