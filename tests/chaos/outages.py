@@ -5,7 +5,7 @@ In flight is what was pending right before the server went, and due by the time 
 
 import asyncio
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from shared.domain.outcomes import OutcomeResult
 from shared.flow.drafts import Accepted
@@ -40,11 +40,15 @@ async def fewer(house: House, count: int, seconds: float = 60) -> None:
 
 
 class Outage:
-    """A server's absence: `before` is what was pending right before it, `gone` when it was surely away."""
+    """A server's absence, made once the server is away: `before` is what was pending right before it.
 
-    def __init__(self, before: Instants, gone: datetime) -> None:
+    No process of this machine can have taken the time to be later than `gone`: what they carry of the database's clock
+    is behind this one by as much as a look at it took.
+    """
+
+    def __init__(self, before: Instants) -> None:
         self.before = before
-        self.gone = gone
+        self.gone = datetime.now(UTC)
         self._back = asyncio.get_running_loop().time()
 
     def is_over(self) -> None:

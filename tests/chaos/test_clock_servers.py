@@ -90,7 +90,7 @@ async def test_mongodb_is_away_while_the_clock_is_idle(house: House) -> None:
             await asyncio.sleep(_AWAY)
         finally:
             await asyncio.to_thread(servers.start, "mongo")
-        outage = Outage(set(), await house.with_.time.now())
+        outage = Outage(set())
         all_ = [await scheduled(house, "after", 1, 2, 3)]
         await receiver.got(3)
         assert outage.since < LEASE + 1
@@ -112,7 +112,7 @@ async def absence(
     before = await pending(house, all_)
     await asyncio.to_thread(end, server)
     try:
-        outage = Outage(before, house.with_.time.carried())
+        outage = Outage(before)
         yield outage
     finally:
         await asyncio.to_thread(begin, server)

@@ -68,9 +68,9 @@ async def test_rabbitmq_is_out_of_reach_for_a_while(house: House, silently: bool
         once = RetryPolicy(attempts=1)
         all_ = [*await crowd(house, 20, 30, after=1.5, within=3), *await series(house, max_occurrences=4, retry=once)]
         await receiver.got(150)
-        outage = Outage(await pending(house, all_), house.with_.time.carried())
+        before = await pending(house, all_)
         gate.shut(silently=silently)
-        outage.gone = await house.with_.time.now()
+        outage = Outage(before)
         await until(lambda: all_tried(house, ports, all_), "what is due to be tried in vain")
         so_far = len(receiver.times)
         gate.open()
