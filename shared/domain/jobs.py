@@ -101,6 +101,9 @@ class Totals(Struct, frozen=True):
 class Job(Struct, frozen=True, kw_only=True):
     """A push to one audience of one app, by one service. Times are nanoseconds since the epoch, 0 where unset.
 
+    The audience is everybody, what `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>"); of a
+    localized job's group, each job has those of one `zone`. `control_group` is the share of users who get nothing.
+
     `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
     and `locales` are written when the job closes; until then they are summed from the batches. `changed_at` is the
     database's time of the last move or page of planning.
@@ -119,6 +122,11 @@ class Job(Struct, frozen=True, kw_only=True):
     context: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     past_time_strategy: str = ""
+    csv_path: str = ""
+    control_group: float = 0.0
+    control_group_csv_path: str = ""
+    localized: bool = False
+    zone: str = ""
     expires_at: int = 0
     starts_at: int = 0
     created_at: int = 0
