@@ -64,9 +64,9 @@ def answer_seconds(settings: SchedulerSettings) -> float:
 class Firing(Protocol):
     """What is done with occurrences whose moment has come."""
 
-    async def fire(self, due: list[Occurrence]) -> bool:
-        """Bring them as far as they get; whether something is due again at once. Raises `Unavailable`: then the leases
-        decide."""
+    async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
+        """Bring them as far as they get; whether something is due again at once. Nothing goes out when `trusted_until`,
+        by the loop's clock, is over. Raises `Unavailable`: then the leases decide."""
 
 
 class _Slice:
@@ -221,11 +221,11 @@ class Clock(Background):
             self._something.clear()
 
     async def _fire(self, due: list[Held]) -> None:
-        trusted = [held.occurrence for held in due if self._is_trusted(held.trusted_until)]
+        trusted = [held for held in due if self._is_trusted(held.trusted_until)]
         late = [held.occurrence for held in due if not self._is_trusted(held.trusted_until)]
         try:
             await self._let_go(late)
-            if trusted and await self._firing.fire(trusted):
+            if trusted and await self._fire_all(trusted):
                 self._look.set()
         except Unavailable as error:
             log.warning("what is due waits for the end of its lease", occurrences=len(due), reason=str(error))
@@ -233,12 +233,17 @@ class Clock(Background):
             log.exception("a group cannot be fired", occurrences=len(due))
             await self._one_by_one(trusted)
 
-    async def _one_by_one(self, group: list[Occurrence]) -> None:
+    async def _fire_all(self, group: Sequence[Held]) -> bool:
+        trusted_until = min(held.trusted_until for held in group)
+        return await self._firing.fire([held.occurrence for held in group], trusted_until=trusted_until)
+
+    async def _one_by_one(self, group: Sequence[Held]) -> None:
         """What nobody foresaw about one of them must not hold up the others."""
-        for occurrence in group if len(group) > 1 else ():
+        for held in group if len(group) > 1 else ():
             try:
-                await self._firing.fire([occurrence])
+                await self._fire_all([held])
             except Exception:
+                occurrence = held.occurrence
                 log.exception("an occurrence cannot be fired", occurrence_id=occurrence.id, owner=occurrence.owner)
 
     def _fired(self, task: "asyncio.Task[None]") -> None:

@@ -3,10 +3,12 @@
     ours? ──> schedules ──> judge ──> fire · skip · hold · wait · void ──> settle
 
 Right before a group fires, one query tells which of it are still there under our tokens, and one reads their schedules.
+What they tell is only true for as long as the leases are trusted: a store that is away answers late, and somebody else
+may have claimed all of it by then.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -63,7 +65,7 @@ class Fire:
         self._misfire_after = misfire_after
         self._stages_seconds = stages_seconds
 
-    async def fire(self, due: list[Occurrence]) -> bool:
+    async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
         ours = await self._store.occurrences.ours(due)
         CONFLICTS.inc(len(due) - len(ours))
         callbacks: list[tuple[Occurrence, ScheduleOwner]] = []
@@ -74,14 +76,20 @@ class Fire:
                     callbacks.append((occurrence, owner))
                 case JobOwner() | BatchOwner() as owner:
                     stages.append((occurrence, owner))
-        moved = await self._callbacks(callbacks)
+        ids = {owner.schedule_id for _, owner in callbacks}
+        schedules = await self._store.schedules.many(list(ids)) if ids else {}
+        await fault("clock.after_look")
+        if asyncio.get_running_loop().time() >= trusted_until:
+            raise Unavailable("the store answered when the leases were not to be trusted any more")
+        moved = await self._callbacks(callbacks, schedules)
         await self._stages(stages)
         return moved
 
-    async def _callbacks(self, due: Sequence[tuple[Occurrence, ScheduleOwner]]) -> bool:
+    async def _callbacks(
+        self, due: Sequence[tuple[Occurrence, ScheduleOwner]], schedules: Mapping[str, Schedule]
+    ) -> bool:
         if not due:
             return False
-        schedules = await self._store.schedules.many(list({owner.schedule_id for _, owner in due}))
         now = self._time.carried()
         judged: dict[Verdict, list[tuple[Occurrence, Schedule | None]]] = {verdict: [] for verdict in Verdict}
         for occurrence, owner in due:

@@ -43,6 +43,7 @@ POINTS: dict[str, str] = {
     "schedule.after_resume": "An API process that has resumed a schedule and not let go its occurrences.",
     "schedule.after_remove": "An API process that has removed a schedule and not its occurrences.",
     "clock.after_claim": "A scheduler that has claimed a slice and read nothing of it.",
+    "clock.after_look": "A scheduler that has seen which of its instants count and has not looked at its leases again.",
     "clock.before_publish": "A scheduler that is about to hand out what is due.",
     "clock.after_publish": "A scheduler whose messages are confirmed and whose occurrences are still there.",
     "clock.after_copy": "A scheduler that has copied a refused instant of a series and not moved the series on.",

@@ -69,7 +69,7 @@ class Completing:
         self._store = store
         self._left = entries
 
-    async def fire(self, due: list[Occurrence]) -> bool:
+    async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
         await self._store.occurrences.complete(due)
         self._left -= len(due)
         if self._left <= 0:

@@ -1,6 +1,7 @@
 """The world of the model: the real store, flow and firing, under a time and with a target that the model sets."""
 
 import itertools
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -111,7 +112,7 @@ class World:
             return None
         walk = Firing("fire", f"scheduler {scheduler}", self.count)
         firing = self._firing(walk, answers, due)
-        return await self._started(walk, lambda _: firing.fire(due), pace)
+        return await self._started(walk, lambda _: firing.fire(due, trusted_until=math.inf), pace)
 
     async def stop(self, scheduler: int) -> None:
         """A scheduler ends in good order: it gives back what it holds."""
