@@ -15,6 +15,7 @@ Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]*://")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,200}\Z")]
 Seconds = Annotated[float, Meta(ge=0.05, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
+Mailbox = Annotated[str, Meta(pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,189}\Z")]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
 _TICKS_OF_A_LEASE = 5
@@ -242,6 +243,46 @@ class FeedbackSettings(Section, frozen=True):
             raise ValueError(f"topics: not a regular expression: {error}") from None
 
 
+MAIL_SERVERS = "smtp://user:password@host:587, smtps://… or sendgrid://apikey:<key>@api.sendgrid.com"
+# So strict that `without_secrets` finds every password, and every key: it stands where passwords do.
+MAIL_URL = re.compile(
+    r"""(smtps?://([^\s:@/?\#'"]+:[^\s@/?\#'"]+@)? | sendgrid://[^\s:@/?\#'"]*:[^\s@/?\#'"]+@)
+    (\[[0-9A-Fa-f:]+\] | [A-Za-z0-9._-]+) (:[0-9]{1,5})? /? (\?tls=(required|offered|never))?""",
+    re.VERBOSE,
+)
+
+
+class MailSettings(Section, frozen=True):
+    """E-mails about jobs, to whoever made them."""
+
+    url: Annotated[
+        str,
+        says(f"The server: {MAIL_SERVERS}, what is special in a password percent-encoded; empty: no mail is sent."),
+    ] = ""
+    sender_name: Annotated[
+        str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\Z"), says("Who the mails say they are from.")
+    ] = "Carillon"
+    sender_address: Annotated[Mailbox, says("The address they come from; your mail server must know it.")] = (
+        "carillon@localhost"
+    )
+    addressees: Annotated[
+        tuple[Mailbox, ...], says("Addresses that get every mail, besides whoever made the job.")
+    ] = ()
+    blacklist: Annotated[
+        tuple[str, ...], says("Whoever made a job gets no mail if their address contains one of these texts.")
+    ] = ()
+    message_id_domain: Annotated[
+        str,
+        Meta(pattern=r"^([A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*)?\Z"),
+        says("The domain in each mail's Message-ID; empty: that of the sender's address."),
+    ] = ""
+    timeout_seconds: Annotated[Seconds, says("How long sending one mail may take, connecting and all.")] = 30.0
+
+    def __post_init__(self) -> None:
+        if self.url and not MAIL_URL.fullmatch(self.url):
+            raise ValueError(f"url: {MAIL_SERVERS}, what is special in a password percent-encoded")
+
+
 class HealthSettings(Section, frozen=True):
     """The port of /livez, /readyz and /metrics, in every process."""
 
@@ -287,6 +328,7 @@ class Settings(Section, frozen=True):
     scheduler: SchedulerSettings = SchedulerSettings()
     callbacks: CallbackSettings = CallbackSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    mail: MailSettings = MailSettings()
     health: HealthSettings = HealthSettings()
     logs: LogSettings = LogSettings()
     shutdown: ShutdownSettings = ShutdownSettings()

@@ -12,8 +12,10 @@ from msgspec import Meta
 
 from shared.runtime.configuration import Misconfigured, describe, load
 from shared.runtime.settings import (
+    MAIL_URL,
     ApiSettings,
     FeedbackSettings,
+    MailSettings,
     SchedulerSettings,
     Settings,
     StoreSettings,
@@ -32,6 +34,10 @@ def values(section: str, field: str, hint: Any) -> st.SearchStrategy[Any]:
     pattern = next((meta.pattern for meta in metas if isinstance(meta, Meta) and meta.pattern), None)
     if (section, field) == ("feedback", "topics"):
         return st.text().map(re.escape)
+    if (section, field) == ("mail", "url"):
+        return st.just("") | st.from_regex(MAIL_URL, fullmatch=True)
+    if (section, field) == ("mail", "addressees"):
+        return st.lists(st.sampled_from(["ana@example.com", "ops+carillon@example.org"]), max_size=3).map(tuple)
     if (section, field) == ("scheduler", "tick_seconds"):
         return st.floats(limits.ge, 0.4)  # a lease of two seconds takes five ticks
     if get_origin(plain) is Literal:
@@ -128,6 +134,10 @@ def test_lists_in_the_environment_are_separated_by_commas() -> None:
         ("CARILLON_API_TRUSTED_PROXIES", "10.0.0.0/8,nowhere", "api.trusted_proxies"),
         ("CARILLON_API_TRUSTED_PROXIES", "10.0.0.1/8", "api.trusted_proxies"),
         ("CARILLON_FEEDBACK_TOPICS", "(", "feedback.topics"),
+        ("CARILLON_MAIL_ADDRESSEES", "ana@example.com,bob", "mail.addressees"),
+        ("CARILLON_MAIL_SENDER_NAME", "Carillon\r\nBcc: eve@example.com", "mail.sender_name"),
+        ("CARILLON_MAIL_SENDER_ADDRESS", "Ana <ana@example.com>", "mail.sender_address"),
+        ("CARILLON_MAIL_MESSAGE_ID_DOMAIN", "example..com", "mail.message_id_domain"),
     ],
 )
 def test_a_wrong_variable_is_named(variable: str, value: str, says: str) -> None:
@@ -179,6 +189,33 @@ def test_no_error_and_no_repr_shows_a_password() -> None:
 def test_passwords_are_masked_in_any_text(password: str) -> None:
     masked = without_secrets(f"cannot reach 'amqp://guest:{password}@host:5672/v', nor http://host:80/")
     assert masked == "cannot reach 'amqp://guest:***@host:5672/v', nor http://host:80/"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sendgrid://s3cret@api.sendgrid.com",
+        "sendgrid://s3cret",
+        "smtp://ana@example.com:s3cret@mail.example.com",
+        "smtp://ana:s3'cret@mail.example.com",
+        "smtp://ana:s3cret",
+        "s3cret://ana:s3cret@host",
+    ],
+)
+def test_a_mail_url_whose_password_could_not_be_masked_is_refused(url: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load({"CARILLON_MAIL_URL": url})
+    assert str(caught.value).startswith("mail.url: smtp://")
+    assert "s3cret" not in str(caught.value)
+
+
+@given(st.from_regex(MAIL_URL, fullmatch=True), st.text("abcXYZ019%_.-", min_size=20, max_size=30))
+def test_no_repr_of_a_mail_url_shows_its_password(url: str, password: str) -> None:
+    scheme, _, rest = url.partition("://")
+    host = rest.rpartition("@")[2]
+    shown = repr(MailSettings(url=f"{scheme}://apikey:{password}@{host}"))
+    assert password not in shown
+    assert host in shown
 
 
 def test_sections_made_in_code_check_what_types_cannot_say() -> None:

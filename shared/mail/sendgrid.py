@@ -1,0 +1,99 @@
+"""Mail by SendGrid's API, version 3: one POST a letter.
+
+The URL is `sendgrid://apikey:<key>@api.sendgrid.com`: the key stands where passwords do, and is hidden where they are.
+`?tls=never` speaks plain HTTP, to a gateway on the same machine.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Protocol, Self
+
+import msgspec
+
+from shared.domain.errors import Invalid, Unauthorized, Unavailable
+from shared.mail import Letter, Sender, masked, tellable
+from shared.mail.urls import Tls, read_url
+
+_PATH = "/v3/mail/send"
+_KEY = re.compile(r"[\x21-\x7e]+")
+_LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_STRANGERS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+
+
+class Answer(Protocol):
+    """What came back: the status, and the beginning of the body on one line."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def excerpt(self) -> str: ...
+
+
+class Post(Protocol):
+    """Makes one HTTP POST, which is lent by whoever may call the Internet."""
+
+    async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
+        """The answer, whatever its status. Raises `Unavailable` when there was none, `Invalid` when the URL must not
+        be called."""
+
+
+class SendGridMail:
+    """SendGrid, or what speaks like it."""
+
+    def __init__(self, url: str, key: str, sender: Sender, post: Post, timeout_seconds: float) -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        self._sender = sender
+        self._post = post
+        self._timeout_seconds = timeout_seconds
+
+    @classmethod
+    def open(cls, url: str, *, sender: Sender, post: Post, timeout_seconds: float) -> Self:
+        """Ready to send.
+
+        Raises:
+            Invalid: the URL names no SendGrid, or no key.
+        """
+        server = read_url(url, "sendgrid")
+        if not _KEY.fullmatch(server.password):
+            raise Invalid("a key is needed, as in sendgrid://apikey:<key>@api.sendgrid.com", field="mail.url")
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        place = host if server.port is None else f"{host}:{server.port}"
+        scheme = "http" if server.tls is Tls.NEVER else "https"
+        return cls(f"{scheme}://{place}{_PATH}", server.password, sender, post, timeout_seconds)
+
+    async def send(self, letter: Letter) -> None:
+        body = msgspec.json.encode(_mail(letter, self._sender, tellable(letter)))
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                answer = await self._post(self._url, headers=self._headers, body=body, message_id=letter.id)
+        except TimeoutError:
+            raise Unavailable(f"SendGrid did not answer within {self._timeout_seconds:g} s") from None
+        _check(answer)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _check(answer: Answer) -> None:
+    if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    reason = f"SendGrid answers {answer.status}: {masked(answer.excerpt)}".rstrip(": ")
+    if answer.status in _LATER or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise Unavailable(reason)
+    if answer.status in _STRANGERS:
+        raise Unauthorized(reason)
+    raise Invalid(reason)
+
+
+def _mail(letter: Letter, sender: Sender, recipients: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "personalizations": [{"to": [{"email": address} for address in recipients]}],
+        "from": {"email": sender.address, "name": sender.name},
+        "subject": letter.subject,
+        "content": [{"type": "text/plain", "value": letter.text}],
+        "headers": {"Message-ID": f"<{letter.id}>", "Auto-Submitted": "auto-generated"},
+    }

@@ -1,0 +1,153 @@
+"""Mail by SMTP: one connection a letter, for letters are few and far between.
+
+TLS is required (STARTTLS on `smtp://`, from the first byte on `smtps://`) where there is a password to be kept, and
+otherwise used where the server offers it. `?tls=required`, `offered` or `never` decides it in the URL of `smtp://`.
+Certificates are verified, by whom the operating system or SSL_CERT_FILE trusts.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from typing import Self
+
+import aiosmtplib
+import structlog
+
+from shared.domain.errors import Invalid, Refused, Unauthorized, Unavailable
+from shared.mail import Letter, Sender, masked, tellable
+from shared.mail.urls import Server, Tls, read_url
+
+log = structlog.get_logger(__name__)
+
+QUIT_SECONDS = 1.0
+_START_TLS = {Tls.REQUIRED: True, Tls.OFFERED: None, Tls.NEVER: False}
+_STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
+_FAILURES = (aiosmtplib.SMTPException, OSError, TimeoutError)
+
+
+class SmtpMail:
+    """A server that speaks SMTP."""
+
+    def __init__(self, server: Server, sender: Sender, timeout_seconds: float, trust: ssl.SSLContext | None) -> None:
+        self._server = server
+        self._sender = sender
+        self._timeout_seconds = timeout_seconds
+        self._trust = trust
+
+    @classmethod
+    def open(cls, url: str, *, sender: Sender, timeout_seconds: float, trust: ssl.SSLContext | None = None) -> Self:
+        """Ready to send; nothing is connected to yet. `trust` replaces whom the system trusts.
+
+        Raises:
+            Invalid: the URL names no SMTP server.
+        """
+        server = read_url(url, "smtp", "smtps")
+        if bool(server.user) != bool(server.password):
+            raise Invalid("a login has a user and a password", field="mail.url")
+        if server.scheme == "smtps" and server.tls not in {None, Tls.REQUIRED}:
+            raise Invalid("smtps:// is TLS: smtp:// can do without", field="mail.url")
+        return cls(server, sender, timeout_seconds, trust)
+
+    async def send(self, letter: Letter) -> None:
+        recipients = tellable(letter)
+        body = _message(letter, self._sender, recipients)
+        with self._translated():
+            async with self._connected() as client:
+                refused, _ = await client.sendmail(self._sender.address, recipients, body)
+        if refused:
+            left_out = {masked(address): reply.code for address, reply in refused.items()}
+            log.warning("recipients refused by the mail server", letter_id=letter.id, recipients=left_out)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[aiosmtplib.SMTP]:
+        """A connection for as long as a letter may take. What goes wrong when it is left harms nobody."""
+        client = self._client()
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await client.connect()
+                yield client
+            with suppress(*_FAILURES):
+                await client.quit(timeout=min(QUIT_SECONDS, self._timeout_seconds))
+        finally:
+            client.close()
+
+    def _client(self) -> aiosmtplib.SMTP:
+        server = self._server
+        implicit = server.scheme == "smtps"
+        tls = server.tls or (Tls.REQUIRED if server.password else Tls.OFFERED)
+        return aiosmtplib.SMTP(
+            hostname=server.host,
+            port=server.port,
+            username=server.user or None,
+            password=server.password or None,
+            local_hostname=_own_name(),
+            timeout=self._timeout_seconds,
+            use_tls=implicit,
+            start_tls=False if implicit else _START_TLS[tls],
+            tls_context=self._trust,
+        )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn the driver's errors into ours. Theirs are cut off: they show addresses."""
+        try:
+            yield
+        except _FAILURES as error:
+            raise _failure(error, f"the mail server {self._server.host}") from None
+
+
+def _failure(error: Exception, server: str) -> Refused | Unavailable:
+    match error:
+        case aiosmtplib.SMTPRecipientsRefused():
+            replies = error.recipients
+            hopeful = next((each for each in replies if not _final(each.code)), replies[0])
+            return _refusal(hopeful, f"{server} takes none of {len(replies)} recipients")
+        case aiosmtplib.SMTPResponseException():
+            return _refusal(error, f"{server} refuses")
+        case TimeoutError():
+            return Unavailable(f"{server} did not answer in time")
+        case _:
+            return Unavailable(f"{server}: {masked(str(error)) or type(error).__name__}")
+
+
+def _refusal(reply: aiosmtplib.SMTPResponseException, what: str) -> Refused | Unavailable:
+    reason = f"{what}: {reply.code} {masked(reply.message)}"
+    if not _final(reply.code):
+        return Unavailable(reason)
+    return Unauthorized(reason) if reply.code in _STRANGERS else Invalid(reason)
+
+
+def _final(code: int) -> bool:
+    return 500 <= code <= 599
+
+
+def _message(letter: Letter, sender: Sender, recipients: tuple[str, ...]) -> bytes:
+    message = EmailMessage(policy=SMTP)
+    message["From"] = _mailbox(sender.address, sender.name)
+    message["To"] = list(map(_mailbox, recipients))
+    message["Subject"] = letter.subject
+    message["Date"] = datetime.now(UTC)
+    message["Message-ID"] = f"<{letter.id}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(letter.text, cte="quoted-printable")
+    return message.as_bytes()
+
+
+def _mailbox(address: str, name: str = "") -> Address:
+    local, _, domain = address.rpartition("@")
+    return Address(name, local, domain)
+
+
+def _own_name() -> str:
+    """How we greet: a full name or, as RFC 5321 has it for those without, an address."""
+    name = socket.gethostname()
+    return name if "." in name else "[127.0.0.1]"

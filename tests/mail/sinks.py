@@ -1,0 +1,318 @@
+"""Mail servers that keep what they get and answer as told: aiosmtpd, and one that speaks SendGrid's API."""
+
+import asyncio
+import ssl
+import warnings
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import msgspec
+from aiohttp import web
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+from msgspec import Struct
+
+from shared.domain.errors import Invalid, Unavailable
+from shared.mail import Letter, Mail, Sender
+from shared.mail.sendgrid import Answer, SendGridMail
+from shared.mail.smtp import SmtpMail
+from shared.outgoing import Blocked, Call, Outgoing, Unreachable
+from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving
+
+SENDER = Sender("Carillon Ünlimited", "carillon@example.com")
+USER, PASSWORD = "ana@example.com", "s3/cr@t:é"
+LOGIN = "ana%40example.com:s3%2Fcr%40t%3A%C3%A9"
+KEY = "SG.s3cret"
+PATIENCE = 5.0
+
+
+class Mailed(Struct):
+    """A mail as it arrived."""
+
+    id: str
+    sender: tuple[str, str]
+    envelope: tuple[str, ...]
+    to: tuple[str, ...]
+    subject: str
+    text: str
+    automatic: str
+
+
+class Sink(Protocol):
+    """A server and clients of it. `later` and `never` are the codes by which such a server refuses; `asked` is set
+    once one that hangs was told a whole mail."""
+
+    asked: asyncio.Event
+
+    later: tuple[int, ...]
+    never: tuple[int, ...]
+
+    @property
+    def mail(self) -> Mail: ...
+
+    @property
+    def mailed(self) -> list[Mailed]: ...
+
+    def fail(self, code: int) -> None: ...
+
+    def hang(self) -> None: ...
+
+    def open(self, *, timeout_seconds: float) -> Mail: ...
+
+
+class SmtpSink:
+    """The handler of an SMTP server. `replies` answers a recipient, "DATA" the mail."""
+
+    later: tuple[int, ...] = (421, 450, 451, 452)
+    never: tuple[int, ...] = (550, 552, 554)
+
+    def __init__(self, trust: ssl.SSLContext | None = None) -> None:
+        self.envelopes: list[Envelope] = []
+        self.sessions: list[Session] = []
+        self.replies: dict[str, str] = {}
+        self.silent = False
+        self.asked = asyncio.Event()
+        self.trust = trust
+        self.url = ""
+
+    @property
+    def mail(self) -> Mail:
+        return self.open(timeout_seconds=PATIENCE)
+
+    def open(self, *, timeout_seconds: float) -> Mail:
+        return SmtpMail.open(self.url, sender=SENDER, timeout_seconds=timeout_seconds, trust=self.trust)
+
+    def fail(self, code: int) -> None:
+        self.replies["DATA"] = f"{code} because of <ana@example.com>"
+
+    def hang(self) -> None:
+        self.silent = True
+
+    async def handle_RCPT(  # noqa: N802 - aiosmtpd finds it by its name
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, _: list[str]
+    ) -> str:
+        if reply := self.replies.get(address):
+            return reply
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(  # noqa: N802 - aiosmtpd finds it by its name
+        self, server: SMTP, session: Session, envelope: Envelope
+    ) -> str:
+        if self.silent:
+            self.asked.set()
+            await asyncio.Event().wait()
+        if reply := self.replies.get("DATA"):
+            return reply
+        self.envelopes.append(envelope)
+        self.sessions.append(session)
+        return "250 OK"
+
+    @property
+    def mailed(self) -> list[Mailed]:
+        return list(map(_from_envelope, self.envelopes))
+
+
+class SendGridSink:
+    """The API, called by the client that calls the Internet."""
+
+    later: tuple[int, ...] = (408, 429, 500, 502, 503)
+    never: tuple[int, ...] = (302, 400, 404, 413)
+
+    def __init__(self, receiver: Receiver, outgoing: Outgoing) -> None:
+        self.receiver = receiver
+        self.outgoing = outgoing
+        self.asked = asyncio.Event()
+        self.over = asyncio.Event()
+        self._refused = 0
+        receiver.answer = lambda: web.Response(status=202)
+
+    @property
+    def mail(self) -> Mail:
+        return self.open(timeout_seconds=PATIENCE)
+
+    def open(self, *, timeout_seconds: float) -> Mail:
+        place = self.receiver.url.removeprefix("http://")
+        return SendGridMail.open(
+            f"sendgrid://apikey:{KEY}@{place}?tls=never",
+            sender=SENDER,
+            post=posting(self.outgoing),
+            timeout_seconds=timeout_seconds,
+        )
+
+    def fail(self, code: int) -> None:
+        def refuse() -> web.Response:
+            self._refused += 1
+            return web.json_response({"errors": [{"message": "not <ana@example.com>"}]}, status=code)
+
+        self.receiver.answer = refuse
+
+    def hang(self) -> None:
+        self.receiver.answer = lambda: _Silent(self.asked, self.over)
+
+    @property
+    def mailed(self) -> list[Mailed]:
+        return [_from_call(each.body) for each in self.receiver.received[self._refused :]]
+
+
+class _Silent(web.StreamResponse):
+    """An answer that does not come before the test is over."""
+
+    def __init__(self, asked: asyncio.Event, over: asyncio.Event) -> None:
+        super().__init__()
+        self._asked = asked
+        self._over = over
+
+    async def prepare(self, request: web.BaseRequest) -> Any:
+        self._asked.set()
+        await self._over.wait()
+        raise ConnectionError
+
+
+def posting(outgoing: Outgoing) -> Any:
+    """What SendGrid is given to post with."""
+
+    async def post(url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
+        call = Call(url, "POST", dict(headers), body, message_id, timestamp=1_800_000_000)
+        try:
+            return await outgoing.call(call)
+        except Unreachable as error:
+            raise Unavailable(str(error)) from error
+        except Blocked as error:
+            raise Invalid(str(error), field="mail.url") from error
+
+    return post
+
+
+@asynccontextmanager
+async def sendgrid() -> AsyncIterator[SendGridSink]:
+    async with receiving() as receiver, calling() as outgoing:
+        sink = SendGridSink(receiver, outgoing)
+        try:
+            yield sink
+        finally:
+            sink.over.set()
+
+
+@asynccontextmanager
+async def smtp(
+    certificate: Path | None = None,
+    *,
+    scheme: str = "smtp",
+    options: str = "",
+    login: bool = False,
+    starttls: bool = True,
+    **parameters: Any,
+) -> AsyncIterator[SmtpSink]:
+    """An SMTP server. With a certificate it offers STARTTLS, or speaks TLS at once for `smtps`."""
+    sink = SmtpSink(trust=ssl.create_default_context(cafile=certificate) if certificate else None)
+    tls = serving_tls(certificate) if certificate else None
+    implicit = tls if scheme == "smtps" else None
+    if login:
+        parameters |= {"authenticator": _authenticate, "auth_required": True}
+    if tls and not implicit and starttls:
+        parameters |= {"tls_context": tls, "require_starttls": login}
+
+    protocols: list[SMTP] = []
+
+    def serve() -> SMTP:
+        with warnings.catch_warnings(category=UserWarning, action="ignore"):  # that a login needs no STARTTLS here
+            protocols.append(SMTP(sink, hostname="sink.example.com", loop=asyncio.get_running_loop(), **parameters))
+        return protocols[-1]
+
+    server = await asyncio.get_running_loop().create_server(serve, INTERNET, 0, ssl=implicit)
+    sink.url = f"{scheme}://{LOGIN + '@' if login else ''}{INTERNET}:{server.sockets[0].getsockname()[1]}{options}"
+    try:
+        yield sink
+    finally:
+        server.close()
+        for protocol in protocols:
+            if protocol.transport is not None:
+                cast("asyncio.Transport", protocol.transport).abort()
+        handlers = [each._handler_coroutine for each in protocols if each._handler_coroutine is not None]
+        for handler in handlers:
+            handler.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
+
+
+def _authenticate(server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
+    assert isinstance(data, LoginPassword)
+    return AuthResult(success=(data.login.decode(), data.password.decode()) == (USER, PASSWORD), handled=False)
+
+
+def _from_envelope(envelope: Envelope) -> Mailed:
+    assert isinstance(envelope.original_content, bytes)
+    message = cast("EmailMessage", message_from_bytes(envelope.original_content, policy=cast("Any", default)))
+    assert not message.defects
+    [sender] = message["From"].addresses
+    return Mailed(
+        id=str(message["Message-ID"]),
+        sender=(sender.display_name, sender.addr_spec),
+        envelope=tuple(envelope.rcpt_tos),
+        to=tuple(f"{each.username}@{each.domain}" for each in message["To"].addresses),
+        subject=str(message["Subject"]),
+        text=message.get_content().replace("\r\n", "\n"),
+        automatic=str(message["Auto-Submitted"]),
+    )
+
+
+def _from_call(body: bytes) -> Mailed:
+    mail = msgspec.json.decode(body)
+    [person] = mail["personalizations"]
+    [content] = mail["content"]
+    assert content["type"] == "text/plain"
+    to = tuple(each["email"] for each in person["to"])
+    return Mailed(
+        id=mail["headers"]["Message-ID"],
+        sender=(mail["from"]["name"], mail["from"]["email"]),
+        envelope=to,
+        to=to,
+        subject=mail["subject"],
+        text=content["value"],
+        automatic=mail["headers"]["Auto-Submitted"],
+    )
+
+
+def serving_tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def make_certificate(folder: Path) -> Path:
+    """A key and a certificate for 127.0.0.1 that vouches for itself, in one file."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sink")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(INTERNET))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "sink.pem").write_bytes(secret + certificate)
+    return folder / "sink.pem"
+
+
+def letter(**changes: Any) -> Letter:
+    chosen = {
+        "id": "j1.completed.7@example.com",
+        "to": ("ana@example.com", "bob@example.org"),
+        "subject": "Push job completed",
+        "text": "Sent: 100 % (7 of 7)\n\n.\nÅ line of its own\n",
+    }
+    return msgspec.convert({**chosen, **changes}, Letter)
