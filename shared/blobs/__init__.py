@@ -1,0 +1,78 @@
+"""Blobs are files of others and of our own: audiences that a job's `csvPath` names, and who was held out of it. They
+lie in S3, or in a folder where there is none.
+
+Guarantees:
+
+- **A path is data.** It reads "<bucket>/<key>" and is judged before anything is asked (`paths.py`): only the buckets
+  that the deployment allows can be reached, and nothing leads out of one.
+- **A read is of one version.** What comes is exactly the bytes of the object that `stat` saw, or `Invalid`: one that
+  was replaced, changed or deleted since is never read on from. Memory is bounded whatever the range.
+- **A write shows whole or not at all**, whatever is killed, and replaces what was there. Repeating it is harmless.
+- A server that is down or slow is `Unavailable`, then and there; what works again afterwards is simply used. A read
+  whose connection breaks goes on where it stopped, and is given up once that brings too little, several times over.
+
+Every implementation passes `tests/blobs`.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Protocol
+
+from shared.domain.sources import File
+
+CHUNK_BYTES = 2**20
+
+
+class Blobs(Protocol):
+    """Objects of some buckets. Whatever takes a path raises `Invalid` (`field` is `csvPath`) for one that breaks a
+    rule."""
+
+    bucket: str
+    """Where our own files go: the upload folder and the control groups lie in it."""
+
+    async def stat(self, path: str) -> File:
+        """The object as it is now.
+
+        Raises:
+            Invalid: the path breaks a rule or names a bucket that is not allowed.
+            NotFound: there is no such object that we may read (`field` is `csvPath`).
+            Unavailable: nobody knows; this takes a few seconds at most.
+        """
+
+    def read(self, blob: File, start: int, end: int) -> AsyncGenerator[bytes]:
+        """Bytes `start` (from 0) to `end` (not included; the object's end at most), in chunks of at most `CHUNK_BYTES`.
+
+        Of an empty range nothing is read and nothing checked. Whoever may leave the iteration early closes it
+        (`contextlib.aclosing`), so that its connection ends there.
+
+        Raises:
+            Invalid: it is another object by now, or none, or we may not read it any more (`field` is `csvPath`).
+            Unavailable: the rest cannot be had now.
+        """
+
+    async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        """Make this the object at the path. Memory is bounded, and an error of `parts` passes and leaves all as it was.
+
+        Raises `Unavailable`, after which it may be there all the same.
+        """
+
+    async def upload_url(self, path: str, *, seconds: int) -> str:
+        """Where anybody may PUT the object for so long, without credentials. It begins with `/` if it is one of our own
+        API. Raises `Unavailable`."""
+
+    async def close(self) -> None:
+        """End the connections."""
+
+
+class Uploads(Protocol):
+    """Takes the PUTs at the URLs that `upload_url` gave, where these are of our own API."""
+
+    async def accept_upload(
+        self, path: str, *, expires: str, signature: str, parts: AsyncIterator[bytes], max_bytes: int
+    ) -> None:
+        """Store what comes.
+
+        Raises:
+            Forbidden: the URL is not ours, or has expired.
+            Invalid: there is more than `max_bytes` (`field` is `body`), and nothing was kept.
+            Unavailable: it cannot be stored now.
+        """

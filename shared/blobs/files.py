@@ -1,0 +1,223 @@
+"""Blobs in a folder, for the embedded mode: the file of "<bucket>/<key>" lies at just that path below the folder.
+
+    <folder>/carillon/jobs/job-1.csv    an object of the bucket `carillon`
+    <folder>/.partial/…                 what is being written; what a kill left there is removed after a day
+    <folder>/.upload-secret             signs the URLs of uploads (`permits.py`)
+
+- Links are not followed, wherever in a path one stands, so that no path leaves the folder. Only regular files are read.
+- A version is the file's inode, size and time of change, which no program can set back. The file system keeps that time
+  in steps of a few milliseconds: what is rewritten in place twice within one, to the same size, looks the same.
+- Every step opens what it needs, on a thread, and closes it before it returns: nothing is left open when somebody is
+  cancelled, and reading by path sees every replacement.
+"""
+
+import asyncio
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ParamSpec, Self, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from shared.blobs import CHUNK_BYTES
+from shared.blobs.paths import FIELD, Place, buckets_of, placed, refused
+from shared.blobs.permits import check_permit, permitted_url
+from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.sources import File
+from shared.runtime.clock import Clock, SystemClock
+
+BUCKET = "carillon"
+NAME_BYTES = 255  # what nearly every file system allows
+ABANDONED_SECONDS = 86_400.0
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pipe must not keep us waiting
+_DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_OF_ANOTHER_KIND = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class FolderBlobs:
+    """See `shared.blobs.Blobs`."""
+
+    def __init__(self, folder: Path, buckets: frozenset[str], clock: Clock) -> None:
+        self.bucket = BUCKET
+        self._folder = folder
+        self._drafts = folder / ".partial"
+        self._buckets = buckets
+        self._clock = clock
+
+    @classmethod
+    def open(cls, url: str, *, allowed_buckets: Iterable[str] = (), clock: Clock | None = None) -> Self:
+        """The files below `file:///absolute/path`, which is made when something is first written. Raises `Invalid`."""
+        parts = urlsplit(url)
+        folder = unquote(parts.path)
+        if parts.netloc or not folder.startswith("/") or parts.query or parts.fragment or "\0" in folder:
+            raise Invalid("needs file:///absolute/path", field="blobs.url")
+        return cls(Path(folder), buckets_of(BUCKET, [*allowed_buckets]), clock or SystemClock())
+
+    async def stat(self, path: str) -> File:
+        return await _on_thread(self._stat, path, self._place(path))
+
+    async def read(self, blob: File, start: int, end: int) -> AsyncGenerator[bytes]:
+        place = self._place(blob.path)
+        at, end = start, min(end, blob.size)
+        while at < end:
+            chunk = await _on_thread(self._read, blob, place, at, min(CHUNK_BYTES, end - at))
+            at += len(chunk)
+            yield chunk
+
+    async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        place = self._place(path)
+        draft = self._drafts / secrets.token_hex(16)
+        try:
+            await _on_thread(self._begin, draft)
+            async for part in parts:
+                await _on_thread(_append, draft, part)
+            await _on_thread(self._show, draft, path, place)
+        finally:
+            await _on_thread(draft.unlink, missing_ok=True)
+
+    async def upload_url(self, path: str, *, seconds: int) -> str:
+        self._place(path)
+        expires = int(self._clock.now().timestamp()) + seconds
+        return await _on_thread(permitted_url, self._folder, path, expires)
+
+    async def accept_upload(
+        self, path: str, *, expires: str, signature: str, parts: AsyncIterator[bytes], max_bytes: int
+    ) -> None:
+        """Serve a PUT at a URL that `upload_url` gave; nothing of `parts` is taken before it is found to be one.
+
+        Raises:
+            Forbidden: the URL is not ours, or has expired.
+            Invalid: there is more than `max_bytes` (`field` is `body`), and nothing was kept.
+            Unavailable: the folder cannot be used.
+        """
+        now = self._clock.now().timestamp()
+        await _on_thread(check_permit, self._folder, path, expires, signature, now=now)
+        await self.write(path, _bounded(parts, max_bytes))
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _place(self, path: str) -> Place:
+        place = placed(path, self._buckets)
+        if not all(place.parts):
+            raise refused(path, "no part of the key may be empty where files lie in a folder")
+        if max(len(part.encode()) for part in place.parts) > NAME_BYTES:
+            raise refused(path, f"no part of the key may have over {NAME_BYTES} bytes where files lie in a folder")
+        return place
+
+    def _stat(self, path: str, place: Place) -> File:
+        try:
+            with self._opened(place) as file:
+                found = os.fstat(file)
+        except FileNotFoundError:
+            raise NotFound(f"{path}: there is no such file", field=FIELD, value=path) from None
+        return File(path, found.st_size, _version(found))
+
+    def _read(self, blob: File, place: Place, at: int, size: int) -> bytes:
+        try:
+            with self._opened(place) as file:
+                chunk = os.pread(file, size, at)
+                # Looked at after the reading: a change shows in it before the new bytes can be read.
+                unchanged = _version(os.fstat(file)) == blob.version
+        except FileNotFoundError:
+            raise Invalid(f"{blob.path}: the file is gone", field=FIELD, value=blob.path) from None
+        if not chunk or not unchanged:
+            raise Invalid(f"{blob.path}: the file has changed", field=FIELD, value=blob.path)
+        return chunk
+
+    def _begin(self, draft: Path) -> None:
+        self._drafts.mkdir(parents=True, exist_ok=True)
+        for old in self._drafts.iterdir():
+            with suppress(FileNotFoundError):
+                if time.time() - old.stat().st_mtime > ABANDONED_SECONDS:
+                    old.unlink()
+        os.close(os.open(draft, _DRAFT, 0o600))
+
+    def _show(self, draft: Path, path: str, place: Place) -> None:
+        *folders, name = place.bucket, *place.parts
+        try:
+            with self._walked(folders, make=True) as folder:
+                _sync(draft)
+                os.replace(draft, name, dst_dir_fd=folder)
+                os.fsync(folder)
+        except OSError as error:
+            if error.errno in _OF_ANOTHER_KIND:
+                raise refused(
+                    path, "a folder stands in its place, or a file or a link where it needs a folder"
+                ) from None
+            raise
+
+    @contextmanager
+    def _opened(self, place: Place) -> Iterator[int]:
+        """A descriptor of the file. Raises `FileNotFoundError` for whatever is none."""
+        *folders, name = place.bucket, *place.parts
+        try:
+            with self._walked(folders) as folder:
+                file = os.open(name, _FILE, dir_fd=folder)
+        except OSError as error:
+            if error.errno in _OF_ANOTHER_KIND:
+                raise FileNotFoundError from None
+            raise
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise FileNotFoundError
+            yield file
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def _walked(self, names: list[str], *, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder below ours, reached step by step: no link can come in between."""
+        folder = os.open(self._folder, _FOLDER)
+        try:
+            for name in names:
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=folder)
+                inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            yield folder
+        finally:
+            os.close(folder)
+
+
+def _version(found: os.stat_result) -> str:
+    return f"{found.st_ino}-{found.st_size}-{found.st_ctime_ns}"
+
+
+def _append(draft: Path, part: bytes) -> None:
+    # Never makes the file: a thread that outlived its task must not bring back what that has removed.
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_APPEND), "wb") as file:
+        file.write(part)
+
+
+def _sync(draft: Path) -> None:
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+async def _bounded(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
+    size = 0
+    async for part in parts:
+        size += len(part)
+        if size > max_bytes:
+            raise Invalid(f"the file must have at most {max_bytes} bytes", field="body")
+        yield part
+
+
+async def _on_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do it where it may block. What the file system refuses is `Unavailable`."""
+    try:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    except OSError as error:
+        raise Unavailable(f"the folder of files cannot be used: {error.strerror or error}") from error

@@ -1,0 +1,298 @@
+"""Blobs in S3, or in what speaks its protocol: the one place that knows the driver and translates its errors.
+
+- A version is the object's ETag as the server writes it, and every read demands it (`If-Match`).
+- Nothing is connected before it is needed, and credentials that cannot be had are looked for again the next time.
+- Requests are repeated by the driver, within the deadline of the call; the body of an answer is resumed here.
+- A large object is written in parts. What fails is aborted; what is killed leaves parts that nobody sees but that are
+  stored, so a bucket should have a lifecycle rule for incomplete uploads.
+- Checksums beyond S3's oldest are neither sent nor asked for: many other servers do not know them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import aioboto3
+import aiohttp
+import structlog
+from aiobotocore.config import AioConfig
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.utils import is_valid_endpoint_url
+
+from shared.blobs import CHUNK_BYTES
+from shared.blobs.paths import FIELD, Place, buckets_of, placed
+from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.sources import File
+
+if TYPE_CHECKING:  # stubs, which only development has
+    from aiobotocore.response import StreamingBody
+    from types_aiobotocore_s3 import S3Client
+    from types_aiobotocore_s3.type_defs import CompletedPartTypeDef
+
+CONNECT_SECONDS = 3.0
+ATTEMPTS = 3  # of one request
+BREAKS = 3  # of the bodies of answers, without a chunk's worth of bytes in between
+PART_BYTES = 8 * 2**20  # 10,000 of them are S3's limit: 80 GB
+PART_SECONDS = 60.0
+CONNECTIONS = 50
+
+# While a body is read, the driver lets aiohttp's own errors through.
+FAILURES = (BotoCoreError, aiohttp.ClientError, OSError)
+
+_CODES = {"403": "AccessDenied", "404": "NoSuchKey", "412": "PreconditionFailed", "416": "InvalidRange"}
+_READS = {"HeadObject", "GetObject"}
+_REFUSALS = {
+    "NoSuchKey": "there is no such object",
+    "NoSuchBucket": "there is no such bucket",
+    "AccessDenied": "S3 denies access, which is also its answer for a missing object where listing is not allowed",
+    "InvalidObjectState": "the object is archived and must be restored first",
+}
+_CHANGES = _REFUSALS | {
+    "PreconditionFailed": "the object has changed",
+    "InvalidRange": "the object has changed",
+    "NoSuchKey": "the object is gone",
+    "NoSuchBucket": "the bucket is gone",
+}
+
+log = structlog.get_logger(__name__)
+
+
+class S3Blobs:
+    """See `shared.blobs.Blobs`. One client serves the process."""
+
+    def __init__(
+        self,
+        session: aioboto3.Session,
+        bucket: str,
+        buckets: frozenset[str],
+        *,
+        endpoint_url: str,
+        timeout_seconds: float,
+        silence_seconds: float,
+    ) -> None:
+        self.bucket = bucket
+        self._buckets = buckets
+        self._session = session
+        self._endpoint_url = endpoint_url
+        self._timeout_seconds = timeout_seconds
+        self._silence_seconds = silence_seconds
+        self._client: S3Client | None = None
+        self._connecting = asyncio.Lock()
+        self._connections = AsyncExitStack()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        endpoint_url: str = "",
+        region: str = "",
+        access_key: str = "",
+        secret_key: str = "",
+        allowed_buckets: Iterable[str] = (),
+        timeout_seconds: float = 10.0,
+        silence_seconds: float = 10.0,
+    ) -> Self:
+        """Ready to ask for objects of the bucket in `s3://<bucket>` and of those allowed. What is empty comes from the
+        environment, as AWS's own tools read it.
+
+        A question takes at most `timeout_seconds`, all attempts together; one in which nothing comes for
+        `silence_seconds` is given up. Raises `Invalid`.
+        """
+        parts = urlsplit(url)
+        if parts.path.strip("/") or parts.query or parts.fragment:
+            raise Invalid("needs s3://<bucket> and nothing behind it", field="blobs.url")
+        if endpoint_url and not is_valid_endpoint_url(endpoint_url):
+            raise Invalid("needs http:// or https:// and a host", field="blobs.endpoint_url")
+        if bool(access_key) != bool(secret_key):
+            raise Invalid("an access key needs its secret key, and the other way round", field="blobs.access_key")
+        session = aioboto3.Session(
+            aws_access_key_id=access_key or None,
+            aws_secret_access_key=secret_key or None,
+            region_name=region or None,
+        )
+        return cls(
+            session,
+            parts.netloc,
+            buckets_of(parts.netloc, [*allowed_buckets]),
+            endpoint_url=endpoint_url,
+            timeout_seconds=timeout_seconds,
+            silence_seconds=silence_seconds,
+        )
+
+    async def stat(self, path: str) -> File:
+        place = placed(path, self._buckets)
+        async with self._asking(self._timeout_seconds) as client:
+            try:
+                head = await client.head_object(Bucket=place.bucket, Key=place.key)
+            except ClientError:
+                await _explain(client, path, place)
+                raise
+        return File(path, head["ContentLength"], head["ETag"])
+
+    async def read(self, blob: File, start: int, end: int) -> AsyncGenerator[bytes]:
+        place = placed(blob.path, self._buckets)
+        at, end = start, min(end, blob.size)
+        broken_at, breaks = start, 0
+        while at < end:
+            body = await self._range(blob, place, at, end)
+            try:
+                while chunk := await _next_of(body):
+                    at += len(chunk)
+                    yield chunk
+            finally:
+                body.close()
+            breaks = 1 if at - broken_at > CHUNK_BYTES else breaks + 1
+            broken_at = at
+            if at < end and breaks == BREAKS:
+                raise Unavailable(f"S3 breaks off again and again, now at byte {at} of {blob.path}")
+
+    async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        place = placed(path, self._buckets)
+        pieces = _pieces(parts)
+        first = await anext(pieces, b"")
+        if len(first) < PART_BYTES:
+            async with self._asking(PART_SECONDS) as client:
+                await client.put_object(Bucket=place.bucket, Key=place.key, Body=first)
+        else:
+            await self._write_in_parts(place, first, pieces)
+
+    async def upload_url(self, path: str, *, seconds: int) -> str:
+        place = placed(path, self._buckets)
+        async with self._asking(self._timeout_seconds) as client:
+            return await client.generate_presigned_url(
+                "put_object", Params={"Bucket": place.bucket, "Key": place.key}, ExpiresIn=seconds, HttpMethod="PUT"
+            )
+
+    async def close(self) -> None:
+        self._closed = True
+        self._client = None
+        await self._connections.aclose()
+
+    async def _range(self, blob: File, place: Place, start: int, end: int) -> "StreamingBody":
+        """The body of an answer that has these bytes of this version."""
+        async with self._asking(self._timeout_seconds) as client:
+            try:
+                answer = await client.get_object(
+                    Bucket=place.bucket, Key=place.key, Range=f"bytes={start}-{end - 1}", IfMatch=blob.version
+                )
+            except ClientError as error:
+                if reason := _CHANGES.get(_code(error)):
+                    raise Invalid(f"{blob.path}: {reason}", field=FIELD, value=blob.path) from error
+                raise
+        if answer["ContentLength"] != end - start:
+            answer["Body"].close()
+            raise Unavailable(f"S3 gives {answer['ContentLength']} bytes of {blob.path} for {end - start}")
+        return answer["Body"]
+
+    async def _write_in_parts(self, place: Place, first: bytes, rest: AsyncIterator[bytes]) -> None:
+        async with self._asking(PART_SECONDS) as client:
+            created = await client.create_multipart_upload(Bucket=place.bucket, Key=place.key)
+        upload: dict[str, Any] = {"Bucket": place.bucket, "Key": place.key, "UploadId": created["UploadId"]}
+        try:
+            parts = [await self._write_part(upload, 1, first)]
+            async for piece in rest:
+                parts.append(await self._write_part(upload, len(parts) + 1, piece))
+            async with self._asking(PART_SECONDS) as client:
+                await client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+        except BaseException:
+            await self._abort(upload)
+            raise
+
+    async def _write_part(self, upload: dict[str, Any], number: int, piece: bytes) -> "CompletedPartTypeDef":
+        async with self._asking(PART_SECONDS) as client:
+            part = await client.upload_part(**upload, PartNumber=number, Body=piece)
+        return {"PartNumber": number, "ETag": part["ETag"]}
+
+    async def _abort(self, upload: dict[str, Any]) -> None:
+        """Nobody is waiting for this to succeed: what hinders it has mostly been told already."""
+        try:
+            async with self._asking(self._timeout_seconds) as client:
+                await client.abort_multipart_upload(**upload)
+        except Unavailable as error:
+            log.warning("upload left unfinished", bucket=upload["Bucket"], key=upload["Key"], error=str(error))
+
+    @asynccontextmanager
+    async def _asking(self, seconds: float) -> AsyncIterator["S3Client"]:
+        """The client, for so long. Answers that are somebody's fault are for the caller to translate."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield await self._connected()
+        except TimeoutError as error:
+            raise Unavailable(f"S3 gave no answer within {seconds:g} s") from error
+        except ClientError as error:
+            raise Unavailable(f"S3 refuses: {error}") from error
+        except FAILURES as error:
+            raise Unavailable(f"S3 does not answer: {error}") from error
+
+    async def _connected(self) -> "S3Client":
+        async with self._connecting:
+            if self._closed:
+                raise Unavailable("the connections to S3 are closed")
+            if self._client is None:
+                # A client that is made without credentials would never look for them again.
+                credentials: Any = self._session.get_credentials()  # a coroutine, unlike boto3's
+                if await credentials is None:
+                    raise Unavailable("there are no credentials for S3, neither in the settings nor around the process")
+                self._client = await self._connections.enter_async_context(self._connection())
+            return self._client
+
+    def _connection(self) -> AbstractAsyncContextManager["S3Client"]:
+        return self._session.client(
+            "s3",
+            endpoint_url=self._endpoint_url or None,
+            config=AioConfig(
+                signature_version="s3v4",  # without it, URLs are signed in the way that newer regions refuse
+                connect_timeout=CONNECT_SECONDS,
+                read_timeout=self._silence_seconds,
+                retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+                max_pool_connections=CONNECTIONS,
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+
+
+async def _next_of(body: "StreamingBody") -> bytes:
+    """What comes next; nothing at the end, and where the connection broke."""
+    try:
+        return await body.read(CHUNK_BYTES)
+    except FAILURES as error:
+        log.info("reading from S3 broke off", error=str(error) or type(error).__name__)
+        return b""
+
+
+async def _pieces(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces of `PART_BYTES`, the last one shorter."""
+    waiting = bytearray()
+    async for part in parts:
+        for at in range(0, len(part), PART_BYTES):
+            waiting += part[at : at + PART_BYTES]
+            if len(waiting) >= PART_BYTES:
+                yield bytes(waiting[:PART_BYTES])
+                del waiting[:PART_BYTES]
+    if waiting:
+        yield bytes(waiting)
+
+
+async def _explain(client: "S3Client", path: str, place: Place) -> None:
+    """The refusal of a HEAD has no body to say why; that of a GET has. Raises `NotFound` if it is the path's fault."""
+    try:
+        answer = await client.get_object(Bucket=place.bucket, Key=place.key, Range="bytes=0-0")
+    except ClientError as error:
+        if reason := _REFUSALS.get(_code(error)):
+            raise NotFound(f"{path}: {reason}", field=FIELD, value=path) from error
+        raise
+    answer["Body"].close()
+
+
+def _code(error: ClientError) -> str:
+    """S3's code for what it refused; of an answer without a body, the one that its status stands for.
+
+    Empty for what others refused, such as those who hand out credentials.
+    """
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    return _CODES.get(code, code) if error.operation_name in _READS else ""

@@ -1,0 +1,100 @@
+"""Blobs of both kinds, each with the owner of what lies there."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from shared.blobs import Blobs
+from shared.blobs.files import FolderBlobs
+from shared.blobs.s3 import S3Blobs
+from tests.blobs.owners import BucketOwner, FolderOwner, Owner
+from tests.stack import Endpoints
+
+OTHER, AWAY = "other-bucket", "away-bucket"
+
+
+class Buckets(NamedTuple):
+    """Two buckets of the test's own on the S3 server; `away` is allowed too, and nobody has made it."""
+
+    url: str
+    default: str
+    other: str
+    away: str
+
+
+class Place(NamedTuple):
+    """One kind of blobs, what else is allowed there, and the owner."""
+
+    blobs: Blobs
+    owner: Owner
+    other: str
+    away: str
+
+
+@pytest.fixture
+def buckets(stack: Endpoints) -> Iterator[Buckets]:
+    mark = secrets.token_hex(6)
+    each = Buckets(stack.s3_url, f"carillon-{mark}", f"other-{mark}", f"away-{mark}")
+    owner = BucketOwner(stack.s3_url)
+    for bucket in (each.default, each.other):
+        owner.make(bucket)
+    yield each
+    for bucket in (each.default, each.other):
+        owner.remove(bucket)
+
+
+def s3_blobs(buckets: Buckets) -> S3Blobs:
+    return S3Blobs.open(
+        f"s3://{buckets.default}",
+        endpoint_url=buckets.url,
+        region="us-east-1",
+        access_key="anybody",
+        secret_key="anything",
+        allowed_buckets=(buckets.other, buckets.away),
+    )
+
+
+@pytest.fixture
+async def s3(buckets: Buckets) -> AsyncIterator[S3Blobs]:
+    blobs = s3_blobs(buckets)
+    yield blobs
+    await blobs.close()
+
+
+def folder_blobs(folder: Path) -> FolderBlobs:
+    return FolderBlobs.open(folder.as_uri(), allowed_buckets=(OTHER, AWAY))
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[FolderBlobs]:
+    blobs = folder_blobs(tmp_path)
+    yield blobs
+    await blobs.close()
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.native)])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    each = Place(folder_blobs(tmp_path), FolderOwner(tmp_path), OTHER, AWAY)
+    if request.param == "s3":
+        buckets: Buckets = request.getfixturevalue("buckets")
+        each = Place(s3_blobs(buckets), BucketOwner(buckets.url), buckets.other, buckets.away)
+    yield each
+    await each.blobs.close()
+
+
+@pytest.fixture
+def blobs(place: Place) -> Blobs:
+    return place.blobs
+
+
+@pytest.fixture
+def owner(place: Place) -> Owner:
+    return place.owner
+
+
+@pytest.fixture
+def path(blobs: Blobs) -> str:
+    return f"{blobs.bucket}/jobs/players.csv"

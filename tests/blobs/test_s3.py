@@ -1,0 +1,61 @@
+"""What is particular to S3, on moto's server."""
+
+import asyncio
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from shared.blobs.s3 import S3Blobs
+from shared.domain.errors import Unavailable
+from tests.blobs.conftest import Buckets
+from tests.blobs.owners import BucketOwner, parts
+
+pytestmark = pytest.mark.native
+
+
+def put(url: str, content: bytes) -> int:
+    request = urllib.request.Request(url, data=content, method="PUT", headers={"Content-Type": "text/csv"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        status: int = answer.status
+    return status
+
+
+async def test_anybody_may_put_what_a_url_names(s3: S3Blobs) -> None:
+    path = f"{s3.bucket}/jobs/job 1-ç.csv"
+    url = await s3.upload_url(path, seconds=300)
+    assert await asyncio.to_thread(put, url, b"userIds\n1\n") == 200
+    assert (await s3.stat(path)).size == 10
+    asked = parse_qs(urlsplit(url).query)
+    assert asked["X-Amz-Expires"] == ["300"]
+    assert asked["X-Amz-SignedHeaders"] == ["host"]  # whoever uses it may send any other
+
+
+@pytest.mark.parametrize("key", ["/a.csv", "a//b.csv", "a/"])
+async def test_what_only_s3_takes_for_a_name_is_one(s3: S3Blobs, buckets: Buckets, key: str) -> None:
+    await s3.write(f"{s3.bucket}/{key}", parts(b"x"))
+    assert (await s3.stat(f"{s3.bucket}/{key}")).size == 1
+    assert BucketOwner(buckets.url).get(f"{s3.bucket}/{key}") == b"x"
+
+
+async def test_a_large_write_is_not_seen_before_its_end(s3: S3Blobs, buckets: Buckets) -> None:
+    path, owner = f"{s3.bucket}/large.csv", BucketOwner(buckets.url)
+
+    async def watched() -> AsyncIterator[bytes]:
+        yield bytes(9 * 2**20)
+        assert owner.unfinished(s3.bucket) == 1
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            owner.get(path)
+        yield b"end"
+
+    await s3.write(path, watched())
+    assert (await s3.stat(path)).size == 9 * 2**20 + 3
+    assert owner.unfinished(s3.bucket) == 0
+
+
+async def test_a_bucket_that_does_not_exist_takes_nothing(s3: S3Blobs, buckets: Buckets) -> None:
+    for size in (1, 9 * 2**20):
+        with pytest.raises(Unavailable, match="NoSuchBucket"):
+            await s3.write(f"{buckets.away}/a.csv", parts(bytes(size)))
