@@ -1,0 +1,54 @@
+"""How an import that runs is shown: moving bars on a terminal, a line for each table elsewhere. Both on stderr, so that
+stdout has the report alone."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Display(Protocol):
+    """Takes how far the import is, as it goes on."""
+
+    def show(self, table: str, done: int) -> None:
+        """So many rows of this table are done."""
+
+
+class Lines:
+    """For logs and pipes: each quarter of a table."""
+
+    def __init__(self, totals: Mapping[str, int]) -> None:
+        self._totals = totals
+        self._next: dict[str, float] = {}
+
+    def show(self, table: str, done: int) -> None:
+        total = self._totals[table]
+        if done >= min(total, self._next.get(table, total / 4)):
+            self._next[table] = done + total / 4
+            click.echo(f"{table}: {done:,} of {total:,}", err=True)
+
+
+class Bars:
+    """For terminals."""
+
+    def __init__(self, progress: Progress, totals: Mapping[str, int]) -> None:
+        self._progress = progress
+        self._bars = {table: progress.add_task(table, total=total) for table, total in totals.items()}
+
+    def show(self, table: str, done: int) -> None:
+        self._progress.update(self._bars[table], completed=done)
+
+
+@contextmanager
+def display(totals: Mapping[str, int]) -> Iterator[Display]:
+    """What suits the output."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines(totals)
+        return
+    columns = (TextColumn("{task.description:<10}"), BarColumn(40), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        yield Bars(progress, totals)

@@ -1,0 +1,74 @@
+"""What becomes of one thing of the source, by what is here and what was noted when it came. Pure.
+
+here      noted    then
+nothing   nothing  it is brought
+nothing   a note   it was deleted here: it does not come back
+the same  any      nothing to do
+another   nothing  it is somebody else's: skipped
+another   as here  nobody has changed it here: it is updated
+another   as there it was changed here only: nothing to do
+another   another  it was changed here and there: what is here stays
+"""
+
+import hashlib
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+STARTS_HERE = "starts here"
+"""The note of a job that was brought to start here: from then on it is Carillon's, whatever becomes of it there."""
+
+
+class Outcome(StrEnum):
+    """What became of a thing."""
+
+    BROUGHT = "brought"
+    UPDATED = "updated"
+    AS_BEFORE = "as before"
+    LEFT = "left"
+    SKIPPED = "skipped"
+
+
+class Verdict(Struct, frozen=True):
+    """An outcome, and where people should know more, why or what they have to do."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+_TWICE = "unless they are stopped there before their time, both systems send them"
+
+BROUGHT = Verdict(Outcome.BROUGHT)
+BROUGHT_TO_START = Verdict(Outcome.BROUGHT, f"start here now; {_TWICE}")
+STARTS_TWICE = Verdict(Outcome.LEFT, f"were brought to start here and are not stopped there; {_TWICE}")
+UPDATED = Verdict(Outcome.UPDATED)
+AS_BEFORE = Verdict(Outcome.AS_BEFORE)
+DELETED_HERE = Verdict(Outcome.LEFT, "was deleted here since it was brought: it does not come back")
+CHANGED_BOTH = Verdict(Outcome.LEFT, "was changed here and there since it was brought: what is here stays")
+CHANGED_MEANWHILE = Verdict(Outcome.LEFT, "was changed here during the import: import again")
+TAKEN_MEANWHILE = Verdict(Outcome.SKIPPED, "its id or name was taken here during the import: import again")
+NOT_OURS = Verdict(Outcome.SKIPPED, "one with this id is here already and differs, and no import brought it")
+
+
+def digest(value: Struct, *, without: tuple[str, ...] = ()) -> str:
+    """What tells a thing from its later versions. What is empty does not count, so that a field which a later release
+    adds changes nothing."""
+    fields: dict[str, Any] = msgspec.to_builtins(value)
+    told = {name: field for name, field in fields.items() if field and name not in without}
+    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
+
+
+def verdict(there: str, here: str | None, noted: str | None, *, behind: bool = False) -> Verdict:
+    """Decide by the digests of the thing as it is there, as it is here, and as it came. `behind` tells of a thing that
+    has the same digest as there and still lacks something."""
+    if here is None:
+        return BROUGHT if noted is None else DELETED_HERE
+    if here == there:
+        return UPDATED if behind else AS_BEFORE
+    if noted is None:
+        return NOT_OURS
+    if here == noted:
+        return UPDATED
+    return AS_BEFORE if there == noted else CHANGED_BOTH
