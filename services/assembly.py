@@ -18,11 +18,14 @@ from services.scheduler.upkeep import upkeep
 from services.worker.call import Caller
 from services.worker.consumer import Consumer
 from services.worker.finish import Finisher
+from services.worker.mail import Mailer
 from services.worker.plan import Planner
+from services.worker.recipients import Reader
 from services.worker.send import Sender
 from services.worker.service import Workers
 from shared.domain.errors import Invalid
-from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, SPLIT_QUEUE
+from shared.domain.mails import Mailing
+from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
 from shared.flow import Finish, Lost
 from shared.flow.lost import Patience
 from shared.outgoing.signing import check_secret
@@ -32,6 +35,7 @@ from shared.runtime.serving import HttpServer
 
 # Work whose queue is busy counts as lost after so many times the usual patience.
 _AT_LATEST = 10
+_MAILS_IN_FLIGHT = 2
 
 SERVICES = ("api", "scheduler", "worker", "feedback")
 
@@ -55,7 +59,7 @@ async def take_up(with_: Capabilities) -> None:
     """Queue all unfinished work again at once. Only for the start of a store's only process, whose broker begins empty:
     nobody is at work, so no patience is needed. Raises `Unavailable`."""
     none = timedelta(0)
-    await Lost(with_.store, with_.broker, with_.feed, with_.jobs, Patience(none, none, none)).find()
+    await _lost(with_, Patience(none, none, none)).find()
 
 
 def closing(with_: Capabilities) -> Component:
@@ -79,11 +83,18 @@ def _api(with_: Capabilities) -> HttpServer:
     application = api_app.create(
         store=with_.store,
         audience=with_.audience,
+        blobs=with_.blobs,
         flow=with_.jobs,
+        groups=with_.groups,
+        mails=with_.mails,
+        uploads=with_.uploads,
+        files=with_.settings.blobs,
         schedules=with_.schedules,
         targets=with_.targets,
         clock=with_.clock,
         settings=settings,
+        worker=with_.settings.worker,
+        stream=with_.settings.stream,
     )
     return HttpServer("api", application, host=settings.host, port=settings.port, proxy_headers=False)
 
@@ -96,8 +107,11 @@ def _upkeep(with_: Capabilities) -> Component:
         queued=stale,
         at_latest=_AT_LATEST * stale,
     )
-    lost = Lost(with_.store, with_.broker, with_.feed, with_.jobs, patience)
-    return upkeep(lost, interval_seconds=scheduler.upkeep_seconds)
+    return upkeep(_lost(with_, patience), interval_seconds=scheduler.upkeep_seconds)
+
+
+def _lost(with_: Capabilities, patience: Patience) -> Lost:
+    return Lost(with_.store, with_.broker, with_.feed, with_.jobs, with_.groups, with_.breaker, patience)
 
 
 def _clock(with_: Capabilities) -> Component:
@@ -139,30 +153,58 @@ def _workers(with_: Capabilities) -> Workers:
     planner = Planner(
         with_.store,
         with_.audience,
+        with_.blobs,
         with_.stream,
         with_.feed,
         with_.jobs,
+        with_.breaker,
+        with_.clock,
         worker=worker,
         topics=with_.settings.stream,
+        max_file_bytes=with_.settings.blobs.max_file_bytes,
     )
     sender = Sender(
         with_.store,
-        with_.audience,
+        Reader(with_.audience, with_.blobs),
         with_.stream,
         with_.feed,
+        with_.jobs,
+        with_.breaker,
         with_.clock,
         worker=worker,
         records=with_.settings.stream,
     )
-    finisher = Finisher(Finish(with_.store, with_.clock), with_.feed)
+    finish = Finish(
+        with_.store,
+        with_.blobs,
+        with_.breaker,
+        with_.clock,
+        control_group_folder=with_.settings.blobs.control_group_folder,
+        mails=with_.mails,
+    )
+    finisher = Finisher(finish, with_.feed)
     name = f"{socket.gethostname()}/{os.getpid()}"
     consumers = [
         Consumer(with_.broker, BATCH_QUEUE, sender, name=name, in_flight=worker.sends_in_flight),
         Consumer(with_.broker, SPLIT_QUEUE, planner, name=name, in_flight=worker.plans_in_flight),
         Consumer(with_.broker, FINISH_QUEUE, finisher, name=name, in_flight=worker.plans_in_flight),
+        Consumer(with_.broker, MAIL_QUEUE, _mailer(with_), name=name, in_flight=_MAILS_IN_FLIGHT),
         Consumer(with_.broker, CALL_QUEUE, _caller(with_), name=name, in_flight=calls),
     ]
     return Workers(consumers, planner, verify=with_.verify)
+
+
+def _mailer(with_: Capabilities) -> Mailer:
+    chosen = with_.settings.mail
+    mailing = Mailing(
+        domain=chosen.message_id_domain or chosen.sender_address.rpartition("@")[2],
+        addressees=chosen.addressees,
+        blacklist=chosen.blacklist,
+        host=socket.gethostname(),
+    )
+    # No attempt may outlive its lease: a mail that is on its way would be sent once more.
+    lease = timedelta(seconds=2 * chosen.timeout_seconds)
+    return Mailer(with_.store, with_.mail, with_.feed, with_.jobs, with_.time, mailing, lease=lease)
 
 
 def _caller(with_: Capabilities) -> Caller:

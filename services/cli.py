@@ -17,11 +17,12 @@ from msgspec.structs import replace
 
 from services import assembly, compose, embedded
 from services.demo import demo
+from services.importing.command import import_group
 from services.ports import check_ports, choose_ports
 from services.seed import Target, seed_and_tell
 from shared.domain.audiences import check_app_name
 from shared.domain.errors import CarillonError
-from shared.domain.jobs import Service
+from shared.domain.records import APNS, SERVICES
 from shared.runtime import configuration, health, logs, memory
 from shared.runtime.lifecycle import run
 from shared.runtime.settings import Settings, without_secrets
@@ -166,7 +167,7 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
 
 @main.command(short_help="Make an app, templates and devices to try a job with.")
 @click.option("--app", default="demo", show_default=True, help="The app's name.")
-@click.option("--service", type=click.Choice([each.value for each in Service]), default="apns", show_default=True)
+@click.option("--service", type=click.Choice(list(SERVICES)), default=APNS, show_default=True)
 @click.option(
     "--devices", type=click.IntRange(0, 10_000_000), default=1_000, show_default=True, help="At least so many."
 )
@@ -208,10 +209,13 @@ def seed(
 
     async def work() -> int:
         check_app_name(app)
-        click.echo(await seed_and_tell(target, app=app, service=Service(service), count=devices))
+        click.echo(await seed_and_tell(target, app=app, service=service, count=devices))
         return 0
 
     run_async(work())
+
+
+main.add_command(import_group(settings_of, run_async))
 
 
 @main.command("demo", short_help="Show a push job at work; ends by itself.")

@@ -6,6 +6,7 @@ away when a process starts shows in `/readyz` and is used as soon as it is there
 
 import os
 import socket
+from collections.abc import Mapping
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -13,14 +14,20 @@ from msgspec import Struct
 
 from services.scheduler.clock import answer_seconds
 from shared.audience import Audience
+from shared.blobs import Blobs, Uploads
+from shared.blobs.files import FolderBlobs
+from shared.blobs.s3 import S3Blobs
 from shared.broker import Broker
 from shared.broker.memory import MemoryBroker
 from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.callbacks import Targets
-from shared.domain.errors import Invalid
+from shared.domain.errors import Invalid, Unavailable
 from shared.domain.tasks import QUEUES
-from shared.flow import DatabaseTime, Feed, JobFlow, ScheduleFlow, Settlement
-from shared.outgoing import Outgoing
+from shared.flow import Breaker, DatabaseTime, Feed, GroupFlow, JobFlow, ScheduleFlow, Settlement
+from shared.mail import Mail, Sender
+from shared.mail.sendgrid import SendGridMail
+from shared.mail.smtp import SmtpMail
+from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import observed
 from shared.runtime.settings import Settings
@@ -43,6 +50,9 @@ class Capabilities(Struct, frozen=True):
     broker: Broker
     stream: Stream
     audience: Audience
+    blobs: Blobs
+    uploads: Uploads | None
+    mail: Mail | None
     outgoing: Outgoing
     time: DatabaseTime
     clock: Clock
@@ -53,7 +63,21 @@ class Capabilities(Struct, frozen=True):
 
     @property
     def jobs(self) -> JobFlow:
-        return JobFlow(self.store, self.feed, self.clock)
+        return JobFlow(self.store, self.feed, self.clock, mails=self.mails)
+
+    @property
+    def mails(self) -> bool:
+        """Whether anybody is to hear of what happens to jobs."""
+        return self.mail is not None
+
+    @property
+    def breaker(self) -> Breaker:
+        share = self.settings.worker.max_batch_failure
+        return Breaker(self.store, self.clock, max_failed_share=share, mails=self.mails)
+
+    @property
+    def groups(self) -> GroupFlow:
+        return GroupFlow(self.store, self.jobs)
 
     @property
     def schedules(self) -> ScheduleFlow:
@@ -89,6 +113,9 @@ class Capabilities(Struct, frozen=True):
     async def close(self) -> None:
         """Close every connection."""
         await self.outgoing.close()
+        if self.mail is not None:
+            await self.mail.close()
+        await self.blobs.close()
         await self.stream.close()
         await self.broker.close()
         await self.audience.close()
@@ -107,18 +134,27 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
     store = _store(settings, hurried=service == "api")
     broker = observed(_broker(settings, name, hurried=service == "api"), "broker")
     stream = observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
-    # The last, because it must be closed again where another URL cannot be read.
+    blobs = _blobs(settings)
+    # Behind all others, because it must be closed again where a URL cannot be read.
     outgoing = await Outgoing.open(
         allowed_networks=settings.callbacks.allowed_networks,
         timeout_seconds=settings.callbacks.call_timeout_seconds,
         connections=settings.callbacks.calls_in_flight,
     )
+    try:
+        mail = _mail(settings, outgoing)
+    except Invalid:
+        await outgoing.close()
+        raise
     return Capabilities(
         settings=settings,
         store=store,
         broker=broker,
         stream=stream,
         audience=observed(audience, "audience"),
+        blobs=observed(blobs, "blobs"),
+        uploads=blobs if isinstance(blobs, FolderBlobs) else None,
+        mail=None if mail is None else observed(mail, "mail"),
         outgoing=observed(outgoing, "outgoing"),
         time=DatabaseTime(store),
         clock=SystemClock(),
@@ -170,3 +206,53 @@ def _stream(settings: Settings, name: str) -> Stream:
             return LocalStream.open(stream.url, lanes=lanes)
         case scheme:
             raise Invalid(f"kafka:// or local://, not {scheme}://", field="stream.url")
+
+
+def _blobs(settings: Settings) -> Blobs:
+    chosen = settings.blobs
+    match urlsplit(chosen.url).scheme:
+        case "s3":
+            return S3Blobs.open(
+                chosen.url,
+                endpoint_url=chosen.endpoint_url,
+                region=chosen.region,
+                access_key=chosen.access_key,
+                secret_key=chosen.secret_key,
+                allowed_buckets=chosen.allowed_buckets,
+                timeout_seconds=chosen.timeout_seconds,
+            )
+        case "file":
+            return FolderBlobs.open(chosen.url, allowed_buckets=chosen.allowed_buckets)
+        case scheme:
+            raise Invalid(f"s3:// or file://, not {scheme}://", field="blobs.url")
+
+
+def _mail(settings: Settings, outgoing: Outgoing) -> Mail | None:
+    chosen = settings.mail
+    sender = Sender(chosen.sender_name, chosen.sender_address)
+    match urlsplit(chosen.url).scheme:
+        case "":
+            return None
+        case "smtp" | "smtps":
+            return SmtpMail.open(chosen.url, sender=sender, timeout_seconds=chosen.timeout_seconds)
+        case "sendgrid":
+            post = _Post(outgoing)
+            return SendGridMail.open(chosen.url, sender=sender, post=post, timeout_seconds=chosen.timeout_seconds)
+        case scheme:
+            raise Invalid(f"smtp://, smtps:// or sendgrid://, not {scheme}://", field="mail.url")
+
+
+class _Post:
+    """What a mail service that speaks HTTP is called with."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+
+    async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
+        now = int(SystemClock().now().timestamp())
+        try:
+            return await self._outgoing.call(Call(url, "POST", dict(headers), body, message_id, now))
+        except Unreachable as error:
+            raise Unavailable(str(error)) from error
+        except Blocked as error:
+            raise Invalid(str(error), field="mail.url") from error

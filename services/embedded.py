@@ -174,6 +174,7 @@ def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Sett
         broker=replace(settings.broker, url="memory://"),
         stream=replace(settings.stream, url=f"local://{quote(str(folder / 'stream.db'))}"),
         audience=replace(settings.audience, url=f"postgresql://postgres@127.0.0.1:{postgresql.port}/postgres"),
+        blobs=replace(settings.blobs, url=f"file://{quote(str(folder / 'files'))}"),
         api=replace(settings.api, first_admin=settings.api.first_admin or FIRST_ADMIN),
         shutdown=replace(settings.shutdown, readiness_seconds=0.0),
     )

@@ -14,44 +14,74 @@ from services.api.apps import AppsResource
 from services.api.bulk import BulkResource
 from services.api.dead_letters import DeadLettersResource
 from services.api.documentation import DocumentationResource
+from services.api.groups import GroupsResource
 from services.api.health import HealthResource
 from services.api.identity import Directory, Identified, Proxies, is_protected
+from services.api.job_draft import JobDrafts
 from services.api.jobs import JobsResource
 from services.api.observed import Observed
+from services.api.preview import PreviewResource, PreviewRules
 from services.api.schedules import SchedulesResource
 from services.api.templates import TemplatesResource
 from services.api.tokens import TokensResource
+from services.api.uploads import UploadsResource
 from services.api.users import UsersResource
 from shared.audience import Audience
+from shared.blobs import Blobs, Uploads
 from shared.domain.accounts import check_email
 from shared.domain.callbacks import Targets
-from shared.flow import JobFlow, ScheduleFlow
+from shared.domain.records import RecordRules
+from shared.flow import GroupFlow, JobFlow, ScheduleFlow
 from shared.runtime.clock import Clock
-from shared.runtime.settings import ApiSettings
+from shared.runtime.settings import ApiSettings, BlobSettings, StreamSettings, WorkerSettings
 from shared.store import Store
+
+_WORKER = WorkerSettings()
+_STREAM = StreamSettings()
+_FILES = BlobSettings()
 
 
 def create(
     *,
     store: Store,
     audience: Audience,
+    blobs: Blobs,
     flow: JobFlow,
+    groups: GroupFlow,
     schedules: ScheduleFlow,
     targets: Targets,
     settings: ApiSettings,
     clock: Clock,
+    uploads: Uploads | None = None,
+    mails: bool = False,
+    files: BlobSettings = _FILES,
+    worker: WorkerSettings = _WORKER,
+    stream: StreamSettings = _STREAM,
 ) -> Litestar:
-    """The application. `targets` is what callbacks may reach from this deployment.
+    """The application. `targets` is what callbacks may reach from this deployment, `mails` whether any are sent;
+    `worker` and `stream` are what its workers make records by.
 
     Raises:
         Invalid: `settings.first_admin` is no e-mail address.
     """
     if settings.first_admin:
         check_email(settings.first_admin)
+    drafts = JobDrafts(
+        store,
+        audience,
+        blobs,
+        clock,
+        published_sign=settings.published_sign,
+        max_file_bytes=files.max_file_bytes,
+        mails=mails,
+    )
     resources = (
         AppsResource(store, clock),
         TemplatesResource(store, clock),
-        JobsResource(store, audience, flow, clock),
+        JobsResource(store, drafts, flow, groups),
+        PreviewResource(store, audience, blobs, drafts, clock, _preview_rules(settings, worker, stream)),
+        GroupsResource(store, groups, flow),
+        UploadsResource(blobs, uploads, clock, files),
         SchedulesResource(store, schedules, targets),
         BulkResource(store, schedules, targets),
         DeadLettersResource(store, schedules),
@@ -70,6 +100,20 @@ def create(
     directory = Directory(store, Proxies(settings.trusted_proxies), clock, first_admin=settings.first_admin)
     app.asgi_handler = Observed(Identified(app.asgi_handler, directory))
     return app
+
+
+def _preview_rules(api: ApiSettings, worker: WorkerSettings, stream: StreamSettings) -> PreviewRules:
+    records = RecordRules(
+        push_expiry=worker.push_expiry_unit,
+        time_to_live=worker.gcm_time_to_live,
+        max_record_bytes=stream.max_record_bytes,
+    )
+    return PreviewRules(
+        topic_template=stream.topic_template,
+        records=records,
+        published_sign=api.published_sign,
+        seconds=api.preview_seconds,
+    )
 
 
 def _refuse_method(request: Request[Any, Any, Any], error: MethodNotAllowedException) -> Response[bytes]:

@@ -148,6 +148,7 @@ class AppsResource:
         app = await app_of(self._store, app_id)
         await self._check_idle(app)
         await self._store.apps.begin_removal(app.id)
+        await self._store.groups.remove_of(app.id)
         # A job that was made before that is seen now; whoever makes one after it finds the app going.
         await self._check_idle(app)
         await self._store.templates.remove_of(app.id)
@@ -164,4 +165,7 @@ class AppsResource:
     async def _remove_jobs(self, app_id: str) -> None:
         while job_ids := await self._store.jobs.closed_ids(app_id, limit=PAGE):
             await self._store.batches.remove_of(job_ids)
+            await self._store.held_out.remove_of(job_ids)
+            jobs = (await self._store.jobs.with_ids(job_ids)).values()
+            await self._store.files.remove_of([job.file_plan_id for job in jobs if job.csv_path])
             await self._store.jobs.remove_closed(job_ids)

@@ -1,7 +1,4 @@
-"""What POST of a job reads, and the checks that it makes, in Marathon's order and with its words.
-
-What this version cannot do yet passes the same checks first, so that a mistake is told before an absence is.
-"""
+"""What POST of a job reads, and the checks that it makes, in Marathon's order and with its words."""
 
 import hashlib
 from typing import Annotated, Any
@@ -13,18 +10,16 @@ from services.api import wire
 from shared.domain.accounts import read_uuid
 from shared.domain.errors import Invalid
 from shared.domain.instants import LATEST, ms
-from shared.domain.jobs import Idempotency, Service
+from shared.domain.jobs import Idempotency
+from shared.domain.records import SERVICES
 from shared.domain.templates import check_copies
+from shared.domain.zones import NEXT_DAY, SKIP
 from shared.store.templates import Outline
 
 KEY_CHARACTERS = 255
 ENGLISH = "en"
 _PROTOCOL = "s3://"
 _LATEST_NS = ms(LATEST) * 1_000_000
-
-
-def _later(description: str) -> Meta:
-    return Meta(description=f"{description} Not available in this version: must be unset.")
 
 
 Nanoseconds = Meta(extra_json_schema={"format": "int64"})
@@ -34,7 +29,7 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     """A job to be made. Times in nanoseconds since the epoch; 0 and `""` stand for unset."""
 
     id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
-    service: Annotated[str, Meta(extra_json_schema={"enum": [service.value for service in Service]})] = ""
+    service: Annotated[str, Meta(extra_json_schema={"enum": list(SERVICES)})] = ""
     filters: Annotated[
         dict[str, Any],
         Meta(
@@ -53,10 +48,34 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     starts_at: Annotated[
         int, Nanoseconds, Meta(description="When to start, in the future and before `expiresAt`; unset: at once.")
     ] = 0
-    localized: Annotated[bool, _later("Start at the time of each user's zone.")] = False
-    past_time_strategy: str = ""
-    csv_path: Annotated[str, _later("An audience in a file.")] = ""
-    control_group: Annotated[float, _later("The share of users who get nothing.")] = 0.0
+    localized: Annotated[
+        bool,
+        Meta(
+            description="One job for each time zone, which starts when its clocks show what `startsAt` reads in UTC. "
+            "The answer is the last zone's job, with all of them as `zones`."
+        ),
+    ] = False
+    past_time_strategy: Annotated[
+        str,
+        Meta(
+            description="For a zone whose start has passed: `skip` it, or start a day later (`nextDay`, or unset).",
+            extra_json_schema={"enum": ["", SKIP, NEXT_DAY]},
+        ),
+    ] = ""
+    csv_path: Annotated[
+        str,
+        Meta(
+            description="A CSV file, `<bucket>/<key>`, whose first column names the users behind a header of any name.",
+            extra_json_schema={"examples": ["pushes/jobs/users.csv"]},
+        ),
+    ] = ""
+    control_group: Annotated[
+        float,
+        Meta(
+            description="The share of users who get nothing, at least 0 and less than 1.",
+            extra_json_schema={"minimum": 0, "exclusiveMaximum": 1},
+        ),
+    ] = 0.0
 
 
 def read_names(text: str) -> tuple[str, ...]:
@@ -99,8 +118,8 @@ def read_id(text: str) -> str | None:
 
 def check(body: JobBody, *, now: int) -> None:
     """Raise `Invalid` for the first field that breaks a rule; `now` in ns."""
-    if body.service not in {service.value for service in Service}:
-        raise _invalid("service", "it must be apns or gcm", body.service)
+    if body.service not in SERVICES:
+        raise _invalid("service", f"it must be {' or '.join(SERVICES)}", body.service)
     if body.expires_at != 0 and body.expires_at <= now:
         raise _invalid("expiresAt", "it must be 0 or lie in the future", body.expires_at)
     if body.starts_at != 0 and not body.localized and body.starts_at <= now:
@@ -134,18 +153,10 @@ def check_templates(names: tuple[str, ...], outlines: list[Outline]) -> None:
     check_copies(sum(outline.size for outline in outlines))
 
 
-def check_supported(body: JobBody) -> None:
-    """Raise `Invalid` for what this version cannot do yet."""
+def check_localized(body: JobBody) -> None:
+    """Raise `Invalid` for a localized job without a start."""
     if body.localized and body.starts_at == 0:
         raise Invalid("Job can not be localized and don't have an start time", field="localized")
-    wanted = {
-        "localized": body.localized,
-        "csvPath": body.csv_path,
-        "controlGroup": body.control_group,
-    }
-    for field, value in wanted.items():
-        if value:
-            raise Invalid(f"{field} is not available in this version", field=field, value=value)
 
 
 def _invalid(field: str, rule: str, value: Any) -> Invalid:

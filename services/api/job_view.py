@@ -1,12 +1,17 @@
 """A job as clients see it: Marathon's fields with its types, and beside them the parts that the sums are made of."""
 
+import uuid
 from typing import Any
 
 from msgspec import Struct
 
 from services.api.apps import AppView, app_view
 from shared.domain.accounts import App
+from shared.domain.batches import Receipt
+from shared.domain.groups import Group
+from shared.domain.instants import ms
 from shared.domain.jobs import Job, JobStatus, Totals
+from shared.domain.progress import Progress
 
 # A job that waits, runs or is completed has the empty status; `completedAt` tells the last of them apart.
 STATUS: dict[JobStatus, str] = {
@@ -39,12 +44,21 @@ class StatusEvent(Struct, frozen=True, kw_only=True):
     events: list[JobEvent]
 
 
+class ZoneView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A zone of a localized push: when its job starts."""
+
+    zone: str
+    job_id: str
+    starts_at: int
+
+
 class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A job. Times in nanoseconds since the epoch, 0 and `""` where unset; a recipient is a device.
 
-    `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`. `reasons` tells failed and skipped ones apart by
-    why, `locales` counts what was sent; both are there once the job has ended. `failure` says what stopped a job that
-    no user stopped.
+    `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`; `unknown` counts users of a file who have no device.
+    `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent; in lists both are there once
+    the job has ended. `rate` is in recipients a second over the last half minute, `estimatedEnd` follows from it.
+    `failure` says what stopped a job that no user stopped. `statusEvents` is only there for a single job.
     """
 
     id: str
@@ -58,8 +72,11 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     failed: int
     skipped: int
     held_out: int
+    unknown: int
     reasons: dict[str, int]
     locales: dict[str, int]
+    rate: float
+    estimated_end: int
     failure: str
     db_page_size: int
     localized: bool
@@ -83,10 +100,22 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: int
     updated_at: int
     status_events: list[StatusEvent] | None
+    zone: str
+    zones: list[ZoneView]
 
 
-def job_view(job: Job, app: App, totals: Totals) -> JobView:
-    """A job of an app, with its sums as they stand."""
+def job_view(
+    job: Job,
+    app: App,
+    totals: Totals,
+    group: Group | None = None,
+    *,
+    progress: Progress | None = None,
+    listed: bool = False,
+) -> JobView:
+    """A job of an app, with its sums as they stand, its group's zones and its progress if they are given."""
+    summed = progress.summed if progress is not None else Receipt(reasons=job.reasons, locales=job.locales)
+    ends_at = progress.ends_at if progress is not None else None
     return JobView(
         id=job.id,
         total_batches=totals.batches,
@@ -99,8 +128,11 @@ def job_view(job: Job, app: App, totals: Totals) -> JobView:
         failed=totals.failed,
         skipped=totals.skipped,
         held_out=totals.held_out,
-        reasons=job.reasons,
-        locales=job.locales,
+        unknown=totals.unknown,
+        reasons=summed.reasons,
+        locales=summed.locales,
+        rate=round(progress.rate, 1) if progress is not None else 0.0,
+        estimated_end=0 if ends_at is None else ms(ends_at) * 1_000_000,
         failure=job.failure,
         db_page_size=0,
         localized=job.localized,
@@ -108,7 +140,7 @@ def job_view(job: Job, app: App, totals: Totals) -> JobView:
         expires_at=job.expires_at,
         starts_at=job.starts_at,
         context=job.context,
-        service=job.service.value,
+        service=job.service,
         filters=job.filters,
         metadata=job.metadata,
         csv_path=job.csv_path,
@@ -123,5 +155,39 @@ def job_view(job: Job, app: App, totals: Totals) -> JobView:
         feedbacks=job.feedbacks,
         created_at=job.created_at,
         updated_at=job.updated_at,
-        status_events=None,
+        status_events=None if listed else _status_events(job) or None,
+        zone=job.zone,
+        zones=[] if group is None else _zones(group),
     )
+
+
+def _status_events(job: Job) -> list[StatusEvent]:
+    stages = {event.stage: [each for each in job.events if each.stage == event.stage] for event in job.events}
+    return [
+        StatusEvent(
+            id=(stage_id := _id(job, stage)),
+            name=stage,
+            jobID=job.id,
+            createdAt=events[0].at,
+            events=[
+                JobEvent(
+                    id=_id(job, stage, str(number)),
+                    message=event.message,
+                    statusID=stage_id,
+                    state=event.state.value,
+                    createdAt=event.at,
+                )
+                for number, event in enumerate(events)
+            ],
+        )
+        for stage, events in stages.items()
+    ]
+
+
+def _id(job: Job, *names: str) -> str:
+    return str(uuid.uuid5(uuid.UUID(job.id), "/".join(names)))
+
+
+def _zones(group: Group) -> list[ZoneView]:
+    pairs = zip(group.zones, group.job_ids, strict=True)
+    return [ZoneView(zone=each.zone, job_id=job_id, starts_at=each.starts_at) for each, job_id in pairs]

@@ -1,5 +1,6 @@
 """`/apps/{appId}/jobs`: push jobs, and their pause, resume and stop."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -11,17 +12,15 @@ from msgspec import Meta, Struct
 from services.api import job_body, paging, wire
 from services.api.apps import app_of
 from services.api.identity import Who, caller_of
-from services.api.ids import fresh_id
 from services.api.job_body import JobBody
+from services.api.job_draft import JobDrafts
 from services.api.job_view import JobView, job_view
 from services.api.routes import Parameter, endpoint
-from shared.audience import Audience
 from shared.domain.accounts import App, check_staying, read_uuid
-from shared.domain.audiences import table_name
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from shared.domain.jobs import Idempotency, Job, JobStatus, Service, Totals
-from shared.flow import JobFlow
-from shared.runtime.clock import Clock
+from shared.domain.groups import Group, zone_jobs
+from shared.domain.jobs import Idempotency, Job, Totals
+from shared.flow import GroupFlow, JobFlow
 from shared.store import Store
 
 
@@ -50,18 +49,18 @@ KEY = Parameter(
 class JobsResource:
     """The routes of jobs."""
 
-    def __init__(self, store: Store, audience: Audience, flow: JobFlow, clock: Clock) -> None:
+    def __init__(self, store: Store, drafts: JobDrafts, flow: JobFlow, groups: GroupFlow) -> None:
         self._store = store
-        self._audience = audience
+        self._drafts = drafts
         self._flow = flow
-        self._clock = clock
+        self._groups = groups
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """All of them."""
         ok, created, missing = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NOT_FOUND
         every, one = "/apps/{app_id:str}/jobs", "/apps/{app_id:str}/jobs/{job_id:str}"
         who = Who.OF_APP
-        moves = {"pause": self.pause, "resume": self.resume, "stop": self.stop}
+        moves: dict[str, Callable[..., Any]] = {"pause": self.pause, "resume": self.resume, "stop": self.stop}
         return [
             endpoint("GET", every, self.index, who=who, answers={ok: list[JobView]}, parameters=(NAMED,), paged=True),
             endpoint(
@@ -86,7 +85,9 @@ class JobsResource:
         found = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.fetch)
         jobs, headers = paging.page(request, asked, found, lambda job: Position(job.created_at, job.id))
         totals = await self._flow.progress(jobs)
-        return wire.answer([job_view(job, app, totals.get(job.id, Totals())) for job in jobs], headers=headers)
+        return wire.answer(
+            [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs], headers=headers
+        )
 
     async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         """Make a job, which starts at once or at `startsAt`."""
@@ -104,28 +105,35 @@ class JobsResource:
             request=(app.id, query, content),
         )
         # What was asked for before may break a rule by now: the answer stays.
-        if job := await self._flow.earlier(key):
-            return await self._answered(job, app)
+        if earlier := await self._earlier(key):
+            return await self._answered(*earlier, app)
         check_staying(app, app.id)
-        await self._check(app, names, body)
-        job, fresh = await self._flow.start(self._made(body, app, names, caller.name, key))
+        job = await self._drafts.job(app, names, body, created_by=caller.name, key=key)
+        group = self._drafts.group(job) if job.localized else None
+        if group is not None:
+            group, fresh = await self._groups.start(group)
+            job = zone_jobs(group)[-1]
+        else:
+            job, fresh = await self._flow.start(job)
         if not fresh:
-            return await self._answered(job, app)
-        await self._check_staying(app, job)
-        return wire.answer(job_view(job, app, Totals()), HTTPStatus.CREATED)
+            return await self._answered(job, group, app)
+        await self._check_staying(app, job, group)
+        return wire.answer(job_view(job, app, Totals(), group), HTTPStatus.CREATED)
 
     async def show(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Show a job and its progress."""
         app, job = await self._job(app_id, job_id)
-        return await self._answered(job, app)
+        return await self._answered(job, None, app)
 
-    async def pause(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+    async def pause(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[bytes]:
         """Hold a job: nothing more is sent until it is resumed."""
         app, job = await self._job(app_id, job_id)
-        paused = await self._flow.pause(job.id)
+        paused = await self._flow.pause(job.id, by=caller_of(request).name)
         if paused is None:
             raise await self._forbidden("pause", job)
-        return await self._answered(paused, app)
+        return await self._answered(paused, None, app)
 
     async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Let a paused job, or one that broke its circuit, go on; before its `startsAt`, let it start then."""
@@ -133,51 +141,34 @@ class JobsResource:
         resumed = await self._flow.resume(job.id)
         if resumed is None:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
-        return await self._answered(resumed, app)
+        return await self._answered(resumed, None, app)
 
-    async def stop(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+    async def stop(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[bytes]:
         """End a job for good; what is not sent is dropped. A stopped job stays stopped."""
         app, job = await self._job(app_id, job_id)
-        stopped = await self._flow.stop(job.id) or await self._stopped(job.id)
+        stopped = await self._flow.stop(job.id, by=caller_of(request).name) or await self._stopped(job.id)
         if stopped is None:
             raise await self._forbidden("stop", job)
-        return await self._answered(stopped, app)
+        return await self._answered(stopped, None, app)
 
-    async def _check(self, app: App, names: tuple[str, ...], body: JobBody) -> None:
-        job_body.check(body, now=self._clock.now_ns())
-        job_body.check_templates(names, await self._store.templates.outlines(app.id, names))
-        job_body.check_supported(body)
-        await self._audience.check(table_name(app.name, Service(body.service)), body.filters)
+    async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
+        """What the same request made before."""
+        if job := await self._flow.earlier(key):
+            return job, None
+        if group := await self._groups.earlier(key):
+            return zone_jobs(group)[-1], group
+        return None
 
-    def _made(self, body: JobBody, app: App, names: tuple[str, ...], created_by: str, key: Idempotency | None) -> Job:
-        now = self._clock.now_ns()
-        return Job(
-            id=job_body.read_id(body.id) or fresh_id(now),
-            app_id=app.id,
-            app_name=app.name,
-            service=Service(body.service),
-            template_names=names,
-            created_by=created_by,
-            group_id=fresh_id(now),
-            filters=body.filters,
-            context=body.context,
-            metadata=body.metadata,
-            past_time_strategy=body.past_time_strategy,
-            expires_at=body.expires_at,
-            starts_at=body.starts_at,
-            status=JobStatus.SCHEDULED if body.starts_at else JobStatus.RUNNING,
-            created_at=now,
-            updated_at=now,
-            idempotency=key,
-        )
-
-    async def _check_staying(self, app: App, job: Job) -> None:
-        """Take the new job back where the app's deletion began meanwhile, which may not have seen it."""
+    async def _check_staying(self, app: App, job: Job, group: Group | None) -> None:
+        """Take what is new back where the app's deletion began meanwhile, which may not have seen it."""
         try:
             check_staying(await self._store.apps.get(app.id), app.id)
         except Conflict:
-            if not await self._flow.withdraw(job.id):
-                await self._flow.stop(job.id, failure="the app is being deleted")
+            for job_id in [job.id] if group is None else group.job_ids:
+                if not await self._flow.withdraw(job_id):
+                    await self._flow.stop(job_id, failure="the app is being deleted")
             raise
 
     async def _job(self, app_id: str, job_id: str) -> tuple[App, Job]:
@@ -195,6 +186,7 @@ class JobsResource:
         now = await self._store.jobs.view(job.id) or job
         return Forbidden(f"cannot {move} {now.status} job", field="status", value=now.status.value)
 
-    async def _answered(self, job: Job, app: App, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
-        totals = await self._flow.progress([job])
-        return wire.answer(job_view(job, app, totals.get(job.id, Totals())), status)
+    async def _answered(self, job: Job, group: Group | None, app: App) -> Response[bytes]:
+        current = job if group is None else await self._store.jobs.view(job.id) or job
+        totals, progress = await self._flow.shown(current)
+        return wire.answer(job_view(current, app, totals, group, progress=progress))

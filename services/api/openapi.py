@@ -34,18 +34,20 @@ SECURITY: Json = {
     },
 }
 RULES_AGAINST_UNSET = {"enum", "minLength", "minProperties", "pattern"}
-_PARAMETER = re.compile(r"\{(\w+):str\}")
+_PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _UUID: Json = {"type": "string", "format": "uuid"}
 # Every name that stands in a path: one that is not here cannot be described, and the API does not start.
 _PATH_SCHEMAS: dict[str, Json] = {
     "app_id": _UUID,
+    "group_id": _UUID,
     "job_id": _UUID,
     "template_id": _UUID,
     "token_id": _UUID,
     "user_id": _UUID,
     "key": {"type": "string", "pattern": f"^{KEY.pattern}$"},
     "letter_id": {"type": "string"},
+    "path": {"type": "string"},
     "timestamp": {"type": "string", "format": "date-time"},
 }
 

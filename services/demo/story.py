@@ -15,7 +15,7 @@ from services.seed import TEMPLATE, Seeded, Target, job_body, seed
 from services.seed.customer import Customer, Object
 from shared.domain.audiences import topic_name
 from shared.domain.errors import CarillonError
-from shared.domain.jobs import Service
+from shared.domain.records import APNS
 from shared.stream import Stream
 
 APP = "demo"
@@ -38,9 +38,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
 async def tell(target: Target, stream: Stream, topic_template: str, count: int) -> Outcome:
     """Seed, send and watch. Raises `Refused` or `Unavailable`."""
     async with Customer(target.api, target.headers) as customer:
-        seeded = await seed(customer, target.audience, app=APP, service=Service.APNS, count=count)
+        seeded = await seed(customer, target.audience, app=APP, service=APNS, count=count)
         job_id = str(uuid.uuid4())
-        receiver = Receiver(stream, topic_name(topic_template, APP, Service.APNS), job_id)
+        receiver = Receiver(stream, topic_name(topic_template, APP, APNS), job_id)
         async with _running(receiver):
             with display(seeded.devices) as shown:
                 return await _watched_job(customer, seeded, job_id, receiver, shown)

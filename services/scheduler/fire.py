@@ -24,8 +24,9 @@ from shared.domain.occurrences import (
     read_owner,
 )
 from shared.domain.schedules import Schedule, Verdict, judge, missed_until
-from shared.domain.tasks import FinishJob, PlanJob
+from shared.domain.tasks import FinishJob, PlanJob, SendMail
 from shared.flow import DatabaseTime, Feed, JobFlow, Settlement
+from shared.flow.feed import mail_of
 from shared.flow.settlement import Attempt, not_attempted
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CONFLICTS
@@ -153,11 +154,12 @@ class Fire:
     async def _stage(self, occurrence: Occurrence, owner: JobOwner | BatchOwner) -> None:
         match owner:
             case JobOwner(job_id, stage):
-                await self._job(job_id, stage, attempt=occurrence.runs, faults=occurrence.attempts)
+                await self._job(job_id, stage, occurrence)
             case BatchOwner():
                 await self._feed.bring_back(occurrence, owner)
 
-    async def _job(self, job_id: str, stage: JobStage, *, attempt: int, faults: int) -> None:
+    async def _job(self, job_id: str, stage: JobStage, occurrence: Occurrence) -> None:
+        attempt, faults = occurrence.runs, occurrence.attempts
         match stage:
             case JobStage.START:
                 await self._jobs.begin(job_id)
@@ -167,6 +169,9 @@ class Fire:
                 await self._feed.publish(PlanJob(job_id, attempt=attempt, faults=faults))
             case JobStage.FINISH:
                 await self._feed.publish(FinishJob(job_id, attempt=attempt, faults=faults))
+            case JobStage.MAIL:
+                kind, at = mail_of(occurrence)
+                await self._feed.publish(SendMail(job_id, kind, at, attempt=attempt, faults=faults))
 
 
 def _look_again(occurrence: Occurrence, now: datetime) -> datetime:

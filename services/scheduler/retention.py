@@ -1,7 +1,7 @@
 """Retention: what is older than its time is forgotten, in small steps: finished schedules, outcomes, idempotency keys,
 the batches of closed jobs."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 from shared.domain.instants import ms
@@ -37,6 +37,7 @@ class Retention:
             + await _in_steps(lambda: store.outcomes.forget(before=outcomes, limit=_STEP), _STEP)
             + await _in_steps(lambda: store.idempotency.forget(before=keys, limit=_STEP), _STEP)
             + await _in_steps(lambda: store.jobs.expire_keys(_ns(keys), limit=_STEP), _STEP)
+            + await _in_steps(lambda: store.groups.expire_keys(_ns(keys), limit=_STEP), _STEP)
             + await _in_steps(lambda: self._forget_batches(_ns(batches)), _JOBS)
         )
         PENDING.set(await store.occurrences.count())
@@ -46,8 +47,17 @@ class Retention:
         closed = await self._store.jobs.closed_before(before_ns, limit=_JOBS)
         if closed:
             await self._store.batches.remove_of(closed)
+            await self._store.held_out.remove_of(closed)
+            await self._store.files.remove_of(await self._finished_files(closed))
             await self._store.jobs.batches_forgotten(closed)
         return len(closed)
+
+    async def _finished_files(self, job_ids: Sequence[str]) -> list[str]:
+        """The plans of files that nobody will read any more, now that these jobs are closed."""
+        jobs = (await self._store.jobs.with_ids(job_ids)).values()
+        apart = [job.file_plan_id for job in jobs if job.csv_path and not job.zone]
+        groups = {job.group_id for job in jobs if job.csv_path and job.zone}
+        return apart + [group_id for group_id in groups if not await self._store.jobs.has_open_in(group_id)]
 
 
 def retention(round_: Retention, *, interval_seconds: float) -> Periodic:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from services.seed.customer import Customer, Object
 from shared.audience import devices
 from shared.domain.audiences import table_name
-from shared.domain.jobs import Service
+from shared.domain.records import APNS
 
 TEMPLATE = "welcome"
 CONTEXT = {"name": "Ana"}
@@ -41,11 +41,11 @@ class Seeded(Struct, frozen=True, kw_only=True):
 
     app_id: str
     app: str
-    service: Service
+    service: str
     devices: int
 
 
-async def seed(customer: Customer, audience: str, *, app: str, service: Service, count: int) -> Seeded:
+async def seed(customer: Customer, audience: str, *, app: str, service: str, count: int) -> Seeded:
     """See to an app, its templates and at least `count` devices.
 
     Raises:
@@ -58,9 +58,9 @@ async def seed(customer: Customer, audience: str, *, app: str, service: Service,
     return Seeded(app_id=made["id"], app=app, service=service, devices=there)
 
 
-def templates(service: Service) -> list[Object]:
+def templates(service: str) -> list[Object]:
     """The same message in English and Portuguese, in the shape that the service's apps understand."""
-    key = "alert" if service is Service.APNS else "message"
+    key = "alert" if service == APNS else "message"
     texts = {"en": "Welcome, {{name}}!", "pt": "Boas-vindas, {{name}}!"}
     return [
         {"name": TEMPLATE, "locale": locale, "defaults": {"name": "stranger"}, "body": {key: text}}
@@ -68,9 +68,9 @@ def templates(service: Service) -> list[Object]:
     ]
 
 
-def job_body(service: Service) -> Object:
+def job_body(service: str) -> Object:
     """A first job, to everybody."""
-    return {"service": service.value, "context": CONTEXT}
+    return {"service": service, "context": CONTEXT}
 
 
 def first_steps(target: Target, seeded: Seeded, *, key: str = "") -> str:
@@ -95,7 +95,7 @@ def _curl(target: Target, path: str, *options: str) -> str:
     return " ".join(["curl -s", *options, f'-H "{target.shown_header}"', f'"{target.api}{path}"'])
 
 
-async def seed_and_tell(target: Target, *, app: str, service: Service, count: int) -> str:
+async def seed_and_tell(target: Target, *, app: str, service: str, count: int) -> str:
     """Seed, and say what there is and how to go on. Raises like `seed`."""
     async with Customer(target.api, target.headers) as customer:
         seeded = await seed(customer, target.audience, app=app, service=service, count=count)

@@ -22,6 +22,7 @@ class Finisher:
         job = await self._finish.job(task.job_id)
         if job is not None and job.totals is not None:
             JOBS_CLOSED.labels(job.status).inc()
+            await self._feed.mails(job)
             log.info("job closed", job_id=job.id, status=job.status, sent=job.totals.sent, failed=job.totals.failed)
 
     async def put_off(self, task: Task) -> None:

@@ -5,17 +5,26 @@ batches are inserted in order and never changed, and the end is itself an entry.
 was overtaken; it reads the last one and goes on from there.
 """
 
-import structlog
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import assert_never
 
+import structlog
+from msgspec.structs import replace
+
+from services.worker.cutting import FileCuts, Part, TableCuts
 from shared.audience import Audience
-from shared.domain.audiences import BEGINNING, Cut, table_name, topic_name
-from shared.domain.batches import Batch, KeyRange
-from shared.domain.errors import Invalid, Unavailable
-from shared.domain.jobs import Job
+from shared.blobs import Blobs
+from shared.domain.audiences import table_name, topic_name
+from shared.domain.batches import Batch, ByteRange
+from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job, Plan
 from shared.domain.rendering import largest_record_bytes
+from shared.domain.sources import File, PushTable, Source
 from shared.domain.tasks import PlanJob, Task
 from shared.domain.templates import Template
-from shared.flow import Feed, JobFlow
+from shared.flow import Breaker, Feed, JobFlow
+from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.settings import StreamSettings, WorkerSettings
 from shared.store import Store
@@ -26,8 +35,6 @@ log = structlog.get_logger(__name__)
 
 # A batch is rendered as a whole, and several are in flight: large records make small batches.
 _BATCH_BYTES = 8_000_000
-# The first page is short, so that the first records leave early.
-_FIRST_PAGE = 4
 
 
 class Planner:
@@ -37,20 +44,30 @@ class Planner:
         self,
         store: Store,
         audience: Audience,
+        blobs: Blobs,
         stream: Stream,
         feed: Feed,
         flow: JobFlow,
+        breaker: Breaker,
+        clock: Clock,
         *,
         worker: WorkerSettings,
         topics: StreamSettings,
+        max_file_bytes: int,
     ) -> None:
         self._store = store
         self._audience = audience
+        self._blobs = blobs
+        self._table_cuts = TableCuts(audience, page_batches=worker.page_batches)
+        self._file_cuts = FileCuts(store, blobs)
         self._stream = stream
         self._feed = feed
         self._flow = flow
+        self._breaker = breaker
+        self._clock = clock
         self._worker = worker
         self._topics = topics
+        self._max_file_bytes = max_file_bytes
         self.stopping = False
 
     async def __call__(self, task: Task) -> None:
@@ -64,7 +81,15 @@ class Planner:
                 await self._plan(await self._begun(job))
             except Invalid as error:
                 log.error("job cannot be planned", reason=error.reason)
-                await self._flow.stop(job.id, failure=error.reason)
+                await self._stop(job, error)
+
+    async def _stop(self, job: Job, error: Invalid) -> None:
+        if not job.csv_path:
+            await self._flow.stop(job.id, failure=error.reason, stage=SEND_DIRECT)
+            return
+        # The other zones of the group meet the same file: one mail tells of it.
+        told = error.field == "csvPath" and not await self._store.files.fail(job.file_plan_id, error.reason)
+        await self._flow.stop(job.id, failure=error.reason, stage=READ_FILE, quietly=told and bool(job.zone))
 
     async def put_off(self, task: Task) -> None:
         """Have the plan taken up again later, from wherever it stands then."""
@@ -74,18 +99,39 @@ class Planner:
     async def give_up(self, task: Task, reason: str) -> None:
         """Stop a job that nobody can plan."""
         assert isinstance(task, PlanJob)
-        await self._flow.stop(task.job_id, failure=f"planning failed: {reason}")
+        await self._flow.stop(task.job_id, failure=f"planning failed: {reason}", stage=PLAN)
 
     async def _begun(self, job: Job) -> Job:
         """The job with everything fixed that its plan is made of."""
-        if job.plan.highest is not None:
+        if job.plan.source is not None:
             return job
         templates = await self._templates(job)
         topic = topic_name(self._topics.topic_template, job.app_name, job.service)
         await self._stream.setup({topic: self._topics.push_topic_partitions})
-        highest = await self._audience.highest(table_name(job.app_name, job.service))
-        begun = await self._store.jobs.begin_plan(job.id, highest=highest, templates=templates)
+        source = await self._source(replace(job, plan=Plan(templates=templates)))
+        stage = READ_FILE if isinstance(source, File) else PLAN
+        events = [Event(stage, EventState.RUNNING, "starting", self._clock.now_ns())]
+        begun = await self._store.jobs.begin_plan(job.id, source=source, templates=templates, events=events)
         return begun or await self._again(job)
+
+    async def _source(self, job: Job) -> Source:
+        if job.csv_path:
+            return await self._file(job)
+        return PushTable(await self._audience.highest(table_name(job.app_name, job.service)))
+
+    async def _file(self, job: Job) -> File:
+        """The version of the file that all jobs of the group read."""
+        try:
+            file = await self._blobs.stat(job.csv_path)
+        except NotFound as error:
+            raise Invalid(error.reason, field="csvPath") from error
+        if file.size > self._max_file_bytes:
+            raise Invalid(f"the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed", field="csvPath")
+        plan = await self._store.files.begin(job.file_plan_id, file, cut_records=self._batch_size(job))
+        return plan.file
+
+    def _batch_size(self, job: Job) -> int:
+        return min(self._worker.batch_size, max(1, _BATCH_BYTES // largest_record_bytes(job)))
 
     async def _again(self, job: Job) -> Job:
         found = await self._store.jobs.get(job.id)
@@ -100,42 +146,53 @@ class Planner:
         return tuple(templates)
 
     async def _plan(self, job: Job) -> None:
-        size = min(self._worker.batch_size, max(1, _BATCH_BYTES // largest_record_bytes(job)))
-        pages = 0
-        while True:
-            match await self._store.batches.last(job.id):
-                case PlanEnd(ordinal=end):
-                    await self._store.jobs.end_plan(job.id, end=end)
-                    await self._feed.job(job.id)
-                    log.info("planned", batches=end)
-                    return
-                case last:
-                    await self._page(job, last, size, page_batches=self._worker.page_batches if pages else _FIRST_PAGE)
-            pages += 1
-            if await self._stopped(job):
+        while not isinstance(last := await self._store.batches.last(job.id), PlanEnd):
+            if not await self._planned_on(job, last):
                 return
-            if self.stopping:
-                raise Unavailable("this process is stopping; the plan goes on elsewhere")
-
-    async def _page(self, job: Job, last: Batch | None, size: int, *, page_batches: int) -> None:
-        assert job.plan.highest is not None
-        ordinal, after = (0, BEGINNING) if last is None else (last.ordinal + 1, last.range.upto)
-        cuts = await self._audience.cut(
-            table_name(job.app_name, job.service),
-            job.filters,
-            after=after,
-            upto=job.plan.highest,
-            size=size,
-            batches=page_batches,
-        )
-        if not cuts:
-            await fault("plan.before_end")
-            await self._store.batches.add_end(job.id, ordinal)
-            return
-        await self._store.batches.add_page(_batches(job.id, ordinal, after, cuts))
-        await fault("plan.after_page")
-        await self._store.jobs.touch(job.id)
+        await self._store.jobs.end_plan(job.id, end=last.ordinal, events=self._ended(job, last.ordinal))
+        await self._breaker.look(job.id)
         await self._feed.job(job.id)
+        log.info("planned", batches=last.ordinal)
+
+    def _ended(self, job: Job, batches: int) -> list[Event]:
+        now = self._clock.now_ns()
+        read = [Event(READ_FILE, EventState.SUCCESS, "finished", now)] if job.csv_path else []
+        return [*read, Event(PLAN, EventState.SUCCESS, f"complete part {batches} of {batches}", now)]
+
+    async def _planned_on(self, job: Job, last: Batch | None) -> bool:
+        """Plan behind the last batch until the end, or until another planner is ahead; `False` once the job is
+        stopped."""
+        ordinal = 0 if last is None else last.ordinal + 1
+        async with aclosing(self._pages(job, last)) as pages:
+            async for parts in pages:
+                if parts:
+                    if not await self._store.batches.add_page(_batches(job.id, ordinal, parts)):
+                        return True
+                    ordinal += len(parts)
+                    await fault("plan.after_page")
+                    await self._feed.job(job.id)
+                await self._store.jobs.touch(job.id)
+                if await self._stopped(job):
+                    return False
+                if self.stopping:
+                    raise Unavailable("this process is stopping; the plan goes on elsewhere")
+        await fault("plan.before_end")
+        await self._store.batches.add_end(job.id, ordinal)
+        return True
+
+    def _pages(self, job: Job, last: Batch | None) -> AsyncGenerator[list[Part]]:
+        match job.plan.source:
+            case PushTable(highest):
+                keys = None if last is None else last.range
+                assert not isinstance(keys, ByteRange)
+                return self._table_cuts.pages(job, highest, keys, self._batch_size(job))
+            case File():
+                first = 0 if last is None else last.ordinal + 1
+                return self._file_cuts.pages(job.file_plan_id, first, zone=job.zone)
+            case None:
+                raise AssertionError("a plan is begun before it is cut")
+            case source:
+                assert_never(source)
 
     async def _stopped(self, job: Job) -> bool:
         standing = await self._store.jobs.standing(job.id)
@@ -145,9 +202,8 @@ class Planner:
         return True
 
 
-def _batches(job_id: str, ordinal: int, after: int, cuts: list[Cut]) -> list[Batch]:
-    batches = []
-    for number, cut in enumerate(cuts, start=ordinal):
-        batches.append(Batch(job_id=job_id, ordinal=number, range=KeyRange(after, cut.upto), size=cut.size))
-        after = cut.upto
-    return batches
+def _batches(job_id: str, first: int, parts: Sequence[Part]) -> list[Batch]:
+    return [
+        Batch(job_id=job_id, ordinal=ordinal, range=part.range, size=part.size, whole=part.whole)
+        for ordinal, part in enumerate(parts, first)
+    ]

@@ -8,20 +8,21 @@ compare-and-set that names the lane), the transaction (records and receipt as on
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
 from msgspec.structs import replace
 
-from shared.audience import Audience
-from shared.domain.audiences import table_name, topic_name
+from services.worker.recipients import Reader
+from shared.domain.audiences import topic_name
 from shared.domain.batches import Batch, BatchStatus, Receipt, verdict
 from shared.domain.errors import Invalid, LaneLost, Unavailable
-from shared.domain.jobs import Gate, Job, gate
+from shared.domain.jobs import READ_FILE, Gate, Job, gate
 from shared.domain.records import RecordRules
 from shared.domain.rendering import Rendered, Renderer
 from shared.domain.tasks import SendBatch, Task
-from shared.flow import Feed
+from shared.flow import Breaker, Feed, JobFlow
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.metrics import BATCHES_SETTLED, LANES_LOST, RECORDS_SENT, RECOVERIES
@@ -36,7 +37,6 @@ _TAKES = 3
 _LOST_AT_HAND = 1_000
 OUTCOME_UNKNOWN = "outcome-unknown"
 UNREADABLE = "unreadable"
-GONE = "gone"
 REFUSED = "refused"
 FAULT = "fault"
 
@@ -47,18 +47,22 @@ class Sender:
     def __init__(
         self,
         store: Store,
-        audience: Audience,
+        reader: Reader,
         stream: Stream,
         feed: Feed,
+        flow: JobFlow,
+        breaker: Breaker,
         clock: Clock,
         *,
         worker: WorkerSettings,
         records: StreamSettings,
     ) -> None:
         self._store = store
-        self._audience = audience
+        self._reader = reader
         self._stream = stream
         self._feed = feed
+        self._flow = flow
+        self._breaker = breaker
         self._clock = clock
         self._worker = worker
         self._records = records
@@ -126,6 +130,9 @@ class Sender:
     async def _send(self, batch: Batch) -> None:
         if batch.owner and self._is_anothers(batch):
             return
+        if batch.status is BatchStatus.FAILED:
+            # Whoever settled it may have died before the look.
+            await self._breaker.look(batch.job_id)
         if not batch.settled:
             unowned = await self._recovered(batch) if batch.owner else batch
             if unowned is None or not await self._brought_to_its_end(unowned):
@@ -182,40 +189,42 @@ class Sender:
             return False
         job, renderer = found
         try:
-            rendered = await self._rendered(job, renderer, batch)
+            recipients = await self._reader.recipients(job, batch)
         except Invalid as error:
+            if error.field == "csvPath":
+                # Nothing more can be read of a file that has changed.
+                await self._flow.stop(job.id, failure=error.reason, stage=READ_FILE)
             return await self._failed(batch, UNREADABLE, error.reason)
+        rendered = renderer.render(recipients.rows, now=self._clock.now())
+        rendered = replace(rendered, receipt=rendered.receipt + recipients.receipt)
         async with self._stream.lane() as lane:
-            return await self._produced(job, batch, rendered, lane)
+            return await self._produced(job, batch, rendered, recipients.held_out, lane)
 
-    async def _rendered(self, job: Job, renderer: Renderer, batch: Batch) -> Rendered:
-        rows = await self._audience.read(table_name(job.app_name, job.service), job.filters, batch.range)
-        rendered = renderer.render(rows, now=self._clock.now())
-        return replace(rendered, receipt=_with_gone(rendered.receipt, batch.size - len(rows)))
-
-    async def _produced(self, job: Job, batch: Batch, rendered: Rendered, lane: Lane) -> bool:
+    async def _produced(self, job: Job, batch: Batch, rendered: Rendered, held_out: Sequence[str], lane: Lane) -> bool:
         await fault("send.before_take")
         taken = await self._store.batches.take(batch, owner=lane.id)
         if taken is None:
             return False
         await fault("send.after_take")
+        if held_out:
+            await self._store.held_out.put(taken, held_out)
         topic = topic_name(self._records.topic_template, job.app_name, job.service)
         try:
             await lane.produce(taken, topic, rendered.records, rendered.receipt)
         except Aborted as error:
-            return await self._refused(taken, error)
+            return await self._refused(taken, error, recipients=rendered.receipt.recipients)
         RECORDS_SENT.labels(job.app_name, job.service).inc(len(rendered.records))
         await fault("send.after_commit")
         settled = await self._settled(taken, rendered.receipt)
         await fault("send.after_settle")
         return settled
 
-    async def _refused(self, batch: Batch, error: Aborted) -> bool:
+    async def _refused(self, batch: Batch, error: Aborted, *, recipients: int) -> bool:
         """The broker took none of the records, for certain: try again, but not for ever if it would refuse them
         again."""
         if error.final and batch.attempts >= _TAKES:
             log.error("batch refused by the stream", reason=str(error))
-            refused = Receipt(failed=batch.size, reasons={REFUSED: batch.size})
+            refused = Receipt(failed=recipients, reasons={REFUSED: recipients})
             return await self._settled(batch, refused, to=BatchStatus.FAILED)
         await self._store.batches.disown(batch)
         raise Unavailable(str(error))
@@ -223,16 +232,20 @@ class Sender:
     async def _failed(self, batch: Batch, key: str, reason: str) -> bool:
         log.error("batch cannot be sent", key=key, reason=reason)
         failed = await self._store.batches.fail(batch, receipt=Receipt(failed=batch.size, reasons={key: batch.size}))
-        if failed is not None:
-            BATCHES_SETTLED.labels(failed.status).inc()
-        return failed is not None
+        return await self._noted(failed)
 
     async def _settled(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> bool:
         status = to or verdict(receipt, max_failed_share=self._worker.max_user_failure_in_batch)
         settled = await self._store.batches.settle(batch, to=status, receipt=receipt.bounded())
-        if settled is not None:
-            BATCHES_SETTLED.labels(status).inc()
-        return settled is not None
+        return await self._noted(settled)
+
+    async def _noted(self, settled: Batch | None) -> bool:
+        if settled is None:
+            return False
+        BATCHES_SETTLED.labels(settled.status).inc()
+        if settled.status is BatchStatus.FAILED:
+            await self._breaker.look(settled.job_id)
+        return True
 
     async def _job(self, job_id: str) -> tuple[Job, Renderer] | None:
         if job_id not in self._jobs:
@@ -244,8 +257,3 @@ class Sender:
                 self._jobs.popitem(last=False)
         self._jobs.move_to_end(job_id)
         return self._jobs[job_id]
-
-
-def _with_gone(receipt: Receipt, missing: int) -> Receipt:
-    """Rows that were planned and are not there any more are skipped ones."""
-    return receipt + Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else receipt

@@ -18,20 +18,27 @@ It needs PostgreSQL 13 or later. Behind PgBouncer, the settings in `connections.
 `ignore_startup_parameters`, and transaction pooling needs its `max_prepared_statements`.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any, Self
 
 import structlog
 
-from shared.audience import statements
+from shared.audience import counting, statements
 from shared.audience.connections import Connections
-from shared.audience.tables import DESCRIBE, KEY, Table, described
-from shared.domain.audiences import Condition, Cut, conditions, joined
+from shared.audience.tables import DESCRIBE, KEY, USER, Table, described
+from shared.domain.audiences import Condition, Cut, belonging, conditions, joined
 from shared.domain.batches import KeyRange
 from shared.domain.errors import Invalid
+from shared.domain.preview import Counted
+
+__all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Row"]
 
 SCAN_ROWS = 200_000  # 60 ms when the table lies in the order of its keys, 200 ms when it lies in none
+DEVICES_AT_ONCE = 50_000  # of the users that are asked for together
 SCANS = 5  # how many such steps one call may take to fill a page that it has begun
 
 Row = tuple[int, str | None, str | None, str | None, str | None]
@@ -59,8 +66,9 @@ class Audience:
         )
         return cls(connections, scan_rows=scan_rows)
 
-    async def check(self, table: str, filters: Mapping[str, str]) -> None:
-        """Find out now whatever would keep a job over this audience from running.
+    async def check(self, table: str, filters: Mapping[str, str], *, walks: str = KEY) -> None:
+        """Find out now whatever would keep a job over this audience from running; `walks` is the column that leads
+        it through the table.
 
         Raises:
             Invalid: the table is missing or is no push table (`field` is `app`), or a filter breaks its rule, names no
@@ -68,39 +76,80 @@ class Audience:
         """
         wanted = conditions(filters)
         described_now = await self._describe(table)
-        if not described_now.columns[KEY].indexed:
-            log.warning("push table has no index on seq_id", table=table)
+        if not described_now.columns[walks].indexed:
+            log.warning("push table lacks an index", table=table, column=walks)
         for condition in wanted:
             await self._probe(described_now, condition)
         await self._connections.fetch(statements.read(described_now, wanted), 0, 0, *statements.arguments(wanted))
 
+    async def sample(self, table: str) -> dict[str, str] | None:
+        """The locale and the region of some device that has both, if one is found soon. Raises `Invalid`."""
+        rows = await self._ask(table, (), lambda known, _: statements.sample(known), self._scan_rows)
+        return dict(rows[0]) if rows else None
+
     async def highest(self, table: str) -> int:
         """The greatest seq_id of the table, 0 if it has no rows. Raises `Invalid` for a missing table."""
-        rows = await self._ask(table, {}, lambda known, _: statements.highest(known.name))
+        rows = await self._ask(table, (), lambda known, _: statements.highest(known.name))
         return rows[0][0] or 0
 
     async def cut(
-        self, table: str, filters: Mapping[str, str], *, after: int, upto: int, size: int, batches: int
+        self,
+        table: str,
+        filters: Mapping[str, str],
+        *,
+        zone: str = "",
+        after: int,
+        upto: int,
+        size: int,
+        batches: int,
     ) -> list[Cut]:
         """The next cuts of about `size` rows behind `after` and not beyond `upto`; none are left when there are none.
 
         At most `batches` come at once. The last can be short though more follow, where the filters keep few rows.
         Begin with `after` = `BEGINNING`, then go on from the last cut's `upto`. Raises `Invalid`.
         """
+        wanted = conditions(filters) + belonging(zone)
         cuts: list[Cut] = []
         for scan in count():
             begun = bool(cuts) and cuts[0].size < size and scan < SCANS
             if after >= upto or (cuts and not begun):
                 break
             bounds = (after, upto, size, size * batches, self._scan_rows)
-            page = [Cut(*row) for row in await self._ask(table, filters, statements.cut, *bounds)]
+            page = [Cut(*row) for row in await self._ask(table, wanted, statements.cut, *bounds)]
             after = page[-1].upto if page else await self._edge(table, after, upto)
             cuts = joined(cuts, page, size)
         return cuts[:batches]
 
-    async def read(self, table: str, filters: Mapping[str, str], keys: KeyRange) -> list[Row]:
-        """The devices of a range that the filters keep, in the order of their seq_id. Raises `Invalid`."""
-        return await self._ask(table, filters, statements.read, keys.after, keys.upto)
+    async def read(self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "") -> list[Row]:
+        """The devices of a range that the filters and the zone keep, in the order of their seq_id. Raises `Invalid`."""
+        wanted = conditions(filters) + belonging(zone)
+        return await self._ask(table, wanted, statements.read, keys.after, keys.upto)
+
+    async def of_users(self, table: str, users: Sequence[str], *, zone: str = "") -> list[Row]:
+        """The devices of these users in the zone, in the order of their seq_id. Raises `Invalid`, also where there are
+        more than `DEVICES_AT_ONCE`."""
+        rows = await self._ask(table, belonging(zone), statements.of_users, users, DEVICES_AT_ONCE + 1)
+        if len(rows) > DEVICES_AT_ONCE:
+            raise Invalid(f"{len(users):,} users have over {DEVICES_AT_ONCE:,} devices", field="user_id")
+        return rows
+
+    async def count(self, table: str, filters: Mapping[str, str], *, seconds: float) -> Counted:
+        """What is in the table that the filters keep, or in as much of it as can be looked at in so many seconds.
+
+        It begins with the least keys; rows that come and go meanwhile are counted or not. Raises `Invalid`.
+        """
+        deadline = asyncio.get_running_loop().time() + seconds
+        indexed = (await self._describe(table)).columns[KEY].indexed
+        catalogue = await self._connections.fetch(statements.ROWS, statements.quoted(table))
+        ask = partial(self._ask, table, conditions(filters), statements.tally)
+        tally, highest, exact = counting.Tally(), 0, False
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                highest = await self.highest(table)
+            await counting.scan(ask, tally, upto=highest, scan_rows=self._scan_rows, deadline=deadline)
+            exact = True
+        rows = catalogue[0]["rows"] if catalogue else 0
+        return tally.counted(highest=highest, rows=rows, exact=exact, indexed=indexed)
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""
@@ -111,18 +160,17 @@ class Audience:
         await self._connections.close()
 
     async def _edge(self, table: str, after: int, upto: int) -> int:
-        rows = await self._ask(table, {}, lambda known, _: statements.edge(known), after, upto, self._scan_rows)
+        rows = await self._ask(table, (), lambda known, _: statements.edge(known), after, upto, self._scan_rows)
         return rows[0][0] if rows else upto
 
     async def _ask(
         self,
         table: str,
-        filters: Mapping[str, str],
+        wanted: Sequence[Condition],
         statement: Callable[[Table, Sequence[Condition]], str],
-        *bounds: int,
+        *bounds: int | Sequence[str],
     ) -> list[Any]:
         """Run a statement over a table as it was last seen, and if that no longer fits, as it is now."""
-        wanted = conditions(filters)
         values = statements.arguments(wanted)
         if known := self._tables.get(table):
             try:

@@ -8,10 +8,17 @@ make one text, which each connection prepares once.
 
 from collections.abc import Sequence
 
-from shared.audience.tables import DETAILS, KEY, Table
+from shared.audience.tables import DETAILS, KEY, USER, Table
 from shared.domain.audiences import Condition
 
 PING = "SELECT 1"
+
+# How many rows the catalogue takes the table ($1) to have: below 1 where nobody has counted yet.
+ROWS = "SELECT reltuples::bigint AS rows FROM pg_catalog.pg_class WHERE oid = to_regclass($1::text)"
+
+TEXT_CHARACTERS = 64  # of a zone or a locale that a count tells; real ones are far shorter
+
+_DEVICE = ", ".join([f"{KEY}::bigint", *(f"{column}::text" for column in DETAILS)])
 
 # Reads the values as the column's type does, and asks for its equality operator.
 PROBE = "SELECT count(*) FILTER (WHERE value = value) FROM (SELECT unnest($1::text[])::{type} AS value) given"
@@ -28,6 +35,13 @@ def highest(table: str) -> str:
     return f"SELECT max({KEY})::bigint FROM {quoted(table)}"
 
 
+def sample(table: Table) -> str:
+    """A device with locale and region, if there is one among some $1 of them."""
+    texts = "locale::text AS locale, region::text AS region"
+    some = f"SELECT {texts} FROM {quoted(table.name)} LIMIT $1::bigint"
+    return f"SELECT locale, region FROM ({some}) looked WHERE locale IS NOT NULL AND region IS NOT NULL LIMIT 1"
+
+
 def probe(column_type: str) -> str:
     """Fails unless values ($1) can be read as this type and compared."""
     return PROBE.format(type=column_type)
@@ -35,9 +49,14 @@ def probe(column_type: str) -> str:
 
 def read(table: Table, conditions: Sequence[Condition]) -> str:
     """The devices between $1 and $2, in the order of their keys."""
-    details = ", ".join(f"{column}::text" for column in DETAILS)
-    return f"""
-SELECT {KEY}::bigint, {details} FROM {_between(table)} AND {_kept(table, conditions, first=3)} ORDER BY {KEY}"""
+    return f"SELECT {_DEVICE} FROM {_between(table)} AND {_kept(table, conditions, first=3)} ORDER BY {KEY}"
+
+
+def of_users(table: Table, conditions: Sequence[Condition]) -> str:
+    """Up to $2 devices of the users in $1, in the order of their keys."""
+    known = f"{USER} = ANY($1::text[]::{table.columns[USER].type}[]) AND {KEY} IS NOT NULL"
+    kept = _kept(table, conditions, first=3)
+    return f"SELECT {_DEVICE} FROM {quoted(table.name)} WHERE {known} AND {kept} ORDER BY {KEY} LIMIT $2::bigint"
 
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
@@ -62,6 +81,26 @@ def edge(table: Table) -> str:
     return f"SELECT {KEY}::bigint FROM {_between(table)} ORDER BY {KEY} OFFSET $3::bigint - 1 LIMIT 1"
 
 
+def tally(table: Table, conditions: Sequence[Condition]) -> str:
+    """What the filters keep of the first $3 rows between $1 and $2, by zone and locale; in groups of their own, what
+    they do not keep, so that the groups tell how far the statement scanned.
+
+    `users` are hashes of 8 bytes, one for each device that has a user.
+    """
+    return f"""
+SELECT kept, left(zone, {TEXT_CHARACTERS}) AS zone, left(locale, {TEXT_CHARACTERS}) AS locale,
+       min({KEY})::bigint AS first, max({KEY})::bigint AS upto, count(*) AS devices,
+       count(*) FILTER (WHERE token <> '') AS reachable,
+       max(octet_length(token)) AS longest_token, max(octet_length(user_id)) AS longest_user,
+       string_agg(int8send(hashtextextended(user_id COLLATE "C", 0)), ''::bytea) AS users
+FROM (SELECT {KEY}, kept, CASE WHEN kept THEN tz END AS zone, CASE WHEN kept THEN locale END AS locale,
+             CASE WHEN kept THEN token END AS token, CASE WHEN kept THEN user_id END AS user_id
+      FROM (SELECT {KEY}, tz::text, locale::text, token::text, user_id::text,
+                   coalesce({_kept(table, conditions, first=4)}, false) AS kept
+            FROM {_between(table)} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) scanned) told
+GROUP BY 1, 2, 3"""
+
+
 def _between(table: Table) -> str:
     return f"{quoted(table.name)} WHERE {KEY} > $1::bigint AND {KEY} <= $2::bigint"
 
@@ -81,7 +120,8 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
     if len(condition.values) == 1:
         return f"{column} {operator} ${number}::text::{column_type}"
     every = "ALL" if condition.negated else "ANY"
-    return f"{column} {operator} {every}(${number}::text[]::{column_type}[])"
+    compared = f"{column} {operator} {every}(${number}::text[]::{column_type}[])"
+    return f"({column} IS NULL OR {compared})" if condition.or_null else compared
 
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:

@@ -9,7 +9,8 @@ from shared.domain.audiences import Condition
 from shared.domain.errors import Invalid
 
 KEY = "seq_id"
-DETAILS = ("user_id", "token", "locale", "tz")
+USER = "user_id"
+DETAILS = (USER, "token", "locale", "tz")
 KEY_TYPES = frozenset({"smallint", "integer", "bigint"})
 
 # A domain counts as the type beneath it, as PostgreSQL does when it compares. The modifier -1 keeps "(5)" and the like

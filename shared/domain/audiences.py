@@ -6,12 +6,13 @@ Values are data: nothing here becomes part of a statement's text but an app name
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
-from shared.domain.jobs import Service
+from shared.domain.records import SERVICES
+from shared.domain.zones import REST, texts
 
 APP_NAME_RULE = "1 to 50 of the letters A to Z, digits, '-' and '_'"
 NEGATION = "NOT"
@@ -19,6 +20,9 @@ MAX_FILTERS = 64
 MAX_VALUE_BYTES = 64 * 1024
 MAX_COLUMN_BYTES = 63  # PostgreSQL cuts longer names short, and could then mean another column
 MAX_TOPIC_CHARACTERS = 249
+
+CASED = {"locale": "locale", "NOTlocale": "locale", "region": "region", "NOTregion": "region"}
+"""The filters whose values are compared in the case of the push table, and their columns."""
 
 BEGINNING = -(2**63)
 """The `after` of a job's first range: below every seq_id that can be addressed."""
@@ -28,12 +32,14 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class Condition(Struct, frozen=True):
-    """`column` equals one of `values`, or none of them if `negated`. `field` is where the user wrote it."""
+    """`column` equals one of `values`, or none of them if `negated`; NULL does neither, but is kept with `or_null`.
+    `field` is where the user wrote it."""
 
     column: str
     values: tuple[str, ...]
     negated: bool
     field: str
+    or_null: bool = False
 
 
 class Cut(Struct, frozen=True):
@@ -49,25 +55,26 @@ def check_app_name(name: str) -> None:
         raise Invalid(f"invalid name: an app's name is {APP_NAME_RULE}", field="name", value=name)
 
 
-def table_name(app_name: str, service: Service) -> str:
+def table_name(app_name: str, service: str) -> str:
     """The push table of an app and a service. Names that differ only in case share it.
 
     Raises:
         Invalid: the app's name is outside its rule.
     """
     check_app_name(app_name)
-    return f"{app_name.lower()}_{service.value}"
+    return f"{app_name.lower()}_{service}"
 
 
-def topic_name(template: str, app_name: str, service: Service) -> str:
-    """The topic of an app and a service: the template's two `%s` are filled in that order.
+def topic_name(template: str, app_name: str, service: str) -> str:
+    """The topic of an app and a service: the two `%s` of the template, or of the service's own one, are filled in that
+    order.
 
     Raises:
         Invalid: the app's name is outside its rule, or the template makes no topic name that Kafka takes.
     """
     check_app_name(app_name)
-    parts = template.split("%s")
-    name = f"{app_name.join(parts[:2])}{service.value}{parts[-1]}"
+    parts = (SERVICES[service].topic_template or template).split("%s")
+    name = f"{app_name.join(parts[:2])}{service}{parts[-1]}"
     if len(parts) != 3 or len(name) > MAX_TOPIC_CHARACTERS or not _TOPIC.fullmatch(name):
         rule = f"needs exactly two %s and makes up to {MAX_TOPIC_CHARACTERS} letters, digits, '.', '-' and '_'"
         raise Invalid(f"the topic template {rule}", field="topic_template", value=template)
@@ -101,6 +108,36 @@ def condition(key: str, value: object) -> Condition:
     _check_text(column, "the name of a column", MAX_COLUMN_BYTES, field)
     _check_text(value, "a filter's value", MAX_VALUE_BYTES, field)
     return Condition(column, tuple(value.split(",")), negated, field)
+
+
+def folded(filters: Mapping[str, str], sample: Mapping[str, str] | None) -> dict[str, str]:
+    """The filters with locales and regions in the case that the push table writes them in, which `sample`, a row of it,
+    shows.
+
+    Raises:
+        Invalid: there is no such row, or its text has no case, or both.
+    """
+    if sample is None:
+        reason = "Failed to check filters in Push DB: no device has both a locale and a region"
+        raise Invalid(reason, field="filters")
+    return {key: _in_case_of(sample, CASED[key])(value) if key in CASED else value for key, value in filters.items()}
+
+
+def _in_case_of(sample: Mapping[str, str], column: str) -> Callable[[str], str]:
+    text = sample[column]
+    if text.isupper():
+        return str.upper
+    if text.islower():
+        return str.lower
+    raise Invalid(f"{column.capitalize()} case check failed in Push DB: {text!r}", field=f"filters.{column}")
+
+
+def belonging(zone: str) -> tuple[Condition, ...]:
+    """What the rows of a zone's users fulfil; all rows do where no zone is given."""
+    if not zone:
+        return ()
+    others = zone == REST
+    return (Condition("tz", texts(zone), negated=others, field="localized", or_null=others),)
 
 
 def joined(cuts: Sequence[Cut], more: Sequence[Cut], size: int) -> list[Cut]:

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 SLOTS = 32
 RECEIPT_ENTRIES = 20
@@ -55,14 +56,38 @@ class KeyRange(Struct, frozen=True, tag="keys"):
     upto: int
 
 
+class ByteRange(Struct, frozen=True, tag="bytes"):
+    """The users in the job's file from byte `start` up to `end`, which are `rows` whole records.
+
+    `repeated` has a bit for each row, the highest of the first byte being the first row's: set where the user stood in
+    the file before. It is empty where none did.
+    """
+
+    start: int
+    end: int
+    rows: int
+    repeated: bytes = b""
+
+    @property
+    def repeats(self) -> int:
+        """How many rows repeat."""
+        return int.from_bytes(self.repeated).bit_count()
+
+    @property
+    def users(self) -> int:
+        """How many users stand here first."""
+        return self.rows - self.repeats
+
+
 class Receipt(Struct, frozen=True, omit_defaults=True):
     """What became of recipients. `reasons` tells failed and skipped ones apart by why, `locales` counts what was
-    sent."""
+    sent. `unknown` users of a file have no device here, and so are no recipients."""
 
     sent: int = 0
     failed: int = 0
     skipped: int = 0
     held_out: int = 0
+    unknown: int = 0
     reasons: dict[str, int] = {}
     locales: dict[str, int] = {}
 
@@ -73,7 +98,7 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
 
     def bounded(self) -> Self:
         """The same sums with at most `RECEIPT_ENTRIES` reasons and locales each, the rarest folded into `other`."""
-        return type(self)(self.sent, self.failed, self.skipped, self.held_out, top(self.reasons), top(self.locales))
+        return replace(self, reasons=top(self.reasons), locales=top(self.locales))
 
     def __add__(self, more: "Receipt") -> "Receipt":
         return Receipt(
@@ -81,6 +106,7 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
             self.failed + more.failed,
             self.skipped + more.skipped,
             self.held_out + more.held_out,
+            self.unknown + more.unknown,
             merged(self.reasons, more.reasons),
             merged(self.locales, more.locales),
         )
@@ -89,19 +115,21 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
 class Batch(Struct, frozen=True, kw_only=True):
     """One page of a job's audience.
 
-    `size` counts the rows when the plan was cut. `turn` is raised, by compare-and-set, by whoever puts the batch on the
-    broker; a message of another turn is void. `attempts` counts takes, `owner` names the lane that holds it. By the
-    database's clock, `taken_at` is the last take and `changed_at` the last move of any kind.
+    `size` counts the rows of the push table when the plan was cut, or the users of a file's lines; once the batch is
+    sent, its recipients. `whole` says that it is all of its job's audience. `turn` is raised, by compare-and-set, by
+    whoever puts the batch on the broker; a message of another turn is void. `attempts` counts takes, `owner` names the
+    lane that holds it. By the database's clock, `taken_at` is the last take and `changed_at` the last move of any kind.
     """
 
     job_id: str
     ordinal: int
-    range: KeyRange
+    range: KeyRange | ByteRange
     size: int
     status: BatchStatus = BatchStatus.PLANNED
     turn: int = 0
     attempts: int = 0
     owner: str = ""
+    whole: bool = False
     receipt: Receipt = Receipt()
     taken_at: datetime | None = None
     changed_at: datetime | None = None

@@ -7,37 +7,14 @@ again finds the same. An id is sent to where it stands first, in its cut, and no
 from itertools import compress
 
 import numpy as np
-from msgspec import Struct
 
+from shared.domain.batches import ByteRange
 from shared.domain.csv_rows import FIELD, NO_ROWS, RowReader, Rows
 from shared.domain.errors import Invalid
 from shared.domain.repeats import Flags, Hashes, Repeats, hashes_of, later_ones
 
 MAX_CUT_BYTES = 4 * 1024 * 1024
 """More than a record may have, so that a cut always holds one."""
-
-
-class Cut(Struct, frozen=True):
-    """The bytes from `start` up to `end` of a file: `rows` records, from the first byte of the first one on.
-
-    `repeated` has a bit for each row, the highest of the first byte being the first row's, set where the id stood in
-    the file before; it is empty if none did.
-    """
-
-    start: int
-    end: int
-    rows: int
-    repeated: bytes = b""
-
-    @property
-    def repeats(self) -> int:
-        """How many rows repeat."""
-        return int.from_bytes(self.repeated).bit_count()
-
-    @property
-    def ids(self) -> int:
-        """How many ids are sent to."""
-        return self.rows - self.repeats
 
 
 class Cutter:
@@ -54,14 +31,14 @@ class Cutter:
         self._ends = NO_ROWS.ends
         self._hashes: Hashes = hashes_of(())
 
-    def add(self, rows: Rows) -> list[Cut]:
+    def add(self, rows: Rows) -> list[ByteRange]:
         """The cuts that these rows complete, in order."""
         self._starts = np.concatenate((self._starts, rows.starts))
         self._ends = np.concatenate((self._ends, rows.ends))
         self._hashes = np.concatenate((self._hashes, hashes_of(rows.ids)))
         return self._cut(self._complete())
 
-    def finish(self) -> list[Cut]:
+    def finish(self) -> list[ByteRange]:
         """The last cut, if there are rows left for one."""
         return self._cut([self._ends.size] if self._ends.size else [])
 
@@ -78,7 +55,7 @@ class Cutter:
             first = bound
         return bounds
 
-    def _cut(self, bounds: list[int]) -> list[Cut]:
+    def _cut(self, bounds: list[int]) -> list[ByteRange]:
         if not bounds:
             return []
         flags = self._repeats.mark(self._hashes[: bounds[-1]])
@@ -89,15 +66,15 @@ class Cutter:
         )
         return cuts
 
-    def _one(self, first: int, bound: int, flags: Flags) -> Cut:
+    def _one(self, first: int, bound: int, flags: Flags) -> ByteRange:
         if not self._repeats.is_exhaustive:
             flags = flags | later_ones(self._hashes[first:bound])
         repeated = np.packbits(flags).tobytes() if flags.any() else b""
-        return Cut(int(self._starts[first]), int(self._ends[bound - 1]), bound - first, repeated)
+        return ByteRange(int(self._starts[first]), int(self._ends[bound - 1]), bound - first, repeated)
 
 
-def recipients(cut: Cut, content: bytes, *, columns: int | None = None) -> list[str]:
-    """The ids to send to, in the order of the file. `content` is what stands between the cut's ends.
+def users_in(cut: ByteRange, content: bytes, *, columns: int | None = None) -> list[str]:
+    """The users to send to, in the order of the file. `content` is what stands between the cut's ends.
 
     Raises:
         Invalid: it is not what was cut: the file has changed, or was told wrong.

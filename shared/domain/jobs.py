@@ -20,6 +20,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from shared.domain.instants import from_ms
+from shared.domain.sources import Source
 from shared.domain.templates import Template
 
 
@@ -54,13 +55,6 @@ def sources(to: JobStatus) -> frozenset[JobStatus]:
     return frozenset(status for status, targets in TRANSITIONS.items() if to in targets)
 
 
-class Service(StrEnum):
-    """The push services that a job can address."""
-
-    APNS = "apns"
-    GCM = "gcm"
-
-
 class Idempotency(Struct, frozen=True):
     """What makes a repeated POST the same POST: `key` holds the caller's namespace, `digest` the request."""
 
@@ -71,18 +65,18 @@ class Idempotency(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     """How far the audience has been cut.
 
-    `highest` is the greatest `seq_id` that belongs to the job, fixed before the first cut; `end` the number of
-    batches, once the audience is cut to its end; `templates` the copies that the job renders with.
+    `source` is what the audience is read from, fixed before the first cut; `end` the number of batches, once the
+    audience is cut to its end; `templates` the copies that the job renders with.
     """
 
-    highest: int | None = None
+    source: Source | None = None
     end: int | None = None
     templates: tuple[Template, ...] = ()
 
 
 class Totals(Struct, frozen=True):
     """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + what is
-    unsettled or was dropped."""
+    unsettled or was dropped. `unknown` counts users of a file who have no device."""
 
     batches: int = 0
     settled: int = 0
@@ -91,6 +85,7 @@ class Totals(Struct, frozen=True):
     failed: int = 0
     skipped: int = 0
     held_out: int = 0
+    unknown: int = 0
 
     @property
     def done(self) -> int:
@@ -98,21 +93,65 @@ class Totals(Struct, frozen=True):
         return self.sent + self.failed + self.skipped + self.held_out
 
 
+class EventState(StrEnum):
+    """How a stage of a job fares."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAIL = "fail"
+
+
+class Event(Struct, frozen=True):
+    """Something that happened to a job, at this time in ns since the epoch. The stages have Marathon's names."""
+
+    stage: str
+    state: EventState
+    message: str
+    at: int
+
+
+class DueMail(Struct, frozen=True):
+    """A mail that is still to be sent: its kind (`shared.domain.mails`), when what it tells happened (ns), and who did
+    it."""
+
+    kind: str
+    at: int
+    by: str = ""
+
+
+READ_FILE = "csv_split_worker"
+PLAN = "create_batches_worker"
+SEND = "process_batch_worker"
+SEND_ENDED = "process_batche_worker"  # as Marathon writes it where it went well
+SEND_DIRECT = "direct_worker"
+FINISH = "job_completed_worker"
+
+
+class Counts(Struct, frozen=True):
+    """How many batches a job has by now: those that are settled among them, and of these the failed ones."""
+
+    planned: int = 0
+    settled: int = 0
+    failed: int = 0
+
+
 class Job(Struct, frozen=True, kw_only=True):
-    """A push to one audience of one app, by one service. Times are nanoseconds since the epoch, 0 where unset.
+    """A push to one audience of one app, by one of the `shared.domain.records.SERVICES`. Times are nanoseconds since
+    the epoch, 0 where unset.
 
     The audience is everybody, what `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>"); of a
     localized job's group, each job has those of one `zone`. `control_group` is the share of users who get nothing.
 
     `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
-    and `locales` are written when the job closes; until then they are summed from the batches. `changed_at` is the
-    database's time of the last move or page of planning.
+    and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
+    failed when the job was last resumed. `mails` are those still to be sent. `changed_at` is the database's time of the
+    last move or page of planning.
     """
 
     id: str
     app_id: str
     app_name: str
-    service: Service
+    service: str
     template_names: tuple[str, ...]
     created_by: str
     group_id: str
@@ -139,6 +178,9 @@ class Job(Struct, frozen=True, kw_only=True):
     locales: dict[str, int] = {}
     feedbacks: dict[str, int] = {}
     failure: str = ""
+    forgiven: int = 0
+    events: tuple[Event, ...] = ()
+    mails: tuple[DueMail, ...] = ()
     changed_at: datetime | None = None
 
     @property
@@ -147,9 +189,14 @@ class Job(Struct, frozen=True, kw_only=True):
         return from_ms(-(-self.starts_at // 1_000_000))
 
     @property
+    def file_plan_id(self) -> str:
+        """The key under which its file is cut: all zones of a localized job share the cuts."""
+        return self.group_id if self.zone else self.id
+
+    @property
     def unplanned(self) -> bool:
         """Whether nobody has begun to plan it."""
-        return self.plan.highest is None
+        return self.plan.source is None
 
     @property
     def waits(self) -> bool:
@@ -196,6 +243,17 @@ class Standing(Struct, frozen=True):
                 return False
             case _:
                 assert_never(self.status)
+
+
+# Before its plan is known to the end, a job is only judged by so many batches.
+_ENOUGH_SETTLED = 20
+
+
+def breaks(counts: Counts, *, forgiven: int, planned: bool, max_failed_share: float) -> bool:
+    """Whether so many batches failed, since the job was last resumed, that it should be held. `planned`: to the end."""
+    failed = counts.failed - forgiven
+    judged = planned or counts.settled >= _ENOUGH_SETTLED
+    return judged and failed > 0 and failed >= max_failed_share * counts.planned
 
 
 class Gate(Enum):

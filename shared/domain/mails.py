@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from shared.domain.errors import Invalid
 from shared.domain.instants import from_ms
-from shared.domain.jobs import Job, Service, Totals
+from shared.domain.jobs import Job, Totals
+from shared.domain.records import SERVICES
 from shared.domain.zones import REST, SKIP
 
 ACCEPTED = "ack"
@@ -27,7 +28,6 @@ _MAILBOX = re.compile(r"""[^\s@<>()\[\],;:\\"\x00-\x1f\x7f]+@[^\s@<>()\[\],;:\\"
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})  # controls, lone surrogates, ends of lines and paragraphs
 _LABEL_WIDTH = 15
 _LINE_CHARACTERS = 1_000  # a filter may have 64 KiB
-_PLATFORMS = {Service.APNS.value: "iOS", Service.GCM.value: "Android"}
 
 
 class Kind(StrEnum):
@@ -171,7 +171,7 @@ def _identified(job: Job) -> str:
     return _table({
         "App": job.app_name,
         "Template": ", ".join(job.template_names),
-        "Platform": _PLATFORMS.get(job.service.value, job.service.value),
+        "Platform": SERVICES[job.service].platform if job.service in SERVICES else job.service,
         "Job": job.id,
         "Group": job.group_id if job.localized else "",
         "Created by": job.created_by,

@@ -141,6 +141,7 @@ class JobStage(StrEnum):
     START = "start"  # a `startsAt`
     PLAN = "plan"  # planning that is tried again
     FINISH = "finish"  # closing that is tried again
+    MAIL = "mail"  # mails that are tried again
 
 
 class ScheduleOwner(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 A record differs from the next one in three places only: the token, the message id and the user id. So a shape is
 written once as a plain dictionary with a `Slot` in each of these places, turned into a `Frame` of JSON text around
-them, and the records of a batch are joined from that. A further push service is one more shape in `SERVICES`.
+them, and the records of a batch are joined from that. A further push service is one more entry in `SERVICES`.
 
 Two things differ from Marathon on purpose, and a setting brings each back (`RecordRules`): the receiver compares
 `push_expiry` with milliseconds, so that seconds make it drop every push; and `time_to_live` is a duration, not an
@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from shared.domain.instants import EPOCH
-from shared.domain.jobs import Job, Service
+from shared.domain.jobs import Job
 
 SECOND = 1_000_000_000
 LONGEST_TIME_TO_LIVE = 2_419_200
@@ -67,11 +67,15 @@ class Push(Struct, frozen=True):
     rules: RecordRules
 
 
-class Shape(Struct, frozen=True):
-    """A push service's record, as a dictionary with slots, and the length of the tokens that it knows."""
+class PushService(Struct, frozen=True, kw_only=True):
+    """A push service: its record as a dictionary with slots, the length of the tokens that it knows, and what people
+    call its devices. Its topics follow the deployment's template, or one of its own, with two `%s` for app and
+    service."""
 
     fields: Callable[[Push], dict[str, Any]]
     token_characters: int
+    platform: str
+    topic_template: str = ""
 
 
 def apns_fields(push: Push) -> dict[str, Any]:
@@ -96,10 +100,15 @@ def gcm_fields(push: Push) -> dict[str, Any]:
     }
 
 
-SERVICES: dict[Service, Shape] = {
-    Service.APNS: Shape(fields=apns_fields, token_characters=64),
-    Service.GCM: Shape(fields=gcm_fields, token_characters=152),
+APNS = "apns"
+GCM = "gcm"
+
+SERVICES: dict[str, PushService] = {
+    APNS: PushService(fields=apns_fields, token_characters=64, platform="iOS"),
+    GCM: PushService(fields=gcm_fields, token_characters=152, platform="Android"),
 }
+"""Every push service that a job can address, by the name that stands in jobs and in the names of tables and topics:
+lower-case letters and digits. A further one is one more entry."""
 
 
 def is_dry_run(job: Job) -> bool:
@@ -134,7 +143,7 @@ def message_ids(key: int, seq_ids: Sequence[int]) -> list[str]:
     return [f"{_id_prefix(key, seq_id >> 48 & 0xFFFF)}{seq_id & LOW_48:012x}" for seq_id in seq_ids]
 
 
-def fake_tokens(service: Service, key: int, seq_ids: Sequence[int]) -> list[str]:
+def fake_tokens(service: str, key: int, seq_ids: Sequence[int]) -> list[str]:
     """For each device a token that no device has, as long as a real one behind `FAKE-`."""
     length = SERVICES[service].token_characters
     seed = shake_128(key.to_bytes(8))

@@ -47,6 +47,17 @@ class FinishJob(Struct, frozen=True, tag_field="type", tag="finish"):
     faults: Count = 0
 
 
+class SendMail(Struct, frozen=True, tag_field="type", tag="mail"):
+    """Send the mail of this kind about what happened to the job at this time (ns), if it is still due."""
+
+    job_id: str
+    kind: str
+    at: int
+    version: Literal[1] = 1
+    attempt: Count = 0
+    faults: Count = 0
+
+
 class CallTarget(Struct, frozen=True, tag_field="type", tag="call"):
     """Make the HTTP call of an occurrence, if it still has this token."""
 
@@ -55,14 +66,15 @@ class CallTarget(Struct, frozen=True, tag_field="type", tag="call"):
     version: Literal[1] = 1
 
 
-JobTask = PlanJob | SendBatch | FinishJob
+JobTask = PlanJob | SendBatch | FinishJob | SendMail
 Task = JobTask | CallTarget
 
 SPLIT_QUEUE = "push.split"
 BATCH_QUEUE = "push.batch"
 FINISH_QUEUE = "push.finish"
+MAIL_QUEUE = "push.mail"
 CALL_QUEUE = "sched.call"
-QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, CALL_QUEUE)
+QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, CALL_QUEUE)
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
@@ -77,6 +89,8 @@ def queue_of(task: Task) -> str:
             return BATCH_QUEUE
         case FinishJob():
             return FINISH_QUEUE
+        case SendMail():
+            return MAIL_QUEUE
         case CallTarget():
             return CALL_QUEUE
 

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from shared.broker import Broker
 from shared.domain.batches import SLOTS, Batch, BatchStatus
 from shared.domain.errors import Unavailable
+from shared.domain.jobs import Job
 from shared.domain.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, once, owner_text
-from shared.domain.tasks import FinishJob, JobTask, PlanJob, SendBatch, Task, encode, queue_of
+from shared.domain.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail, Task, encode, queue_of
 from shared.runtime.faults import fault
 from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
@@ -102,6 +103,8 @@ class Feed:
                 await self._add(task, JobOwner(job_id, JobStage.PLAN), str(task.attempt))
             case FinishJob(job_id):
                 await self._add(task, JobOwner(job_id, JobStage.FINISH), str(task.attempt))
+            case SendMail(job_id, kind, at):
+                await self._add(task, JobOwner(job_id, JobStage.MAIL), f"{kind}/{at}/{task.attempt}")
 
     async def bring_back(self, occurrence: Occurrence, owner: BatchOwner) -> None:
         """Give the batch that was put off its next turn, if it stands as it stood then. Raises `Unavailable`."""
@@ -112,6 +115,11 @@ class Feed:
     async def plan(self, job_id: str) -> None:
         """Have the job planned, from wherever its plan stands."""
         await self.publish(PlanJob(job_id))
+
+    async def mails(self, job: Job) -> None:
+        """Have the mails sent that are due about the job."""
+        for due in job.mails:
+            await self.publish(SendMail(job.id, due.kind, due.at))
 
     async def publish(self, task: Task) -> None:
         """Put the task into its queue. Raises `Unavailable`."""
@@ -152,6 +160,12 @@ class Feed:
 def generation_of(batch: Batch) -> str:
     """What the occurrence of a batch that is put off now is fenced by: all that `Batches.requeue` compares."""
     return f"{batch.status}/{batch.turn}/{batch.owner}"
+
+
+def mail_of(occurrence: Occurrence) -> tuple[str, int]:
+    """The kind of the mail that was put off, and when what it tells happened (ns)."""
+    kind, at, _ = occurrence.generation.split("/")
+    return kind, int(at)
 
 
 def _send(batch: Batch) -> SendBatch:

@@ -9,9 +9,24 @@ from collections.abc import Awaitable, Sequence
 
 import structlog
 
+from shared.domain.batches import Receipt
 from shared.domain.errors import Conflict, Invalid, Unavailable
-from shared.domain.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, Idempotency, Job, JobStatus, Totals
+from shared.domain.jobs import (
+    PAUSABLE,
+    RESUMABLE,
+    STARTABLE,
+    STOPPABLE,
+    DueMail,
+    Event,
+    EventState,
+    Idempotency,
+    Job,
+    JobStatus,
+    Totals,
+)
+from shared.domain.mails import Kind
 from shared.domain.occurrences import JobOwner, JobStage, once, owner_text
+from shared.domain.progress import Meter, Progress
 from shared.flow.feed import Feed
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
@@ -23,10 +38,11 @@ log = structlog.get_logger(__name__)
 class JobFlow:
     """The moves of a job that a user may ask for. Each is safe to repeat."""
 
-    def __init__(self, store: Store, feed: Feed, clock: Clock) -> None:
+    def __init__(self, store: Store, feed: Feed, clock: Clock, *, mails: bool = False) -> None:
         self._store = store
         self._feed = feed
         self._clock = clock
+        self._mails = mails
 
     async def start(self, job: Job) -> tuple[Job, bool]:
         """Store the job and have it planned, at its start if it waits for one. The second value is `False` when the
@@ -47,7 +63,23 @@ class JobFlow:
             return earlier, False
         await fault("api.after_job_insert")
         await self._attempt(self._await_start(job) if job.waits else self._feed.plan(job.id), job.id)
+        await self.announce(job)
         return job, True
+
+    async def tell(self, job: Job, kind: Kind, *, by: str) -> None:
+        """Have a mail sent about what was done to the job, if there are any."""
+        due = self._mail(kind, self._clock.now_ns(), by)
+        if due is not None:
+            await self._attempt(self._told(job.id, due), job.id)
+
+    async def _told(self, job_id: str, due: DueMail) -> None:
+        job = await self._store.jobs.add_mail(job_id, due)
+        if job is not None:
+            await self._feed.mails(job)
+
+    async def announce(self, job: Job) -> None:
+        """Have the mails sent that are due about the job."""
+        await self._attempt(self._feed.mails(job), job.id)
 
     async def begin(self, job_id: str) -> None:
         """Have a scheduled job planned now, for its start has come. Does nothing to a job that was begun, paused or
@@ -70,34 +102,53 @@ class JobFlow:
             await self._attempt(self._await_start(job), job.id)
         return job
 
-    async def pause(self, job_id: str) -> Job | None:
-        """The paused job; `None` when its status does not allow it."""
-        return await self._store.jobs.move(job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=self._clock.now_ns())
+    async def pause(self, job_id: str, *, by: str = "", quietly: bool = False) -> Job | None:
+        """The paused job; `None` when its status does not allow it. `by` is who asked; `quietly` sends no mail."""
+        now = self._clock.now_ns()
+        mail = None if quietly else self._mail(Kind.PAUSED, now, by)
+        job = await self._store.jobs.move(job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=now, mail=mail)
+        if job is not None:
+            await self.announce(job)
+        return job
 
     async def resume(self, job_id: str) -> Job | None:
         """The job, running, or scheduled again if its start lies ahead; `None` when its status does not allow it."""
         job = await self._store.jobs.view(job_id)
         if job is not None and job.waits and job.starts > await self._store.now():
             return await self._wait_again(job_id)
-        job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns())
+        failed = (await self._store.batches.counts(job_id)).failed
+        job = await self._store.jobs.move(
+            job_id, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns(), forgiven=failed
+        )
         if job is not None:
             await self._attempt(self._feed.plan(job_id) if job.unplanned else self._feed.job(job_id), job_id)
         return job
 
-    async def stop(self, job_id: str, *, failure: str = "") -> Job | None:
-        """The stopped job, with all that was not being sent dropped; `None` when its status does not allow it."""
+    async def stop(
+        self, job_id: str, *, by: str = "", quietly: bool = False, failure: str = "", stage: str = ""
+    ) -> Job | None:
+        """The stopped job, with all that was not being sent dropped; `None` when its status does not allow it. `by` is
+        who asked; where nobody did, `failure` says what went wrong, and at which stage."""
+        now = self._clock.now_ns()
         job = await self._store.jobs.move(
-            job_id, to=JobStatus.STOPPED, only=STOPPABLE, at=self._clock.now_ns(), failure=failure
+            job_id,
+            to=JobStatus.STOPPED,
+            only=STOPPABLE,
+            at=now,
+            failure=failure,
+            events=[Event(stage, EventState.FAIL, failure, now)] if stage else (),
+            mail=None if quietly else self._mail(Kind.STOPPED, now, by),
         )
         if job is not None:
             await self._attempt(self._ended(job), job_id)
+            await self.announce(job)
         return job
 
     async def withdraw(self, job_id: str) -> bool:
         """Forget a job that nobody has begun to plan; `False` when there is no such."""
         withdrawn = await self._store.jobs.withdraw(job_id)
         if withdrawn:
-            await self._attempt(self._store.occurrences.remove_of(_start_of(job_id)), job_id)
+            await self._attempt(self._store.occurrences.remove_of(start_of(job_id)), job_id)
         return withdrawn
 
     async def drop_unsent(self, job_id: str) -> None:
@@ -112,8 +163,18 @@ class JobFlow:
         counted = await self._store.batches.totals(unwritten) if unwritten else {}
         return {job.id: written.get(job.id) or counted.get(job.id, Totals()) for job in jobs}
 
+    async def shown(self, job: Job) -> tuple[Totals, Progress]:
+        """The sums of one job, by reason, and how fast they grow."""
+        totals = (await self.progress([job]))[job.id]
+        if not job.open:
+            return totals, Progress(Receipt(reasons=job.reasons, locales=job.locales))
+        meter = Meter(await self._store.now())
+        async for batch in self._store.batches.outcomes(job.id):
+            meter.add(batch)
+        return totals, meter.progress(totals, planned=job.plan.end is not None)
+
     async def _await_start(self, job: Job) -> None:
-        start = once(_start_of(job.id), "", job.starts, accepted_at=await self._store.now())
+        start = once(start_of(job.id), "", job.starts, accepted_at=await self._store.now())
         await self._store.occurrences.add([start])
 
     async def _wait_again(self, job_id: str) -> Job | None:
@@ -128,9 +189,12 @@ class JobFlow:
         if job.starts <= await self._store.now():
             await self.begin(job.id)
 
+    def _mail(self, kind: Kind, at: int, by: str) -> DueMail | None:
+        return DueMail(kind.value, at, by) if self._mails else None
+
     async def _ended(self, job: Job) -> None:
         if job.starts_at:
-            await self._store.occurrences.remove_of(_start_of(job.id))
+            await self._store.occurrences.remove_of(start_of(job.id))
         await self.drop_unsent(job.id)
 
     async def _attempt(self, work: Awaitable[None], job_id: str) -> None:
@@ -140,5 +204,6 @@ class JobFlow:
             log.warning("job left to upkeep", job_id=job_id, reason=str(error))
 
 
-def _start_of(job_id: str) -> str:
+def start_of(job_id: str) -> str:
+    """The owner of the occurrence that begins the job."""
     return owner_text(JobOwner(job_id, JobStage.START))

@@ -9,6 +9,9 @@ What is found, in every job that is open (those that wait for their start cost n
   takes that recovers it;
 - a scheduled job whose start has passed: begun, its occurrence was never made or is late;
 - a stopped job with unsent batches: dropped;
+- a job of which too many batches failed: held;
+- a localized job that lacks the jobs of some zones: completed;
+- a mail that is due: sent;
 - a job whose batches are all settled: closed.
 
 Work that was put off is not lost: while an occurrence of its owner is there, the clock will bring it back, with its
@@ -26,11 +29,14 @@ from msgspec import Struct
 from shared.broker import Broker
 from shared.domain.batches import Batch, BatchStatus
 from shared.domain.errors import Unavailable
+from shared.domain.groups import Group
 from shared.domain.instants import ms
 from shared.domain.jobs import Job
 from shared.domain.occurrences import BatchOwner, JobOwner, JobStage, owner_text
 from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
+from shared.flow.breaker import Breaker
 from shared.flow.feed import Feed
+from shared.flow.groups import GroupFlow
 from shared.flow.jobs import JobFlow
 from shared.store import Store
 
@@ -50,23 +56,37 @@ class Patience(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """What one look found: jobs looked at, plans, batches by kind, and jobs whose start was missed."""
+    """What one look found: jobs looked at, plans, batches by kind, jobs whose start was missed or
+    whose mails are due, and groups that lacked jobs."""
 
     jobs: int = 0
     plans: int = 0
     queued: int = 0
     owned: int = 0
     starts: int = 0
+    mails: int = 0
+    groups: int = 0
 
 
 class Lost:
     """Looks through the open jobs."""
 
-    def __init__(self, store: Store, broker: Broker, feed: Feed, flow: JobFlow, patience: Patience) -> None:
+    def __init__(
+        self,
+        store: Store,
+        broker: Broker,
+        feed: Feed,
+        flow: JobFlow,
+        groups: GroupFlow,
+        breaker: Breaker,
+        patience: Patience,
+    ) -> None:
         self._store = store
         self._broker = broker
         self._feed = feed
         self._flow = flow
+        self._groups = groups
+        self._breaker = breaker
         self._patience = patience
 
     async def find(self) -> Found:
@@ -77,16 +97,20 @@ class Lost:
             found = _sum(found, await self._apart(self._in(job_id, since), job_id))
         async for job_id in self._store.jobs.overdue_ids(since.starts_ns):
             found = _sum(found, await self._apart(self._begin(job_id), job_id))
+        async for job_id in self._store.jobs.with_mail(since.mails_ns):
+            found = _sum(found, await self._apart(self._mails(job_id), job_id))
+        async for group in self._groups.unmade():
+            found = _sum(found, await self._apart(self._group(group), group.id))
         return found
 
-    async def _apart(self, look: Awaitable[Found], job_id: str) -> Found:
+    async def _apart(self, look: Awaitable[Found], id_: str) -> Found:
         try:
             return await look
         except Unavailable:
             raise
         except Exception:
             # The other jobs' work must be found all the same.
-            log.exception("upkeep cannot look at a job", job_id=job_id)
+            log.exception("upkeep cannot look at a job or a group", id=id_)
             return Found()
 
     async def _since(self) -> "_Since":
@@ -97,6 +121,7 @@ class Lost:
             plans=at_latest if await self._broker.depth(SPLIT_QUEUE) else queued,
             batches=at_latest if await self._broker.depth(BATCH_QUEUE) else queued,
             starts_ns=ms(now - _START_GRACE) * 1_000_000,
+            mails_ns=ms(queued) * 1_000_000,
         )
 
     async def _in(self, job_id: str, since: "_Since") -> Found:
@@ -111,6 +136,7 @@ class Lost:
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, owned=owned)
         queued = await self._renew(job, BatchStatus.QUEUED, since.batches)
+        await self._breaker.look(job.id)
         await self._feed.job(job.id)
         return Found(jobs=1, plans=plans, queued=queued, owned=owned)
 
@@ -118,6 +144,19 @@ class Lost:
         log.info("a start was missed", job_id=job_id)
         await self._flow.begin(job_id)
         return Found(jobs=1, starts=1)
+
+    async def _group(self, group: Group) -> Found:
+        log.info("a group is completed", group_id=group.id)
+        await self._groups.complete(group)
+        return Found(groups=1)
+
+    async def _mails(self, job_id: str) -> Found:
+        job = await self._store.jobs.view(job_id)
+        if job is None or await self._store.occurrences.with_any([owner_text(JobOwner(job_id, JobStage.MAIL))]):
+            return Found()
+        await self._store.jobs.touch_mails(job_id, ms(await self._store.now()) * 1_000_000)
+        await self._feed.mails(job)
+        return Found(mails=len(job.mails))
 
     async def _plan(self, job: Job, since: datetime) -> int:
         worked_at = job.changed_at is not None and job.changed_at >= since
@@ -152,6 +191,7 @@ class _Since(Struct, frozen=True):
     plans: datetime
     batches: datetime
     starts_ns: int
+    mails_ns: int
 
 
 def _sum(one: Found, other: Found) -> Found:
@@ -161,4 +201,6 @@ def _sum(one: Found, other: Found) -> Found:
         queued=one.queued + other.queued,
         owned=one.owned + other.owned,
         starts=one.starts + other.starts,
+        mails=one.mails + other.mails,
+        groups=one.groups + other.groups,
     )

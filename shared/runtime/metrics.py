@@ -48,6 +48,8 @@ def _histogram(name: str, sentence: str, *labels: str) -> Histogram:
 RECORDS_SENT = _counter("records_sent_total", "Records whose transaction was committed.", "app", "service")
 BATCHES_SETTLED = _counter("batches_settled_total", "Batches that reached a final status.", "status")
 JOBS_CLOSED = _counter("jobs_closed_total", "Jobs with nothing left to do, by their last status.", "status")
+JOBS_TRIPPED = _counter("jobs_tripped_total", "Jobs held because too many of their batches failed.")
+MAILS = _counter("mails_total", "Mails about jobs, by what became of them.", "outcome")
 
 TASKS = _counter("tasks_total", "Messages that workers took, by how each was answered.", "queue", "outcome")
 TASK_SECONDS = _histogram("task_seconds", "From taking a message to answering it.", "queue")

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]*://")]
+HttpUrl = Annotated[str, Meta(pattern=r"^(https?://[^/]|\Z)")]
+Folder = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}){0,5}\Z")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,200}\Z")]
 Seconds = Annotated[float, Meta(ge=0.05, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
@@ -27,15 +29,16 @@ def says(sentence: str) -> Meta:
 
 
 def without_secrets(text: str) -> str:
-    """The text with the password of every URL in it masked."""
-    return re.sub(r"(\w://[^/\s:@]*):[^\s'\"]*@", r"\1:***@", text)
+    """The text with the password of every URL in it masked, and what is assigned to a name with `secret` in it."""
+    text = re.sub(r"(\w://[^/\s:@]*):[^\s'\"]*@", r"\1:***@", text)
+    return re.sub(r"(\b\w*secret\w* ?= ?)(['\"])(?:\\.|(?!\2)[^\\])+\2", r"\1\2***\2", text)
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the settings. Its repr masks passwords, so that no log or traceback can show one."""
 
     def __repr__(self) -> str:
-        fields = (f"{name}={without_secrets(repr(getattr(self, name)))}" for name in self.__struct_fields__)
+        fields = (without_secrets(f"{name}={getattr(self, name)!r}") for name in self.__struct_fields__)
         return f"{type(self).__name__}({', '.join(fields)})"
 
 
@@ -106,6 +109,29 @@ class AudienceSettings(Section, frozen=True):
     statement_timeout_seconds: Annotated[Seconds, says("When a statement is given up.")] = 60.0
 
 
+class BlobSettings(Section, frozen=True):
+    """S3, or a folder: files with audiences, and those that tell who was held out."""
+
+    url: Annotated[
+        Url, says("s3:// and the bucket for uploads and control groups; or file:// and the path of a folder.")
+    ] = "s3://carillon"
+    endpoint_url: Annotated[HttpUrl, says("Where S3 is, if it is not AWS: MinIO, Ceph and others.")] = ""
+    region: Annotated[str, says("The region of the buckets; empty: as the environment says.")] = ""
+    access_key: Annotated[
+        str, says("The access key; empty: from where AWS's own tools take it, the role of the machine included.")
+    ] = ""
+    secret_key: Annotated[str, says("Its secret.")] = ""
+    allowed_buckets: Annotated[tuple[str, ...], says("Further buckets that a csvPath may name.")] = ()
+    upload_folder: Annotated[Folder, says("Where /uploadurl puts files, within the bucket.")] = "jobs"
+    control_group_folder: Annotated[Folder, says("Where the files of control groups go, within the bucket.")] = (
+        "control-groups"
+    )
+    max_file_bytes: Annotated[
+        int, Meta(ge=1, le=5 * 2**40), says("A job over a larger file is refused; 100 GiB unless changed.")
+    ] = 100 * 2**30
+    timeout_seconds: Annotated[Seconds, says("How long a question may take, repeated attempts included.")] = 10.0
+
+
 def _check_networks(name: str, networks: Iterable[str]) -> None:
     for network in networks:
         try:
@@ -125,6 +151,12 @@ class ApiSettings(Section, frozen=True):
     )
     first_admin: Annotated[str, says("The e-mail address of a user who is an admin from the start.")] = ""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
+    published_sign: Annotated[
+        bool, says("Whether a localized job adds a zone's offset to its start, as Marathon does, or subtracts it.")
+    ] = False
+    preview_seconds: Annotated[
+        Seconds, says("How long the preview of a job may count its audience; then it tells what it found so far.")
+    ] = 3.0
 
     def __post_init__(self) -> None:
         _check_networks("trusted_proxies", self.trusted_proxies)
@@ -145,6 +177,11 @@ class WorkerSettings(Section, frozen=True):
         float,
         Meta(ge=0, le=1),
         says("The share of a batch's recipients that may fail before the batch counts as failed."),
+    ] = 0.05
+    max_batch_failure: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        says("The share of a job's batches at which, once so many failed, the job is held: circuit break."),
     ] = 0.05
     push_expiry_unit: Annotated[
         Literal["ms", "seconds"],
@@ -323,6 +360,7 @@ class Settings(Section, frozen=True):
     broker: BrokerSettings = BrokerSettings()
     stream: StreamSettings = StreamSettings()
     audience: AudienceSettings = AudienceSettings()
+    blobs: BlobSettings = BlobSettings()
     api: ApiSettings = ApiSettings()
     worker: WorkerSettings = WorkerSettings()
     scheduler: SchedulerSettings = SchedulerSettings()

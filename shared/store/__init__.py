@@ -23,7 +23,11 @@ from shared.store.batches import Batches
 from shared.store.dead_letters import DeadLetters
 from shared.store.documents import Document, translated
 from shared.store.feedbacks import Feedbacks
+from shared.store.files import Files
+from shared.store.groups import Groups
+from shared.store.held_out import HeldOut
 from shared.store.idempotency import IdempotencyKeys
+from shared.store.imports import Imports
 from shared.store.jobs import Jobs
 from shared.store.occurrences import Occurrences
 from shared.store.outcomes import Outcomes
@@ -41,12 +45,16 @@ COLLECTIONS = (
     "tokens",
     "jobs",
     "batches",
+    "groups",
+    "files",
+    "held_out",
     "feedbacks",
     "schedules",
     "occurrences",
     "outcomes",
     "dead_letters",
     "idempotency",
+    "imports",
 )
 
 
@@ -62,12 +70,16 @@ class Store:
         self.tokens = Tokens(database)
         self.jobs = Jobs(database)
         self.batches = Batches(database)
+        self.groups = Groups(database)
+        self.files = Files(database)
+        self.held_out = HeldOut(database)
         self.feedbacks = Feedbacks(client, database)
         self.schedules = Schedules(database)
         self.occurrences = Occurrences(database)
         self.outcomes = Outcomes(database)
         self.dead_letters = DeadLetters(database)
         self.idempotency = IdempotencyKeys(database)
+        self.imports = Imports(database)
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20) -> Self:

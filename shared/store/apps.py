@@ -1,11 +1,13 @@
 """Apps: one document each, by an id that sorts by age."""
 
+from collections.abc import Sequence
+
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts import App
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, translated
+from shared.store.documents import Codec, Document, insert_new, replace_unchanged, translated, with_ids
 
 _codec = Codec(App)
 
@@ -37,6 +39,28 @@ class Apps:
         """The app."""
         with translated():
             return _codec.maybe(await self._apps.find_one({"_id": app_id}))
+
+    async def add_new(self, apps: Sequence[App]) -> set[int]:
+        """Insert those whose ids and bundle ids are free: the positions of the others."""
+        return await insert_new(self._apps, [_codec.document(app) for app in apps])
+
+    async def with_ids(self, app_ids: Sequence[str]) -> dict[str, App]:
+        """Those of these apps that there are, by id."""
+        return await with_ids(self._apps, _codec, app_ids)
+
+    async def ids_of(self, bundle_ids: Sequence[str]) -> dict[str, str]:
+        """The ids of the apps with these bundle ids, by them."""
+        with translated():
+            found = await self._apps.find({"bundle_id": {"$in": list(bundle_ids)}}, {"bundle_id": 1}).to_list()
+        return {document["bundle_id"]: document["_id"] for document in found}
+
+    async def replace(self, old: App, new: App) -> bool:
+        """Put the new app in the place of the old one; `False` when that was changed meanwhile.
+
+        Raises:
+            Conflict: another app has this bundle id.
+        """
+        return await replace_unchanged(self._apps, _codec.document(old), _codec.document(new), duplicate=_taken)
 
     async def page(self, *, after: str = "", limit: int) -> list[App]:
         """The apps whose ids follow `after`, the oldest first."""

@@ -14,7 +14,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
 from shared.domain.batches import Batch, BatchStatus, Receipt, batch_id
-from shared.domain.jobs import Totals
+from shared.domain.jobs import Counts, Totals
+from shared.domain.progress import Settled
 from shared.store.documents import Codec, Document, is_duplicate, translated
 
 _codec = Codec(Batch, derived=("slot", "settled"))
@@ -43,6 +44,7 @@ class Batches:
     async def setup(self) -> None:
         """Make the indexes."""
         await self._batches.create_index([("job_id", ASCENDING), ("ordinal", ASCENDING)], unique=True)
+        await self._batches.create_index([("failed_of", ASCENDING)], sparse=True)
         # Without the status: a batch that moves on while a server scans for heads must not move within the index.
         await self._batches.create_index(
             [("job_id", ASCENDING), ("settled", ASCENDING), ("slot", ASCENDING), ("ordinal", ASCENDING)]
@@ -124,12 +126,11 @@ class Batches:
 
     async def settle(self, batch: Batch, *, to: BatchStatus, receipt: Receipt) -> Batch | None:
         """sending → sent or failed, if its owner is still the same."""
-        return await self._move(_owned(batch), {"status": to.value, "receipt": _receipt(receipt), "settled": True})
+        return await self._move(_owned(batch), _outcome(batch.job_id, to, receipt))
 
     async def fail(self, batch: Batch, *, receipt: Receipt) -> Batch | None:
         """queued → failed, for a batch that cannot be sent at all."""
-        change = {"status": BatchStatus.FAILED.value, "receipt": _receipt(receipt), "settled": True}
-        return await self._move(_queued(batch), change)
+        return await self._move(_queued(batch), _outcome(batch.job_id, BatchStatus.FAILED, receipt))
 
     async def drop(self, batch: Batch) -> Batch | None:
         """queued → dropped, if it still has this turn."""
@@ -165,6 +166,42 @@ class Batches:
         with translated():
             groups = [group async for group in await self._batches.aggregate(pipeline)]
         return {group.pop("_id"): Totals(**group) for group in groups}
+
+    async def counts(self, job_id: str) -> Counts:
+        """How many there are by now, settled and failed ones."""
+        pipeline: list[Document] = [
+            {"$match": {"job_id": job_id, "status": {"$ne": _END}}},
+            {
+                "$group": {
+                    "_id": None,
+                    "planned": {"$sum": 1},
+                    "settled": {"$sum": {"$cond": ["$settled", 1, 0]}},
+                    "failed": {"$sum": {"$cond": [{"$eq": ["$status", BatchStatus.FAILED.value]}, 1, 0]}},
+                }
+            },
+        ]
+        with translated():
+            groups = [group async for group in await self._batches.aggregate(pipeline)]
+        return Counts(**{name: groups[0][name] for name in Counts.__struct_fields__}) if groups else Counts()
+
+    async def any_failed(self, job_id: str) -> bool:
+        """Whether a batch of the job has failed."""
+        with translated():
+            return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
+
+    async def outcomes(self, job_id: str) -> AsyncIterator[Settled]:
+        """What became of the job's settled batches, one at a time, in any order."""
+        query, shown = {"job_id": job_id, "settled": True}, {"receipt": 1, "taken_at": 1, "changed_at": 1}
+        with translated():
+            async for document in self._batches.find(query, shown):
+                times = document.get("taken_at"), document.get("changed_at")
+                yield Settled(_read_receipt(document["receipt"]), *times)
+
+    async def settled(self, job_id: str) -> AsyncIterator[Batch]:
+        """The job's settled batches, in their order."""
+        with translated():
+            async for document in self._batches.find({"job_id": job_id, "settled": True}).sort("ordinal", ASCENDING):
+                yield _value(document)
 
     async def receipts(self, job_id: str) -> AsyncIterator[Receipt]:
         """The receipts of the job's settled batches, one at a time."""
@@ -203,7 +240,7 @@ class Batches:
         return None if document is None else _value(document)
 
 
-_COUNTS = ("sent", "failed", "skipped", "held_out")
+_COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
 
 
 def _queued(batch: Batch) -> Document:
@@ -212,6 +249,13 @@ def _queued(batch: Batch) -> Document:
 
 def _owned(batch: Batch) -> Document:
     return {"_id": batch.id, "status": BatchStatus.SENDING.value, "owner": batch.owner}
+
+
+def _outcome(job_id: str, status: BatchStatus, receipt: Receipt) -> Document:
+    """`failed_of` is there in failed batches alone, which are few: a sparse index finds them."""
+    failed = {"failed_of": job_id} if status is BatchStatus.FAILED else {}
+    outcome = {"status": status.value, "receipt": _receipt(receipt), "size": receipt.recipients, "settled": True}
+    return outcome | failed
 
 
 def _document(batch: Batch) -> Document:

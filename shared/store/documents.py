@@ -27,6 +27,7 @@ from shared.domain.errors import Conflict, Unavailable
 
 Document = dict[str, Any]
 
+_BSON = (datetime, bytes)
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
@@ -53,7 +54,7 @@ class Codec(Generic[T]):
 
     def document(self, value: T) -> Document:
         """The document of a value; `derived` properties are stored for queries and ignored when read."""
-        document: Document = msgspec.to_builtins(value, builtin_types=(datetime,))
+        document: Document = msgspec.to_builtins(value, builtin_types=_BSON)
         for field in self.json:
             document[field] = json_text(document[field])
         for name in self.derived:
@@ -68,7 +69,7 @@ class Codec(Generic[T]):
         for field in self.json:
             if field in fields:
                 fields[field] = msgspec.json.decode(fields[field])
-        return msgspec.convert(fields, self.kind, builtin_types=(datetime,))
+        return msgspec.convert(fields, self.kind, builtin_types=_BSON)
 
     def maybe(self, document: Mapping[str, Any] | None) -> T | None:
         """The value, or `None` for no document."""
@@ -105,6 +106,21 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
             raise
         return {failure["index"] for failure in failures}
     return set()
+
+
+async def with_ids(collection: AsyncCollection[Document], codec: Codec[T], ids: Sequence[str]) -> dict[str, T]:
+    """The values with these ids, by id."""
+    found = codec.values(collection.find({"_id": {"$in": list(ids)}}))
+    return {value.id: value async for value in found}
+
+
+async def replace_unchanged(
+    collection: AsyncCollection[Document], old: Document, new: Document, *, duplicate: Callable[[], Conflict]
+) -> bool:
+    """Put the new document in the place of the old one; `False` when that was changed meanwhile, by `updated_at`."""
+    with translated(duplicate=duplicate):
+        result = await collection.replace_one({"_id": old["_id"], "updated_at": old["updated_at"]}, new)
+    return result.matched_count == 1
 
 
 async def forget_some(collection: AsyncCollection[Document], query: Document, limit: int) -> int:

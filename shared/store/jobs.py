@@ -9,6 +9,7 @@ A job's copies of its templates may be megabytes, and only whoever plans or rend
 """
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,9 +19,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.batches import Receipt
 from shared.domain.errors import Conflict
 from shared.domain.instants import from_ms
-from shared.domain.jobs import STARTABLE, Job, JobStatus, Standing, Totals, sources
+from shared.domain.jobs import STARTABLE, DueMail, Event, Job, JobStatus, Standing, Totals, sources
+from shared.domain.sources import Source
 from shared.domain.templates import Template, check_copies
-from shared.store.documents import Codec, Document, json_text, translated
+from shared.store.documents import Codec, Document, insert_new, json_text, translated
 
 _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
 _templates = Codec(Template, json=("body", "defaults"))
@@ -28,10 +30,13 @@ _VIEW = {"plan.templates": 0}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
 _NOW = {"changed_at": True}
+_EVENTS = 100  # of a job that is paused and resumed all day, the last ones
 
 
 def _document(job: Job) -> Document:
     document = _codec.document(job)
+    if job.mails:
+        document["mail_since"] = job.created_at
     document["plan"]["templates"] = [_templates.document(template) for template in job.plan.templates]
     document["feedbacks"] = {}
     if job.idempotency is None:
@@ -46,6 +51,10 @@ def _value(document: Document) -> Job:
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
     feedbacks = {unescaped(key): count for key, count in document["feedbacks"].items()}
     return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
+
+
+def _counts(job: Job) -> dict[str, int]:
+    return {escaped(outcome): count for outcome, count in job.feedbacks.items()}
 
 
 def _maybe(document: Document | None) -> Job | None:
@@ -72,8 +81,10 @@ class Jobs:
         """Make the indexes."""
         await self._jobs.create_index([("app_id", ASCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)])
         await self._jobs.create_index([("open", ASCENDING), ("status", ASCENDING), ("starts_at", ASCENDING)])
+        await self._jobs.create_index([("group_id", ASCENDING)])
         await self._jobs.create_index([("idempotency.key", ASCENDING)], unique=True, sparse=True)
         await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
+        await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
         await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
@@ -84,6 +95,30 @@ class Jobs:
         """
         with translated(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
             await self._jobs.insert_one(_document(job))
+
+    async def add_missing(self, jobs: Sequence[Job]) -> None:
+        """Insert those that are not there."""
+        await insert_new(self._jobs, [_document(job) for job in jobs])
+
+    async def add_closed(self, jobs: Sequence[Job]) -> set[int]:
+        """Insert jobs that ended elsewhere, with the feedback that was counted there, where their ids are free: the
+        positions of the others. They have no batches, so `closed_before` never names them."""
+        return await insert_new(self._jobs, [_document(job) | {"feedbacks": _counts(job)} for job in jobs])
+
+    async def replace_closed(self, job: Job) -> bool:
+        """Let a closed job be this one; `False` when there is none. Feedback that is counted here stays: a count only
+        grows to what this job has."""
+        fields = {name: value for name, value in _document(job).items() if name not in {"_id", "feedbacks"}}
+        grown = {f"feedbacks.{name}": count for name, count in _counts(job).items()}
+        change = {"$set": fields} | ({"$max": grown} if grown else {})
+        with translated():
+            return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
+
+    async def with_ids(self, job_ids: Sequence[str]) -> dict[str, Job]:
+        """Those of these jobs that there are, whatever their apps, by id."""
+        with translated():
+            found = self._jobs.find({"_id": {"$in": list(job_ids)}}, _VIEW)
+            return {document["_id"]: _value(document) async for document in found}
 
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
@@ -119,6 +154,11 @@ class Jobs:
         """Whether an app has work that is not finished."""
         with translated():
             return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
+
+    async def has_open_in(self, group_id: str) -> bool:
+        """Whether a group has work that is not finished."""
+        with translated():
+            return await self._jobs.find_one({"group_id": group_id, "open": True}, {"_id": 1}) is not None
 
     async def open_ids(self) -> AsyncIterator[str]:
         """The ids of all jobs with something left to do now: those that wait for their start are not among them."""
@@ -169,7 +209,7 @@ class Jobs:
         """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
         such."""
         with translated():
-            result = await self._jobs.delete_one({"_id": job_id, "plan.highest": None, "open": True})
+            result = await self._jobs.delete_one({"_id": job_id, "plan.source": None, "open": True})
         return result.deleted_count == 1
 
     async def standing(self, job_id: str) -> Standing | None:
@@ -181,14 +221,28 @@ class Jobs:
         return Standing(JobStatus(document["status"]), document["plan"]["end"], document["expires_at"])
 
     async def move(
-        self, job_id: str, *, to: JobStatus, only: frozenset[JobStatus], at: int, failure: str = ""
+        self,
+        job_id: str,
+        *,
+        to: JobStatus,
+        only: frozenset[JobStatus],
+        at: int,
+        failure: str = "",
+        forgiven: int | None = None,
+        events: Sequence[Event] = (),
+        mail: DueMail | None = None,
     ) -> Job | None:
         """Give the job this status if its present one is among `only` and may be followed by it; `at` becomes
         `updated_at` (ns)."""
-        change = {"status": to.value, "updated_at": at} | ({"failure": failure} if failure else {})
-        return await self._set({"_id": job_id, "status": {"$in": sorted(only & sources(to))}}, change)
+        change: Document = {"status": to.value, "updated_at": at}
+        change |= {"failure": failure} if failure else {}
+        change |= {} if forgiven is None else {"forgiven": forgiven}
+        query = {"_id": job_id, "status": {"$in": sorted(only & sources(to))}}
+        return await self._set(query, change, events=events, mail=mail)
 
-    async def begin_plan(self, job_id: str, *, highest: int, templates: tuple[Template, ...]) -> Job | None:
+    async def begin_plan(
+        self, job_id: str, *, source: Source, templates: tuple[Template, ...], events: Sequence[Event] = ()
+    ) -> Job | None:
         """Fix what the plan is made of, once: the whole job; `None` when that was done before.
 
         Raises:
@@ -196,33 +250,82 @@ class Jobs:
         """
         copies = [_templates.document(template) for template in templates]
         check_copies(sum(len(copy[field].encode()) for copy in copies for field in _templates.json))
-        fixed = {"plan.highest": highest, "plan.templates": copies}
-        return await self._set({"_id": job_id, "plan.highest": None}, fixed, shown=None)
+        fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
+        return await self._set({"_id": job_id, "plan.source": None}, fixed, shown=None, events=events)
 
-    async def end_plan(self, job_id: str, *, end: int) -> Job | None:
+    async def end_plan(self, job_id: str, *, end: int, events: Sequence[Event] = ()) -> Job | None:
         """Note that the plan has `end` batches; `None` when that was noted before."""
-        return await self._set({"_id": job_id, "plan.end": None}, {"plan.end": end})
+        return await self._set({"_id": job_id, "plan.end": None}, {"plan.end": end}, events=events)
 
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""
         with translated():
             await self._jobs.update_one({"_id": job_id}, {"$currentDate": _NOW})
 
-    async def close(self, job_id: str, *, totals: Totals, summed: Receipt, completed_at: int) -> Job | None:
-        """Write the final sums and close the job: a running one is completed at this time, a stopped one stays stopped.
-        `None` when it was closed before, or may not be closed now."""
+    async def close(
+        self,
+        job_id: str,
+        *,
+        totals: Totals,
+        summed: Receipt,
+        completed_at: int,
+        control_group_csv_path: str = "",
+        events: Sequence[Event] = (),
+        mail: DueMail | None = None,
+    ) -> Job | None:
+        """Write the final sums and close the job: a running one is completed at this time, with these events and this
+        mail, a stopped one stays stopped. `None` when it was closed before, or may not be closed now."""
         sums = {
             "open": False,
             "totals": msgspec.to_builtins(totals),
             "reasons": json_text(summed.reasons),
             "locales": json_text(summed.locales),
+            "control_group_csv_path": control_group_csv_path,
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
         query: dict[str, Any] = {"_id": job_id, "open": True}
         dated = _NOW | {"kept_since": True}
+        runs = {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}
         return await self._set(
-            query | {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}, sums | completed, dated=dated
+            query | runs, sums | completed, dated=dated, events=events, mail=mail
         ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated)
+
+    async def with_mail(self, before_ns: int) -> AsyncIterator[str]:
+        """The ids of jobs with mails that were due before then (ns)."""
+        async for job_id in self._ids({"mail_since": {"$lt": before_ns}}):
+            yield job_id
+
+    async def add_mail(self, job_id: str, mail: DueMail) -> Job | None:
+        """Note that this mail is to be sent."""
+        return await self._set({"_id": job_id}, {}, mail=mail)
+
+    async def touch_mails(self, job_id: str, at: int) -> None:
+        """Note that the mails that are due were queued at this time (ns)."""
+        with translated():
+            await self._jobs.update_one({"_id": job_id, "mail_since": {"$exists": True}}, {"$set": {"mail_since": at}})
+
+    async def lease_mail(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
+        """Take the right to send this mail, if it is due and nobody has it; one mail of a job at a time."""
+        query = {
+            "_id": job_id,
+            "mails": msgspec.to_builtins(mail),
+            "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
+        }
+        with translated():
+            lease = {"token": token, "until": until}
+            result = await self._jobs.update_one(query, {"$set": {"mail_lease": lease}})
+        return result.modified_count == 1
+
+    async def release_mail(self, job_id: str, token: str) -> None:
+        """Let somebody else try."""
+        with translated():
+            await self._jobs.update_one({"_id": job_id, "mail_lease.token": token}, {"$unset": {"mail_lease": ""}})
+
+    async def mailed(self, job_id: str, mail: DueMail) -> None:
+        """Note that this mail need not be sent any more."""
+        with translated():
+            await self._jobs.update_one({"_id": job_id}, {"$pull": {"mails": msgspec.to_builtins(mail)}})
+            await self._jobs.update_one({"_id": job_id, "mails": []}, {"$unset": {"mail_since": ""}})
 
     async def _ids(self, query: Document) -> AsyncIterator[str]:
         with translated():
@@ -230,14 +333,25 @@ class Jobs:
                 yield document["_id"]
 
     async def _set(
-        self, query: Document, fields: Document, *, shown: Document | None = _VIEW, dated: Document = _NOW
+        self,
+        query: Document,
+        fields: Document,
+        *,
+        shown: Document | None = _VIEW,
+        dated: Document = _NOW,
+        events: Sequence[Event] = (),
+        mail: DueMail | None = None,
     ) -> Job | None:
+        change: Document = {"$set": dict(fields), "$currentDate": dated}
+        if events:
+            each = [msgspec.to_builtins(event) for event in events]
+            change["$push"] = {"events": {"$each": each, "$slice": -_EVENTS}}
+        if mail is not None:
+            change.setdefault("$push", {})["mails"] = msgspec.to_builtins(mail)
+            change["$set"]["mail_since"] = mail.at
         with translated():
             return _maybe(
                 await self._jobs.find_one_and_update(
-                    query,
-                    {"$set": fields, "$currentDate": dated},
-                    projection=shown,
-                    return_document=ReturnDocument.AFTER,
+                    query, change, projection=shown, return_document=ReturnDocument.AFTER
                 )
             )

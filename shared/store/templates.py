@@ -11,7 +11,16 @@ from pymongo.errors import BulkWriteError
 
 from shared.domain.errors import Conflict
 from shared.domain.templates import Template
-from shared.store.documents import Codec, Document, is_duplicate, json_text, translated
+from shared.store.documents import (
+    Codec,
+    Document,
+    insert_new,
+    is_duplicate,
+    json_text,
+    replace_unchanged,
+    translated,
+    with_ids,
+)
 
 _codec = Codec(Template, json=("body", "defaults"))
 
@@ -79,6 +88,29 @@ class Templates:
         with _duplicates_told():
             async with self._database.client.start_session() as session:
                 await session.with_transaction(insert, write_concern=self._database.write_concern)
+
+    async def add_new(self, templates: Sequence[Template]) -> set[int]:
+        """Insert those whose ids, and whose names and locales in their apps, are free: the positions of the others."""
+        return await insert_new(self._templates, [_codec.document(template) for template in templates])
+
+    async def with_ids(self, template_ids: Sequence[str]) -> dict[str, Template]:
+        """Those of these templates that there are, by id."""
+        return await with_ids(self._templates, _codec, template_ids)
+
+    async def ids_of(self, app_ids: Sequence[str], names: Sequence[str]) -> dict[tuple[str, str, str], str]:
+        """The ids of these apps' templates with these names, by app, name and locale."""
+        query = {"app_id": {"$in": list(app_ids)}, "name": {"$in": list(names)}}
+        with translated():
+            found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
+        return {(each["app_id"], each["name"], each["locale"]): each["_id"] for each in found}
+
+    async def replace(self, old: Template, new: Template) -> bool:
+        """Put the new template in the place of the old one; `False` when that was changed meanwhile.
+
+        Raises:
+            Conflict: the app has another one with this name and locale.
+        """
+        return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_taken)
 
     async def get(self, template_id: str) -> Template | None:
         """The template, whatever its app."""

@@ -7,7 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts import User
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, translated
+from shared.store.documents import Codec, Document, insert_new, replace_unchanged, translated, with_ids
 
 _codec = Codec(User)
 
@@ -39,6 +39,22 @@ class Users:
         """The user."""
         with translated():
             return _codec.maybe(await self._users.find_one({"_id": user_id}))
+
+    async def add_new(self, users: Sequence[User]) -> set[int]:
+        """Insert those whose ids and addresses are free: the positions of the others."""
+        return await insert_new(self._users, [_codec.document(user) for user in users])
+
+    async def with_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
+        """Those of these users that there are, by id."""
+        return await with_ids(self._users, _codec, user_ids)
+
+    async def replace(self, old: User, new: User) -> bool:
+        """Put the new user in the place of the old one; `False` when that was changed meanwhile.
+
+        Raises:
+            Conflict: another user has this address.
+        """
+        return await replace_unchanged(self._users, _codec.document(old), _codec.document(new), duplicate=_taken)
 
     async def with_emails(self, emails: Sequence[str]) -> dict[str, User]:
         """The users with exactly these addresses, by them. One query."""

@@ -19,6 +19,7 @@ from tests.bench import (
     accept,
     claim,
     clock_large,
+    csv_file,
     feedback,
     fire,
     idle,
@@ -44,6 +45,7 @@ ClockMeasure = Callable[[Place, Sizes], Awaitable[Sequence[Measured]]]
 _JOBS: dict[str, Measure] = {
     "send": send.measure,
     "plan": plan.measure,
+    "csv": csv_file.measure,
     "latency": latency.measure,
     "pause": pause.measure,
     "feedback": feedback.measure,

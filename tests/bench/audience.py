@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from shared.domain.accounts import App
 from shared.domain.audiences import table_name
 from shared.domain.batches import KeyRange
-from shared.domain.jobs import Job, Plan, Service
+from shared.domain.jobs import Job, Plan
+from shared.domain.records import APNS
 from shared.domain.rendering import Renderer
 from shared.domain.templates import Template
 from tests.bench.place import execute
@@ -68,5 +69,5 @@ def _in_both_locales(house: House, text: str) -> tuple[Template, Template]:
 
 async def _records(house: House, templates: tuple[Template, ...], count: int) -> list[bytes]:
     job: Job = replace(house.job(), plan=Plan(templates=templates))
-    rows = await house.with_.audience.read(table_name(house.app, Service.APNS), {}, KeyRange(0, count))
+    rows = await house.with_.audience.read(table_name(house.app, APNS), {}, KeyRange(0, count))
     return Renderer(job).render(rows, now=datetime.now(UTC)).records

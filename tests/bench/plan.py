@@ -3,7 +3,7 @@
 from itertools import pairwise
 from time import perf_counter
 
-from shared.domain.batches import Batch
+from shared.domain.batches import Batch, KeyRange
 from shared.domain.jobs import JobStatus
 from tests.bench.audience import KEPT, fill
 from tests.bench.jobs import closed, until
@@ -44,7 +44,8 @@ async def measure(place: Place) -> list[Measured]:
 async def _check(house: House, job_id: str, end: int, rows: int) -> None:
     batches = [await house.with_.store.batches.get(job_id, ordinal) for ordinal in range(end)]
     whole = [batch for batch in batches if isinstance(batch, Batch)]
-    gaps = [late.ordinal for early, late in pairwise(whole) if early.range.upto != late.range.after]
+    ranges = [(batch.ordinal, batch.range) for batch in whole if isinstance(batch.range, KeyRange)]
+    gaps = [ordinal for (_, early), (ordinal, late) in pairwise(ranges) if early.upto != late.after]
     planned = sum(batch.size for batch in whole)
     if len(whole) != end or gaps or planned != rows:
         raise Wrong(f"{len(whole)} of {end} batches, {planned:,} of {rows:,} rows, gaps before batches {gaps[:5]}")

@@ -9,10 +9,15 @@ from shared.domain.outcomes import OutcomeResult
 from shared.domain.recurrence import Every
 from shared.domain.schedules import RetryPolicy
 from shared.domain.tasks import CALL_QUEUE
-from tests.e2e.callees import OPEN, QUICK, callee, calls, settled, waiting
+from tests.e2e import callees
+from tests.e2e.callees import callee, calls, settled, waiting
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+# What a dead process had in its hands is waited for: leases, and the time that a call may take.
+QUICK = {**callees.QUICK, "CARILLON_SCHEDULER_LEASE_SECONDS": "6"}
+OPEN = {**callees.OPEN, "CARILLON_CALLBACKS_CALL_TIMEOUT_SECONDS": "3"}
 
 
 @pytest.mark.parametrize(("point", "times"), [("call.before_call", 1), ("call.after_call", 2)])

@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 
 from services.worker.consumer import FAULTS
-from shared.domain.jobs import JobStatus, Service
+from shared.domain.jobs import JobStatus
+from shared.domain.records import GCM
 from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from tests import stack as servers
 from tests.broker.administration import Administration
@@ -108,7 +109,7 @@ async def test_work_that_waits_leaves_its_slot_to_other_jobs(house: House, push_
     await until(lambda: some_are_sent(house, stuck), "the first batches")
     async with locked(push_database, f"{house.app}_apns"):
         await until(lambda: is_put_off(house, stuck), "work to be put off", 30)
-        free = await house.post(service=Service.GCM)
+        free = await house.post(service=GCM)
         job = await house.closed(free)
         assert job.totals is not None
         assert (job.status, job.totals.sent, job.totals.failed) == (JobStatus.COMPLETED, 8_000, 0)

@@ -19,7 +19,7 @@ from shared.domain.audiences import (
     topic_name,
 )
 from shared.domain.errors import Invalid
-from shared.domain.jobs import Service
+from shared.domain.records import APNS, GCM
 
 SHIPPED_TEMPLATE = "push-%s_%s-massive"
 
@@ -31,26 +31,26 @@ def test_an_app_name_of_letters_digits_hyphens_and_underscores_is_fine(name: str
 
 @pytest.mark.parametrize("name", ["", "x" * 51, "my app", "a.b", "a\n", "ä", "\uff11", 'a"b', "a;--", "a\0", "%s"])
 def test_any_other_app_name_is_invalid_for_every_use(name: str) -> None:
-    for use in (check_app_name, lambda n: table_name(n, Service.GCM), lambda n: topic_name("%s%s", n, Service.GCM)):
+    for use in (check_app_name, lambda n: table_name(n, GCM), lambda n: topic_name("%s%s", n, GCM)):
         with pytest.raises(Invalid, match=r"^invalid name") as caught:
             use(name)
         assert caught.value.field == "name"
 
 
 def test_the_table_is_in_lower_case_and_the_topic_as_written() -> None:
-    assert table_name("TestApp", Service.APNS) == "testapp_apns"
-    assert topic_name(SHIPPED_TEMPLATE, "TestApp", Service.GCM) == "push-TestApp_gcm-massive"
+    assert table_name("TestApp", APNS) == "testapp_apns"
+    assert topic_name(SHIPPED_TEMPLATE, "TestApp", GCM) == "push-TestApp_gcm-massive"
 
 
 def test_receivers_can_read_the_game_and_the_service_out_of_the_shipped_topic() -> None:
-    topic = topic_name(SHIPPED_TEMPLATE, "game", Service.APNS)
+    topic = topic_name(SHIPPED_TEMPLATE, "game", APNS)
     assert re.match(r"^push-[^-_]+_(apns|gcm)[_-](single|massive)", topic)
 
 
 @pytest.mark.parametrize("template", ["", "%s", "%s-%s-%s", "push %s %s", "a/%s_%s", "%d%s%s", "x" * 249 + "%s%s"])
 def test_a_template_that_makes_no_topic_name_is_invalid(template: str) -> None:
     with pytest.raises(Invalid) as caught:
-        topic_name(template, "game", Service.APNS)
+        topic_name(template, "game", APNS)
     assert caught.value.field == "topic_template"
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.csv_cuts import Cut, Cutter, recipients
+from shared.domain.batches import ByteRange
+from shared.domain.csv_cuts import Cutter, users_in
 from shared.domain.csv_rows import RowReader
 from shared.domain.errors import Invalid
 from shared.domain.repeats import Repeats
@@ -21,14 +22,14 @@ SMALL = [
 ]
 
 
-def cut(chunks: Iterable[bytes], size: int, *, max_bytes: int = 1_000_000, limit: int = 1_000_000) -> list[Cut]:
+def cut(chunks: Iterable[bytes], size: int, *, max_bytes: int = 1_000_000, limit: int = 1_000_000) -> list[ByteRange]:
     reader, cutter = RowReader(), Cutter(size, Repeats(limit), max_bytes=max_bytes)
     cuts = [cut for chunk in chunks for cut in cutter.add(reader.feed(chunk))]
     return [*cuts, *cutter.add(reader.finish()), *cutter.finish()]
 
 
-def sent(content: bytes, cuts: Iterable[Cut]) -> list[list[str]]:
-    return [recipients(cut, content[cut.start : cut.end]) for cut in cuts]
+def sent(content: bytes, cuts: Iterable[ByteRange]) -> list[list[str]]:
+    return [users_in(cut, content[cut.start : cut.end]) for cut in cuts]
 
 
 def flat(lists: Iterable[list[str]]) -> list[str]:
@@ -43,7 +44,7 @@ def test_each_id_is_sent_once_at_every_position_of_a_cut(content: bytes) -> None
         assert flat(sent(content, cuts)) == list(dict.fromkeys(ids))
         assert [each.rows for each in cuts[:-1]] == [size] * (len(cuts) - 1)
         assert sum(each.rows for each in cuts) == len(ids)
-        assert sum(each.ids for each in cuts) == len(set(ids))
+        assert sum(each.users for each in cuts) == len(set(ids))
         assert all(cut(pieces(content, at), size) == cuts for at in in_every_way(content))
 
 
@@ -67,14 +68,14 @@ def test_a_cut_takes_all_that_it_may() -> None:
 
 def test_blank_lines_take_no_bytes_of_a_cut_that_begins_behind_them() -> None:
     content = b"id\n" + b"\n" * 50 + b"u1\n" + b"\n" * 50 + b"u2\nu3\n\n"
-    assert cut([content], 10, max_bytes=10) == [Cut(53, 56, 1), Cut(106, 112, 2)]
+    assert cut([content], 10, max_bytes=10) == [ByteRange(53, 56, 1), ByteRange(106, 112, 2)]
 
 
 def test_a_cut_of_nothing_but_repeats_is_a_cut() -> None:
     content = b"id\nu1\nu2\nu2\nu1\n"
     cuts = cut([content], 2)
-    assert cuts == [Cut(3, 9, 2), Cut(9, 15, 2, b"\xc0")]
-    assert [(each.repeats, each.ids) for each in cuts] == [(0, 2), (2, 0)]
+    assert cuts == [ByteRange(3, 9, 2), ByteRange(9, 15, 2, b"\xc0")]
+    assert [(each.repeats, each.users) for each in cuts] == [(0, 2), (2, 0)]
     assert sent(content, cuts) == [["u1", "u2"], []]
 
 
@@ -82,7 +83,7 @@ def test_the_bits_of_a_cut_are_its_rows_from_the_highest_on() -> None:
     content = b"id\n" + b"u1\nu1\nu2\nu3\nu4\nu5\nu6\nu7\nu7\nu8\n"
     (only,) = cut([content], 10)
     assert only.repeated == bytes([0b0100_0000, 0b1000_0000])
-    assert (only.rows, only.repeats, only.ids) == (10, 2, 8)
+    assert (only.rows, only.repeats, only.users) == (10, 2, 8)
 
 
 @given(
@@ -120,19 +121,19 @@ def test_what_is_not_what_was_cut_is_refused() -> None:
     content = b"id,n\nu1,1\nu2,2\nu1,3\n"
     (only,) = cut([content], 10)
     same = content[only.start :]
-    assert recipients(only, same, columns=2) == ["u1", "u2"]
+    assert users_in(only, same, columns=2) == ["u1", "u2"]
     for changed in (same[:-1], same + b"\n", b"\nu11\nu2,2\nu1,3"[: len(same)], same.replace(b"u2,2\n", b"u2222")):
         with pytest.raises(Invalid) as refused:
-            recipients(only, changed)
+            users_in(only, changed)
         assert refused.value.field == "csvPath"
     with pytest.raises(Invalid, match=r"at byte 10$"):
-        recipients(only, same.replace(b"u2,2", b"u2 2"))
+        users_in(only, same.replace(b"u2,2", b"u2 2"))
     with pytest.raises(Invalid, match="columns"):
-        recipients(only, same, columns=3)
+        users_in(only, same, columns=3)
 
 
 def test_a_file_that_breaks_half_way_has_given_its_cuts_before() -> None:
     reader, cutter = RowReader(), Cutter(2, Repeats())
-    assert cutter.add(reader.feed(b"id\nu1\nu2\nu3\n")) == [Cut(3, 9, 2)]
+    assert cutter.add(reader.feed(b"id\nu1\nu2\nu3\n")) == [ByteRange(3, 9, 2)]
     with pytest.raises(Invalid, match="line 5"):
         reader.feed(b"u\x004\n")

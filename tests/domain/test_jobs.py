@@ -27,11 +27,12 @@ from shared.domain.jobs import (
     Job,
     JobStatus,
     Plan,
-    Service,
     Standing,
     gate,
     sources,
 )
+from shared.domain.records import APNS
+from shared.domain.sources import PushTable
 
 counts = st.dictionaries(st.text(max_size=60), st.integers(1, 10**9), max_size=40)
 receipts = st.builds(
@@ -114,13 +115,13 @@ def a_job(status: JobStatus, starts_at: int, highest: int | None) -> Job:
         id="j",
         app_id="a",
         app_name="a",
-        service=Service.APNS,
+        service=APNS,
         template_names=("like",),
         created_by="me",
         group_id="g",
         status=status,
         starts_at=starts_at,
-        plan=Plan(highest=highest),
+        plan=Plan(source=None if highest is None else PushTable(highest)),
     )
 
 

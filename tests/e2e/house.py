@@ -11,6 +11,7 @@ import re
 import secrets
 import signal
 import sys
+import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +22,8 @@ from typing import Any
 import asyncpg
 
 from services.compose import Capabilities, opened
-from shared.domain.jobs import Job, JobStatus, Service
+from shared.domain.jobs import Job, JobStatus
+from shared.domain.records import APNS
 from shared.domain.templates import Template
 from shared.runtime.configuration import load
 
@@ -113,7 +115,7 @@ class House:
         self._processes.append(process)
         return process
 
-    async def devices(self, count: int, service: Service = Service.APNS) -> None:
+    async def devices(self, count: int, service: str = APNS) -> None:
         """Fill the app's table: users `u<n>`, every third one Portuguese."""
         table = f"{self.app}_{service}"
         connection = await asyncpg.connect(self._push_database)
@@ -143,9 +145,23 @@ class House:
             Template(id=str(uuid.uuid4()), app_id=self.app_id, name=name, locale=locale, body=body)
         )
 
+    async def file(self, content: bytes, name: str = "users.csv") -> str:
+        """Upload a file; its path, for `csv_path`."""
+        bucket = f"{self.environment['CARILLON_BLOBS_ENDPOINT_URL']}/{self.with_.blobs.bucket}"
+        request = urllib.request.Request(bucket, method="PUT")
+        (await asyncio.to_thread(urllib.request.urlopen, request)).close()
+        path = f"{self.with_.blobs.bucket}/{self.app}/{name}"
+        await self.with_.blobs.write(path, _once(content))
+        return path
+
+    async def content(self, path: str) -> bytes:
+        """What stands in a file."""
+        file = await self.with_.blobs.stat(path)
+        return b"".join([chunk async for chunk in self.with_.blobs.read(file, 0, file.size)])
+
     def job(self, **fields: Any) -> Job:
         standard: dict[str, Any] = {
-            "service": Service.APNS,
+            "service": APNS,
             "template_names": ("like",),
             "context": {"who": "Ana"},
         }
@@ -211,6 +227,10 @@ class House:
     async def end(self) -> None:
         for process in self._processes:
             await process.end()
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 def _readable(log: str) -> str:

@@ -10,7 +10,8 @@ import pytest
 
 from shared.domain import fanout
 from shared.domain.batches import BatchStatus
-from shared.domain.jobs import Job, JobStatus, Service
+from shared.domain.jobs import Job, JobStatus
+from shared.domain.records import APNS, GCM
 from shared.runtime.processes import free_port
 from tests.e2e.house import House, until
 from tests.e2e.test_over_http import Customer, an_app, is_completed
@@ -53,11 +54,11 @@ async def planned_but_held(house: House) -> str:
 
 
 async def test_gcm_records(house: House) -> None:
-    await house.devices(1_500, Service.GCM)
+    await house.devices(1_500, GCM)
     await house.start("worker")
     expires_at = (int(time()) + 3_600) * SECOND
     context, metadata = {"who": 'A"na\n{{who}}'}, {"campaign": "x<y>&"}
-    job_id = await house.post(service=Service.GCM, context=context, metadata=metadata, expires_at=expires_at)
+    job_id = await house.post(service=GCM, context=context, metadata=metadata, expires_at=expires_at)
     assert counts(await house.closed(job_id)) == (1_500, 1_500, 0, 0)
     records = await house.records(1_500, topic=f"push-{house.app}_gcm-massive")
     assert devices_of(records) == numbers(upto=1_500)
@@ -77,10 +78,8 @@ async def test_gcm_records(house: House) -> None:
         }
 
 
-@pytest.mark.parametrize(
-    ("service", "token", "length"), [(Service.APNS, "DeviceToken", 5 + 64), (Service.GCM, "to", 5 + 152)]
-)
-async def test_a_dry_run_spares_the_devices(house: House, service: Service, token: str, length: int) -> None:
+@pytest.mark.parametrize(("service", "token", "length"), [(APNS, "DeviceToken", 5 + 64), (GCM, "to", 5 + 152)])
+async def test_a_dry_run_spares_the_devices(house: House, service: str, token: str, length: int) -> None:
     await house.devices(2_500, service)
     await house.start("worker")
     job_id = await house.post(service=service, metadata={"dryRun": True})

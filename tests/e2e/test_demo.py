@@ -19,7 +19,7 @@ from services.demo.story import Outcome
 from services.embedded import running
 from services.seed import Seeded
 from shared.audience import devices
-from shared.domain.jobs import Service
+from shared.domain.records import APNS
 
 SECONDS = 60
 
@@ -101,7 +101,7 @@ def seen(tokens: dict[int, int], **job: Any) -> Outcome:
     counts = Counter({devices.token(number): count for number, count in tokens.items()})
     whole = {"sent": 3, "locales": {"en": 2, "pt": 1}, "feedbacks": {"ack": counts.total()}}
     return Outcome(
-        seeded=Seeded(app_id="", app="demo", service=Service.APNS, devices=3),
+        seeded=Seeded(app_id="", app="demo", service=APNS, devices=3),
         job={**whole, **job},
         tokens=counts,
         answers=Counter(ack=counts.total()),

@@ -23,7 +23,7 @@ from services.seed import TEMPLATE, seed
 from services.seed.customer import Customer
 from shared.audience import devices
 from shared.domain.errors import Unavailable
-from shared.domain.jobs import Service
+from shared.domain.records import APNS
 from shared.runtime import processes
 from shared.runtime.settings import Settings
 from shared.stream.local import LocalStream
@@ -104,7 +104,7 @@ def customer_of(house: House) -> Customer:
 async def job_to(house: House, count: int, *, answered: bool = True) -> tuple[str, str]:
     """Seed and post: the ids of the app and of a job to everybody. Unless `answered`, a kill may come first."""
     async with customer_of(house) as customer:
-        seeded = await seed(customer, house.audience, app="demo", service=Service.APNS, count=count)
+        seeded = await seed(customer, house.audience, app="demo", service=APNS, count=count)
         job_id = str(uuid.uuid4())
         try:
             await customer.start(seeded.app_id, TEMPLATE, {"id": job_id, "service": "apns", "context": {"name": "Ana"}})

@@ -10,9 +10,10 @@ from shared.broker.memory import MemoryBroker
 from shared.domain.batches import Batch, BatchStatus, KeyRange, Receipt
 from shared.domain.errors import Unavailable
 from shared.domain.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, owner_text
-from shared.domain.tasks import BATCH_QUEUE, QUEUES, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch, Task, decode
-from shared.flow import Feed, JobFlow, Lost
-from shared.flow.feed import PUT_OFF
+from shared.domain.sources import PushTable
+from shared.domain.tasks import BATCH_QUEUE, QUEUES, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch, SendMail, Task, decode
+from shared.flow import Breaker, Feed, GroupFlow, JobFlow, Lost
+from shared.flow.feed import PUT_OFF, mail_of
 from shared.flow.lost import Patience
 from shared.runtime.clock import SystemClock
 from shared.store import Store
@@ -38,13 +39,15 @@ def feed(store: Store, broker: MemoryBroker) -> Feed:
 @pytest.fixture
 def lost(store: Store, broker: MemoryBroker, feed: Feed) -> Lost:
     """Upkeep without any patience: whatever it may take for lost, it does."""
-    return Lost(store, broker, feed, JobFlow(store, feed, SystemClock()), Patience(NONE, NONE, NONE))
+    jobs = JobFlow(store, feed, SystemClock())
+    breaker = Breaker(store, SystemClock(), max_failed_share=0.05, mails=False)
+    return Lost(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, Patience(NONE, NONE, NONE))
 
 
 async def queued(store: Store) -> Batch:
     """A batch of a job of its own, on its way in its first turn."""
     job_id = await added(store)
-    await store.jobs.begin_plan(job_id, highest=10, templates=())
+    await store.jobs.begin_plan(job_id, source=PushTable(10), templates=())
     await store.batches.add_page([Batch(job_id=job_id, ordinal=0, range=KeyRange(0, 10), size=10)])
     await store.batches.add_end(job_id, 1)
     await store.jobs.end_plan(job_id, end=1)
@@ -225,3 +228,14 @@ async def test_upkeep_leaves_a_plan_that_was_put_off_to_the_clock(
     await store.occurrences.remove_of(owner_text(JobOwner(job_id, JobStage.PLAN)))
     assert (await lost.find()).plans == 1
     assert published(broker, SPLIT_QUEUE) == [PlanJob(job_id)]
+
+
+async def test_a_mail_that_is_put_off_comes_back_alone(store: Store, feed: Feed) -> None:
+    """Two mails of one job wait for their server: each has its own occurrence, which names nothing but it."""
+    job_id = await added(store)
+    for kind, at in (("created", 1), ("paused", 2)):
+        await feed.put_off(SendMail(job_id, kind, at, attempt=3))
+    owner = owner_text(JobOwner(job_id, JobStage.MAIL))
+    found = await store.occurrences.upcoming(owner, 10)
+    assert {mail_of(each) for each in found} == {("created", 1), ("paused", 2)}
+    assert {each.runs for each in found} == {3}

@@ -14,6 +14,8 @@ from shared.runtime.configuration import Misconfigured, describe, load
 from shared.runtime.settings import (
     MAIL_URL,
     ApiSettings,
+    BlobSettings,
+    CallbackSettings,
     FeedbackSettings,
     MailSettings,
     SchedulerSettings,
@@ -138,6 +140,10 @@ def test_lists_in_the_environment_are_separated_by_commas() -> None:
         ("CARILLON_MAIL_SENDER_NAME", "Carillon\r\nBcc: eve@example.com", "mail.sender_name"),
         ("CARILLON_MAIL_SENDER_ADDRESS", "Ana <ana@example.com>", "mail.sender_address"),
         ("CARILLON_MAIL_MESSAGE_ID_DOMAIN", "example..com", "mail.message_id_domain"),
+        ("CARILLON_BLOBS_ENDPOINT_URL", "minio:9000", "blobs.endpoint_url"),
+        ("CARILLON_BLOBS_UPLOAD_FOLDER", "", "blobs.upload_folder"),
+        ("CARILLON_BLOBS_UPLOAD_FOLDER", "../jobs", "blobs.upload_folder"),
+        ("CARILLON_BLOBS_CONTROL_GROUP_FOLDER", "/groups", "blobs.control_group_folder"),
     ],
 )
 def test_a_wrong_variable_is_named(variable: str, value: str, says: str) -> None:
@@ -216,6 +222,23 @@ def test_no_repr_of_a_mail_url_shows_its_password(url: str, password: str) -> No
     shown = repr(MailSettings(url=f"{scheme}://apikey:{password}@{host}"))
     assert password not in shown
     assert host in shown
+
+
+@pytest.mark.parametrize("secret", ["s3cret", "s3'cr\"et", "s3cret\\", "s3c=ret, url='x'"])
+def test_no_repr_and_no_effective_file_shows_a_secret(secret: str) -> None:
+    settings = Settings(
+        blobs=BlobSettings(access_key="me", secret_key=secret), callbacks=CallbackSettings(signing_secret=secret)
+    )
+    for text in (repr(settings), repr(settings.blobs), without_secrets(describe(settings))):
+        assert "s3c" not in text and "s3'" not in text
+        assert "access_key" in text and "'me'" in text.replace('"', "'")
+        assert re.search(r"secret_key ?= ?['\"]\*\*\*['\"]", text)
+        assert "100 GiB" in text or "107374182400" in text  # what follows a secret is still there
+
+
+def test_a_secret_that_nobody_gave_is_not_masked() -> None:
+    assert 'secret_key = ""' in without_secrets(describe())
+    assert "secret_key=''" in repr(Settings())
 
 
 def test_sections_made_in_code_check_what_types_cannot_say() -> None:

@@ -21,7 +21,7 @@ from shared.runtime.processes import free_port
 from tests.e2e.house import until
 from tests.stack import Endpoints
 
-COMMANDS = ("all", "api", "config", "demo", "feedback", "init", "scheduler", "seed", "up", "worker")
+COMMANDS = ("all", "api", "config", "demo", "feedback", "import", "init", "scheduler", "seed", "up", "worker")
 
 
 @pytest.fixture(autouse=True)

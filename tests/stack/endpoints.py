@@ -2,6 +2,9 @@
 
 import msgspec
 
+BUCKET = "carillon"
+"""Made by whoever first puts something into it: the server forgets all when it ends."""
+
 
 class MissingPart(LookupError):
     """A test asked for a server that this machine does not have; the text says why."""
@@ -57,6 +60,11 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
             "CARILLON_BROKER_MANAGEMENT_URL": self.rabbit_management_url,
             "CARILLON_STREAM_URL": f"kafka://{self.kafka_servers}",
             "CARILLON_AUDIENCE_URL": push_database,
+            "CARILLON_BLOBS_URL": f"s3://{BUCKET}",
+            "CARILLON_BLOBS_ENDPOINT_URL": self.s3_url,
+            "CARILLON_BLOBS_REGION": "us-east-1",
+            "CARILLON_BLOBS_ACCESS_KEY": "any",
+            "CARILLON_BLOBS_SECRET_KEY": "any",
         }
 
     def _address(self, server: str, name: str) -> str:

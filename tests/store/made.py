@@ -2,7 +2,8 @@
 
 import uuid
 
-from shared.domain.jobs import Job, Service
+from shared.domain.jobs import Job
+from shared.domain.records import APNS
 from shared.store import Store
 
 
@@ -12,7 +13,7 @@ async def added(store: Store) -> str:
         id=str(uuid.uuid4()),
         app_id="a",
         app_name="a",
-        service=Service.APNS,
+        service=APNS,
         template_names=("like",),
         created_by="me",
         group_id="g",

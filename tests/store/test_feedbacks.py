@@ -157,7 +157,7 @@ async def test_a_server_that_falls_silent_is_unavailable_and_the_step_can_be_tri
     assert url.port
     proxy = SilencableProxy(url.hostname, url.port)
     async with proxy.running():
-        behind = Store.open(f"mongodb://127.0.0.1:{proxy.port}{url.path}?directConnection=true")
+        behind = Store.open(f"mongodb://127.0.0.1:{proxy.port}{url.path}?directConnection=true", timeout_seconds=3)
         assert await behind.feedbacks.flush("t/0", 0, 1, {(job, "ack"): 1})
         proxy.silent = True
         with pytest.raises(Unavailable):

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from shared.domain.batches import Receipt
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.instants import ms
-from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Idempotency, Job, JobStatus, Service, Totals
+from shared.domain.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Idempotency, Job, JobStatus, Totals
+from shared.domain.records import APNS
+from shared.domain.sources import PushTable
 from shared.domain.templates import Template
 from shared.store import Store
 
@@ -33,7 +35,7 @@ def a_job(**fields: Any) -> Job:
                 "id": str(uuid.uuid4()),
                 "app_id": "app",
                 "app_name": "app",
-                "service": Service.APNS,
+                "service": APNS,
                 "template_names": ("like",),
                 "created_by": "a@example.com",
                 "group_id": "g",
@@ -94,10 +96,10 @@ async def test_of_many_who_move_at_once_one_wins(store: Store) -> None:
 async def test_a_plan_is_fixed_once_and_ended_once(store: Store) -> None:
     job = a_job()
     await store.jobs.add(job)
-    begun = await store.jobs.begin_plan(job.id, highest=5, templates=(A_TEMPLATE,))
+    begun = await store.jobs.begin_plan(job.id, source=PushTable(5), templates=(A_TEMPLATE,))
     assert begun is not None
-    assert (begun.plan.highest, begun.plan.templates) == (5, (A_TEMPLATE,))
-    assert await store.jobs.begin_plan(job.id, highest=6, templates=()) is None
+    assert (begun.plan.source, begun.plan.templates) == (PushTable(5), (A_TEMPLATE,))
+    assert await store.jobs.begin_plan(job.id, source=PushTable(6), templates=()) is None
     assert await store.jobs.end_plan(job.id, end=3) is not None
     assert await store.jobs.end_plan(job.id, end=4) is None
     standing = await store.jobs.standing(job.id)
@@ -109,7 +111,7 @@ async def test_only_whoever_renders_reads_the_copied_templates(store: Store) -> 
     key = Idempotency("me/lean", "digest")
     job = a_job(idempotency=key)
     await store.jobs.add(job)
-    await store.jobs.begin_plan(job.id, highest=5, templates=(A_TEMPLATE,))
+    await store.jobs.begin_plan(job.id, source=PushTable(5), templates=(A_TEMPLATE,))
     whole = await store.jobs.get(job.id)
     assert whole is not None
     lean = replace(whole, plan=replace(whole.plan, templates=()))
@@ -128,20 +130,20 @@ async def test_a_job_takes_no_more_templates_than_its_document_can_hold(store: S
     await store.jobs.add(job)
     large = tuple(replace(A_TEMPLATE, locale=f"l{number}", body={"a": "x" * 2**20}) for number in range(8))
     with pytest.raises(Invalid) as refused:
-        await store.jobs.begin_plan(job.id, highest=5, templates=large)
+        await store.jobs.begin_plan(job.id, source=PushTable(5), templates=large)
     assert refused.value.field == "template"
-    assert await store.jobs.begin_plan(job.id, highest=5, templates=large[:7]) is not None
+    assert await store.jobs.begin_plan(job.id, source=PushTable(5), templates=large[:7]) is not None
 
 
 async def test_only_a_job_that_nobody_plans_is_withdrawn(store: Store) -> None:
     fresh, begun, ended = a_job(), a_job(), a_job(status=JobStatus.STOPPED)
     for job in (fresh, begun, ended):
         await store.jobs.add(job)
-    await store.jobs.begin_plan(begun.id, highest=5, templates=())
+    await store.jobs.begin_plan(begun.id, source=PushTable(5), templates=())
     await store.jobs.close(ended.id, totals=Totals(), summed=Receipt(), completed_at=0)
     assert [await store.jobs.withdraw(job.id) for job in (fresh, begun, ended)] == [True, False, False]
     assert await store.jobs.view(fresh.id) is None
-    assert await store.jobs.begin_plan(fresh.id, highest=5, templates=()) is None
+    assert await store.jobs.begin_plan(fresh.id, source=PushTable(5), templates=()) is None
 
 
 async def test_open_jobs_are_not_removed(store: Store) -> None:
@@ -161,7 +163,11 @@ async def test_open_jobs_are_not_removed(store: Store) -> None:
 async def test_running_and_stopped_jobs_close_once(store: Store, status: JobStatus) -> None:
     job = a_job(status=status)
     await store.jobs.add(job)
-    sums = {"totals": Totals(1, 1, 5, 4, 1), "summed": Receipt(4, 1, 0, 0, {"a.b$": 1}, {"en": 4}), "completed_at": 9}
+    sums = {
+        "totals": Totals(1, 1, 5, 4, 1),
+        "summed": Receipt(4, 1, reasons={"a.b$": 1}, locales={"en": 4}),
+        "completed_at": 9,
+    }
     closed = await store.jobs.close(job.id, **sums)  # type: ignore[arg-type]
     assert (closed is not None) is (status in {JobStatus.RUNNING, JobStatus.STOPPED})
     if closed is not None:

@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from services.api.app import create
 from shared.audience import Audience
+from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
 from shared.domain.callbacks import Targets
 from shared.domain.tasks import QUEUES
-from shared.flow import DatabaseTime, Feed, JobFlow, ScheduleFlow
-from shared.runtime.settings import ApiSettings
+from shared.flow import DatabaseTime, Feed, GroupFlow, JobFlow, ScheduleFlow
+from shared.runtime.settings import ApiSettings, BlobSettings
 from shared.store import Store
 from tests.clock import ManualClock
 from tests.services.api.client import ADMIN, Client
@@ -29,6 +31,7 @@ _serials = itertools.count()
 class House:
     store: Store
     audience: Audience
+    blobs: FolderBlobs
     broker: MemoryBroker
     flow: JobFlow
     schedules: ScheduleFlow
@@ -41,6 +44,16 @@ class House:
         assert made.status == 201, made.body
         return str(made.json["id"])
 
+    async def file(self, name: str, content: bytes) -> str:
+        """Put a file where jobs find it; its path, for `csvPath`."""
+
+        async def parts() -> AsyncIterator[bytes]:
+            yield content
+
+        path = f"{self.blobs.bucket}/{name}"
+        await self.blobs.write(path, parts())
+        return path
+
     async def app_with_template(self) -> str:
         app_id = await self.app()
         template = {"name": "like", "locale": "en", "body": {"alert": "{{user}} likes it"}, "defaults": {"user": "Ana"}}
@@ -50,7 +63,7 @@ class House:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def house(stack: Endpoints) -> AsyncIterator[House]:
+async def house(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     name = f"carillon_{secrets.token_hex(6)}"
     push_url = await _push_database(stack.postgres_url, name)
     store = Store.open(f"{stack.mongo_url}/{name}")
@@ -59,19 +72,24 @@ async def house(stack: Endpoints) -> AsyncIterator[House]:
     broker = MemoryBroker()
     await broker.setup(QUEUES)
     clock = ManualClock()
+    blobs = FolderBlobs.open(tmp_path_factory.mktemp("blobs").as_uri())
     flow = JobFlow(store, Feed(store, broker), clock)
     settings = ApiSettings(first_admin=ADMIN, trusted_proxies=("127.0.0.0/8", "::1/128"))
     schedules = ScheduleFlow(store, DatabaseTime(store))
     app = create(
         store=store,
         audience=audience,
+        blobs=blobs,
         flow=flow,
+        groups=GroupFlow(store, flow),
         schedules=schedules,
         targets=TARGETS,
         settings=settings,
         clock=clock,
+        uploads=blobs,
+        files=BlobSettings(max_file_bytes=100),
     )
-    yield House(store, audience, broker, flow, schedules, clock, Client(app, {"x-forwarded-email": ADMIN}))
+    yield House(store, audience, blobs, broker, flow, schedules, clock, Client(app, {"x-forwarded-email": ADMIN}))
     await audience.close()
     await store._client.drop_database(name)
     await store.close()

@@ -88,6 +88,7 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
         (DEEP, "context", "deep"),
         (DEEPER, None, "deep"),
         (b'{"service":"apns","id":"nonsense"}', "id", "UUID"),
+        (b'{"service":"apns","csvPath":"carillon/a\\u0000b"}', "csvPath", "NUL"),
         (b'{"service":"apns","id":"0_000000000000000000000000000000 "}', "id", "UUID"),
     ],
 )  # fmt: skip
@@ -100,22 +101,30 @@ async def test_a_job_with(house: House, body: bytes, field: str | None, reason: 
 
 
 @pytest.mark.parametrize(
-    ("fields", "field"),
+    ("fields", "field", "reason"),
     [
-        ({"localized": True, "startsAt": 2 * 10**18}, "localized"),
-        ({"localized": True, "startsAt": 1}, "localized"),
-        ({"localized": True}, "localized"),
-        ({"csvPath": "bucket/key"}, "csvPath"),
-        ({"controlGroup": 0.5}, "controlGroup"),
+        ({"localized": True}, "localized", "don't have an start time"),
+        (
+            {"localized": True, "startsAt": 2 * 10**18, "pastTimeStrategy": "never"},
+            "pastTimeStrategy",
+            "skip or nextDay",
+        ),
+        ({"localized": True, "startsAt": 1, "pastTimeStrategy": "skip"}, "startsAt", "passed in every time zone"),
+        ({"csvPath": "elsewhere/users.csv"}, "csvPath", "the bucket must be one of carillon"),
+        ({"csvPath": "carillon/none.csv"}, "csvPath", "none.csv"),
+        ({"csvPath": "carillon"}, "csvPath", "bucket"),
+        ({"csvPath": "carillon/../secret"}, "csvPath", ""),
+        ({"csvPath": "carillon/large.csv"}, "csvPath", "100 are allowed"),
     ],
 )
-async def test_what_this_version_cannot_do_is_said_after_the_checks(
-    house: House, fields: dict[str, Any], field: str
+async def test_what_can_be_known_of_an_audience_is_told_after_the_checks(
+    house: House, fields: dict[str, Any], field: str, reason: str
 ) -> None:
+    await house.file("large.csv", b"x" * 101)
     app_id = await house.app_with_template()
     reply = await house.admin.post(f"/apps/{app_id}/jobs?template=like", JOB | fields)
     is_problem(reply, 422, field)
-    assert "not available in this version" in reply.json["reason"] or "don't have an start time" in reply.json["reason"]
+    assert reason in reply.json["reason"]
     unknown = await house.admin.post(f"/apps/{app_id}/jobs?template=none", JOB | fields)
     is_problem(unknown, 422, "template")
     assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from shared.domain.batches import Batch, KeyRange, Receipt
 from shared.domain.errors import Unavailable
 from shared.domain.jobs import Job, Totals
+from shared.domain.sources import PushTable
 from shared.domain.tasks import SPLIT_QUEUE
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
@@ -51,7 +52,8 @@ async def test_a_job_is_answered_with_every_field_and_its_plan_is_queued(house: 
         uuid.UUID(job.pop(field))
     assert job == {
         "totalBatches": 0, "completedBatches": 0, "controlGroup": 0.0, "totalUsers": 0, "totalTokens": 0,
-        "completedTokens": 0, "sent": 0, "failed": 0, "skipped": 0, "heldOut": 0, "reasons": {}, "locales": {},
+        "completedTokens": 0, "sent": 0, "failed": 0, "skipped": 0, "heldOut": 0, "unknown": 0, "reasons": {},
+        "locales": {}, "rate": 0.0, "estimatedEnd": 0, "zone": "", "zones": [],
         "failure": "", "dbPageSize": 0, "localized": False, "completedAt": 0, "expiresAt": 0, "startsAt": 0,
         "context": {"user": "Ana"}, "service": "apns", "filters": {"locale": "en"}, "metadata": {"campaign": "x"},
         "csvPath": "", "controlGroupCsvPath": "", "createdBy": "admin@example.com", "appId": app_id,
@@ -104,7 +106,7 @@ async def test_what_users_wrote_comes_out_as_it_went_in(house: House) -> None:
     assert made.status == 201, made.body
     shown = await house.admin.get(f"/apps/{app_id}/jobs/{made.json['id']}")
     assert shown.json["context"] == context
-    assert shown.json["filters"] == {"region": "'; DROP TABLE x; --"}
+    assert shown.json["filters"] == {"region": "'; DROP TABLE X; --"}  # in the case of the push table
 
 
 async def test_a_repeated_request_with_its_key_is_answered_with_the_first_job(house: House) -> None:
@@ -252,7 +254,7 @@ async def test_a_job_that_is_planned_already_while_its_app_is_being_deleted_is_s
     app_id = await house.app_with_template()
 
     async def planned(job: Job) -> None:
-        await house.store.jobs.begin_plan(job.id, highest=10, templates=())
+        await house.store.jobs.begin_plan(job.id, source=PushTable(10), templates=())
         await house.store.apps.begin_removal(app_id)
 
     _between(monkeypatch, house.store.jobs, "add", planned)
@@ -300,7 +302,7 @@ async def test_lists_leave_the_copied_templates_where_they_are(house: House) -> 
     app_id = await house.app_with_template()
     job_id = (await _post(house, app_id)).json["id"]
     templates = tuple(await house.store.templates.named(app_id, ["like"]))
-    await house.store.jobs.begin_plan(job_id, highest=10, templates=templates)
+    await house.store.jobs.begin_plan(job_id, source=PushTable(10), templates=templates)
     assert [job["id"] for job in (await house.admin.get(f"/apps/{app_id}/jobs")).json] == [job_id]
     assert (await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/pause")).json["status"] == "paused"
 

@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from services.api.app import create
 from shared.domain.callbacks import Targets
+from shared.flow import GroupFlow
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
@@ -267,7 +268,8 @@ async def test_strangers_learn_nothing(house: House, path: str) -> None:
 async def test_embedded_mode_says_why_it_takes_only_http(house: House) -> None:
     settings = ApiSettings(first_admin=ADMIN)
     app = create(
-        store=house.store, audience=house.audience, flow=house.flow, schedules=house.schedules,
+        store=house.store, audience=house.audience, blobs=house.blobs, flow=house.flow,
+        groups=GroupFlow(house.store, house.flow), schedules=house.schedules,
         targets=Targets(queues=False, streams=False), settings=settings, clock=house.clock,
     )  # fmt: skip
     embedded = Client(app, house.admin.headers)

@@ -14,6 +14,7 @@ from services.api.app import create
 from shared.audience import Audience
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid
+from shared.flow import GroupFlow
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
@@ -27,7 +28,9 @@ def rebuilt(house: House, **changes: Any) -> Litestar:
     parts: dict[str, Any] = {
         "store": house.store,
         "audience": house.audience,
+        "blobs": house.blobs,
         "flow": house.flow,
+        "groups": GroupFlow(house.store, house.flow),
         "schedules": house.schedules,
         "targets": Targets(),
         "clock": house.clock,
@@ -58,7 +61,7 @@ async def test_a_server_that_is_away_is_a_503_that_says_when_to_come_back(
 
 
 async def replies_without_a_store(house: House) -> list[Reply]:
-    away = Store.open("mongodb://127.0.0.1:1/none")
+    away = Store.open("mongodb://127.0.0.1:1/none", timeout_seconds=1)
     app = rebuilt(house, store=away)
     clients = [Client(app, {"x-forwarded-email": ADMIN}), Client(app, {"authorization": "Bearer x"})]
     replies = [await client.get("/apps") for client in clients]

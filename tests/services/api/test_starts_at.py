@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
-from shared.domain.jobs import Idempotency, Job, JobStatus, Service
+from shared.domain.jobs import Idempotency, Job, JobStatus
 from shared.domain.occurrences import JobOwner, JobStage, Occurrence, owner_text
+from shared.domain.records import APNS
 from shared.domain.tasks import SPLIT_QUEUE
-from shared.flow import Feed, Lost
+from shared.flow import Breaker, Feed, GroupFlow, Lost
 from shared.flow.lost import Found, Patience
 from tests.services.api.conftest import House
 from tests.services.api.test_jobs import JOB
@@ -35,7 +36,7 @@ async def _starting(house: House, *, seconds: float, **fields: object) -> Job:
         "id": str(uuid.uuid4()),
         "app_id": "app",
         "app_name": "app",
-        "service": Service.APNS,
+        "service": APNS,
         "template_names": ("like",),
         "created_by": "a@example.com",
         "group_id": "g",
@@ -67,7 +68,10 @@ async def _plans(house: House, steps: Callable[[], Awaitable[object]]) -> int:
 async def _look(house: House, *, patience: timedelta = timedelta(hours=1)) -> Found:
     await house.store._database["jobs"].delete_many({"app_id": {"$ne": "app"}})
     feed = Feed(house.store, house.broker)
-    return await Lost(house.store, house.broker, feed, house.flow, Patience(patience, patience, patience)).find()
+    breaker = Breaker(house.store, house.clock, max_failed_share=0.05, mails=False)
+    groups = GroupFlow(house.store, house.flow)
+    limits = Patience(patience, patience, patience)
+    return await Lost(house.store, house.broker, feed, house.flow, groups, breaker, limits).find()
 
 
 async def test_a_job_that_starts_later_waits_for_its_occurrence(house: House) -> None:

@@ -1,0 +1,114 @@
+"""From the body of a POST to the job that it asks for: all that can be known to be wrong is told here, in Marathon's
+order."""
+
+from msgspec.structs import replace
+
+from services.api import job_body
+from services.api.ids import fresh_id
+from services.api.job_body import JobBody
+from shared.audience import KEY, USER, Audience
+from shared.blobs import Blobs
+from shared.domain.accounts import App
+from shared.domain.audiences import CASED, folded, table_name
+from shared.domain.errors import Invalid, NotFound
+from shared.domain.groups import Group, grouped
+from shared.domain.jobs import DueMail, Idempotency, Job, JobStatus
+from shared.domain.mails import arrival
+from shared.domain.zones import zone_starts
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+
+class JobDrafts:
+    """Makes jobs, and stores nothing."""
+
+    def __init__(
+        self,
+        store: Store,
+        audience: Audience,
+        blobs: Blobs,
+        clock: Clock,
+        *,
+        published_sign: bool,
+        max_file_bytes: int,
+        mails: bool,
+    ) -> None:
+        self._store = store
+        self._audience = audience
+        self._blobs = blobs
+        self._clock = clock
+        self._published_sign = published_sign
+        self._max_file_bytes = max_file_bytes
+        self._mails = mails
+
+    async def job(
+        self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
+    ) -> Job:
+        """The job. Raises `Invalid` for the first thing that is wrong, and `Unavailable` where that cannot be known."""
+        job_body.check(body, now=self._clock.now_ns())
+        table = table_name(app.name, body.service)
+        filters = await self._folded(table, body.filters)
+        job_body.check_templates(names, await self._store.templates.outlines(app.id, names))
+        job_body.check_localized(body)
+        await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
+        if body.csv_path:
+            await self._check_file(body.csv_path)
+        made = self._made(app, names, body, filters, created_by, key)
+        return replace(made, mails=(DueMail(arrival(made), made.created_at),)) if self._mails else made
+
+    def group(self, job: Job) -> Group:
+        """The group that a localized job stands for. Raises `Invalid`."""
+        starts = zone_starts(
+            job.starts_at, self._clock.now_ns(), job.past_time_strategy, published_sign=self._published_sign
+        )
+        return grouped(job, starts)
+
+    async def _folded(self, table: str, filters: dict[str, str]) -> dict[str, str]:
+        if not CASED.keys() & filters.keys():
+            return filters
+        return folded(filters, await self._audience.sample(table))
+
+    async def _check_file(self, path: str) -> None:
+        try:
+            file = await self._blobs.stat(path)
+        except NotFound as error:
+            raise Invalid(error.reason, field="csvPath", value=path) from error
+        if not file.size:
+            raise Invalid("invalid csvPath: the file is empty", field="csvPath", value=path)
+        if file.size > self._max_file_bytes:
+            reason = f"invalid csvPath: the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed"
+            raise Invalid(reason, field="csvPath", value=path)
+
+    def _made(
+        self,
+        app: App,
+        names: tuple[str, ...],
+        body: JobBody,
+        filters: dict[str, str],
+        created_by: str,
+        key: Idempotency | None,
+    ) -> Job:
+        now = self._clock.now_ns()
+        own_id = job_body.read_id(body.id) or fresh_id(now)
+        return Job(
+            id=own_id,
+            app_id=app.id,
+            app_name=app.name,
+            service=body.service,
+            template_names=names,
+            created_by=created_by,
+            group_id=own_id if body.localized else fresh_id(now),
+            filters=filters,
+            context=body.context,
+            metadata=body.metadata,
+            past_time_strategy=body.past_time_strategy,
+            csv_path=body.csv_path,
+            control_group=body.control_group,
+            localized=body.localized,
+            expires_at=body.expires_at,
+            starts_at=body.starts_at,
+            status=JobStatus.SCHEDULED if body.starts_at else JobStatus.RUNNING,
+            created_at=now,
+            updated_at=now,
+            idempotency=key,
+        )

@@ -1,0 +1,148 @@
+"""`POST /apps/{appId}/jobs/preview`: what a job would do. It takes what POST of a job takes and makes the same checks;
+nothing is stored, and nothing leaves but the answer.
+
+A preview keeps the push database busy for as long as it may count, so only a few are made at a time in a process.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services.api import job_body, paging, wire
+from services.api.identity import Who
+from services.api.job_body import JobBody
+from services.api.job_draft import JobDrafts
+from services.api.jobs import TEMPLATE
+from services.api.preview_view import JobPreview, preview_view
+from services.api.routes import endpoint
+from shared.audience import Audience
+from shared.blobs import Blobs
+from shared.domain import notices, preview
+from shared.domain.accounts import App, check_staying, read_uuid
+from shared.domain.audiences import table_name, topic_name
+from shared.domain.errors import Invalid, Unavailable
+from shared.domain.instants import from_ms
+from shared.domain.jobs import Job, Plan
+from shared.domain.preview import Counted
+from shared.domain.records import RecordRules
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+AT_ONCE = 3
+_MILLISECOND = 1_000_000
+
+
+class PreviewRules(Struct, frozen=True, kw_only=True):
+    """What a deployment has chosen about jobs: their topics, their records, which way zones start, and how long an
+    audience is counted."""
+
+    topic_template: str
+    records: RecordRules
+    published_sign: bool
+    seconds: float
+
+
+class PreviewResource:
+    """The route of previews."""
+
+    def __init__(
+        self, store: Store, audience: Audience, blobs: Blobs, drafts: JobDrafts, clock: Clock, rules: PreviewRules
+    ) -> None:
+        self._store = store
+        self._audience = audience
+        self._blobs = blobs
+        self._drafts = drafts
+        self._clock = clock
+        self._rules = rules
+        self._permits = asyncio.Semaphore(AT_ONCE)
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """The one there is."""
+        return [
+            endpoint(
+                "POST", "/apps/{app_id:str}/jobs/preview", self.preview, who=Who.OF_APP, body=JobBody,
+                answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE,),
+            )
+        ]  # fmt: skip
+
+    async def preview(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        """Tell who would get a job and what they would get, and store nothing."""
+        app = await self._store.apps.get(read_uuid(app_id, field="appId"))
+        if app is None:
+            raise Invalid("App not found with given id.", field="appId", value=app_id)
+        names = job_body.read_names(paging.first(request, "template"))
+        body = wire.read(await request.body(), JobBody)
+        check_staying(app, app.id)
+        async with self._permit():
+            draft = await self._drafted(app, names, body)
+            group = self._group(draft)
+            counted = None if draft.csv_path else await self._counted(draft)
+            file_bytes = (await self._blobs.stat(draft.csv_path)).size if draft.csv_path else None
+            # Templates can be large, and so can what is made of them.
+            told = await asyncio.to_thread(self._told, draft, group, counted, file_bytes)
+        return wire.answer(told)
+
+    @asynccontextmanager
+    async def _permit(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._rules.seconds):
+                await self._permits.acquire()
+        except TimeoutError:
+            raise Unavailable(f"{AT_ONCE} previews are being made already") from None
+        try:
+            yield
+        finally:
+            self._permits.release()
+
+    async def _drafted(self, app: App, names: tuple[str, ...], body: JobBody) -> Job:
+        """The job as POST would take it and the workers render it. It is nobody's: its id is the nil UUID.
+
+        Raises:
+            Invalid: POST would not take it.
+        """
+        draft = await self._drafts.job(app, names, body, created_by="", key=None)
+        plan = Plan(templates=tuple(await self._store.templates.named(app.id, names)))
+        return replace(draft, id=wire.NIL_UUID, group_id=wire.NIL_UUID, plan=plan)
+
+    def _group(self, draft: Job) -> list[tuple[str, int]]:
+        """The zones of a localized job with their starts. Raises `Invalid`."""
+        if not draft.localized:
+            return []
+        return [(each.zone, each.starts_at) for each in self._drafts.group(draft).zones]
+
+    async def _counted(self, draft: Job) -> Counted:
+        table = table_name(draft.app_name, draft.service)
+        return await self._audience.count(table, draft.filters, seconds=self._rules.seconds)
+
+    def _told(
+        self, draft: Job, group: list[tuple[str, int]], counted: Counted | None, file_bytes: int | None
+    ) -> JobPreview:
+        rules, now = self._rules, self._clock.now_ns()
+        found = counted or Counted()
+        devices = None if counted is None else counted.by_zone()
+        used = preview.uses(draft, found.locales)
+        leaves_at = from_ms(max(now, draft.starts_at) // _MILLISECOND)
+        samples = preview.samples(draft, used, found, rules.records, leaves_at)
+        about = [*(notices.of_file(draft.csv_path) if counted is None else notices.of_audience(draft, counted))]
+        about += notices.of_templates(draft, used, samples, rules.records.max_record_bytes)
+        if draft.localized:
+            sign = rules.published_sign
+            about += notices.of_zones(draft, group, devices, published_sign=sign, now_ns=now)
+        return preview_view(
+            topic=topic_name(rules.topic_template, draft.app_name, draft.service),
+            counted=counted,
+            file_bytes=file_bytes,
+            group=group,
+            devices=devices,
+            samples=samples,
+            rules=rules.records,
+            notices=about,
+        )

@@ -1,0 +1,99 @@
+"""Counting an audience within a time limit: one bounded statement after the other, each from where the last one ended.
+
+Statements begin small, so that a slow table too tells something before the time is up, and grow to the usual size.
+Users are told apart by hashes that the server makes: no id leaves it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from shared.domain.audiences import BEGINNING
+from shared.domain.distinct import Distinct
+from shared.domain.preview import Counted
+
+FIRST_SCAN = 1 / 16
+GROWTH = 4
+TEXTS = 1_000
+"""How many different zones and locales are told apart; what comes after the most frequent ones is only counted."""
+
+Ask = Callable[[int, int, int], Awaitable[Sequence[Any]]]
+"""The rows of `statements.tally` behind one key, up to another, for so many rows of the table."""
+
+
+class Tally:
+    """What was found so far. `upto` is the key up to which all is counted."""
+
+    def __init__(self) -> None:
+        self.upto = BEGINNING
+        self.scanned = 0
+        self._first = 0
+        self._devices = 0
+        self._without_token = 0
+        self._longest_token = 0
+        self._longest_user = 0
+        self._zones: Counter[str | None] = Counter()
+        self._locales: Counter[str | None] = Counter()
+        self._users = Distinct()
+
+    def add(self, page: Sequence[Any]) -> None:
+        """Count the groups that a statement found."""
+        if not page:
+            return
+        self._first = self._first if self.scanned else min(group["first"] for group in page)
+        self.upto = max(group["upto"] for group in page)
+        self.scanned += sum(group["devices"] for group in page)
+        kept = [group for group in page if group["kept"]]
+        for group in kept:
+            self._devices += group["devices"]
+            self._without_token += group["devices"] - group["reachable"]
+            self._zones[group["zone"]] += group["devices"]
+            self._locales[group["locale"]] += group["devices"]
+            self._longest_token = max(self._longest_token, group["longest_token"] or 0)
+            self._longest_user = max(self._longest_user, group["longest_user"] or 0)
+        self._users.add(b"".join(group["users"] or b"" for group in kept))
+        self._zones, self._locales = _frequent(self._zones), _frequent(self._locales)
+
+    def counted(self, *, highest: int, rows: int, exact: bool, indexed: bool) -> Counted:
+        """The sums. `highest` is the greatest key, `rows` what the catalogue holds for the table's, if anything."""
+        return Counted(
+            devices=self._devices,
+            users=self._users.count,
+            without_token=self._without_token,
+            zones=dict(self._zones),
+            locales=dict(self._locales),
+            scanned=self.scanned,
+            rows=self.scanned if exact else rows if rows > 0 else self._by_keys(highest),
+            exact=exact,
+            indexed=indexed,
+            longest_token=self._longest_token,
+            longest_user=self._longest_user,
+        )
+
+    def _by_keys(self, highest: int) -> int:
+        """The rows of the table if its keys are everywhere as dense as in the part that was scanned."""
+        if not self.scanned:
+            return 0
+        return round(self.scanned * (highest - self._first + 1) / (self.upto - self._first + 1))
+
+
+async def scan(ask: Ask, tally: Tally, *, upto: int, scan_rows: int, deadline: float) -> None:
+    """Count on up to the key `upto`.
+
+    Raises:
+        TimeoutError: the event loop's clock showed `deadline` first; the tally holds what was counted until then.
+    """
+    size = max(1, round(scan_rows * FIRST_SCAN))
+    while tally.upto < upto:
+        async with asyncio.timeout_at(deadline):
+            page = await ask(tally.upto, upto, size)
+        before = tally.scanned
+        await asyncio.to_thread(tally.add, page)  # sorting a million hashes takes a tenth of a second
+        if tally.scanned - before < size:
+            return
+        size = min(size * GROWTH, scan_rows)
+
+
+def _frequent(found: Counter[str | None]) -> Counter[str | None]:
+    return found if len(found) <= TEXTS else Counter(dict(found.most_common(TEXTS)))

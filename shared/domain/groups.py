@@ -1,0 +1,70 @@
+"""Groups: the jobs of one localized push, one for each time zone.
+
+A group is stored before its jobs, with all that they are made from. So whoever dies in between leaves something that
+can be completed: a zone's job has an id that follows from group and zone, and so is made once however often it is made.
+"""
+
+import uuid
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.jobs import Idempotency, Job, JobStatus
+
+
+class ZoneStart(Struct, frozen=True):
+    """When a zone's job starts, in ns since the epoch."""
+
+    zone: str
+    starts_at: int
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """A localized push: `job` is what was asked for, `zones` what becomes of it. `made` once all jobs are stored."""
+
+    id: str
+    app_id: str
+    job: Job
+    zones: tuple[ZoneStart, ...]
+    created_at: int
+    idempotency: Idempotency | None = None
+    made: bool = False
+
+    @property
+    def job_ids(self) -> tuple[str, ...]:
+        """The ids of its jobs, in the order of their zones."""
+        return tuple(zone_job_id(self.id, each.zone) for each in self.zones)
+
+
+def grouped(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
+    """The group that a localized job asks for; the job's own id becomes that of the group."""
+    return Group(
+        id=job.group_id,
+        app_id=job.app_id,
+        job=replace(job, idempotency=None),
+        zones=tuple(ZoneStart(zone, start) for zone, start in starts),
+        created_at=job.created_at,
+        idempotency=job.idempotency,
+    )
+
+
+def zone_jobs(group: Group) -> list[Job]:
+    """The jobs of a group. They wait for their start, and those whose start has passed begin at once. One mail is sent
+    for all of them."""
+    return [
+        replace(
+            group.job,
+            id=zone_job_id(group.id, each.zone),
+            zone=each.zone,
+            starts_at=each.starts_at,
+            status=JobStatus.SCHEDULED,
+            mails=group.job.mails if each is group.zones[-1] else (),
+        )
+        for each in group.zones
+    ]
+
+
+def zone_job_id(group_id: str, zone: str) -> str:
+    """The one id that the job of this zone can have."""
+    return str(uuid.uuid5(uuid.UUID(group_id), zone))

@@ -1,0 +1,144 @@
+"""A preview of a job: who would get it and what, without a trace of it anywhere.
+
+Samples go to recipients that are made up, so that no device's token and no user's id leaves the push database; these
+are as long as the longest that were counted, so that the size of a record is that of the largest.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.jobs import Job, Plan
+from shared.domain.records import SERVICES, RecordRules
+from shared.domain.rendering import DEFAULT_LOCALE, Renderer
+from shared.domain.templates import TAG, Template
+from shared.domain.zones import REST, zone_of
+
+SHOWN_BYTES = 64 * 1024
+_UNLIMITED = 2**62
+
+
+class Counted(Struct, frozen=True, kw_only=True):
+    """What was found of an audience, in devices but for `users`.
+
+    `zones` and `locales` are as the push table writes them, NULL included, and hold the most frequent ones. `scanned`
+    counts rows, kept by the filters or not; `rows` are all of the table, as far as the catalogue or the keys tell.
+    `exact` says that everything was looked at. `users` is exact up to a million. The longest token and user id are in
+    bytes. `indexed` says whether the table has an index on its keys.
+    """
+
+    devices: int = 0
+    users: int = 0
+    without_token: int = 0
+    zones: Mapping[str | None, int] = {}
+    locales: Mapping[str | None, int] = {}
+    scanned: int = 0
+    rows: int = 0
+    exact: bool = False
+    indexed: bool = True
+    longest_token: int = 0
+    longest_user: int = 0
+
+    def estimated(self, found: int) -> int | None:
+        """How many there are in all if `found` are in the part that was scanned, taking the rest to be like it."""
+        if self.exact:
+            return found
+        return round(found * max(self.rows, self.scanned) / self.scanned) if self.scanned else None
+
+    def by_zone(self) -> dict[str, int]:
+        """The devices of each zone of a localized job that has some."""
+        found: Counter[str] = Counter()
+        for text, devices in self.zones.items():
+            found[zone_of(text)] += devices
+        if unlisted := self.devices - found.total():
+            found[REST] += unlisted
+        return dict(found)
+
+
+class Use(Struct, frozen=True):
+    """A template that some device can get, and how many of the counted ones would get it if it had the only name."""
+
+    template: Template
+    devices: int
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """One template's record for a made-up recipient, or why there is none (`failure`, a key of a job's `reasons`). Of
+    one that has more than `SHOWN_BYTES` only the size is kept."""
+
+    template_name: str
+    locale: str
+    devices: int
+    record: str = ""
+    size: int = 0
+    failure: str = ""
+
+
+def uses(job: Job, locales: Mapping[str | None, int]) -> list[Use]:
+    """The templates of a draft that its devices can get: what most of the counted ones get comes first."""
+    own = {(template.name, template.locale): template for template in job.plan.templates}
+    found = Counter({key: 0 for key, template in own.items() if is_picked(template)})
+    for name in dict.fromkeys(job.template_names):
+        for locale, devices in locales.items():
+            exact = (name, (locale or "").lower())
+            found[exact if exact in own else (name, DEFAULT_LOCALE)] += devices
+    return [Use(own[key], devices) for key, devices in found.most_common() if key in own]
+
+
+def is_picked(template: Template) -> bool:
+    """Whether any device can get it: a device's locale is compared in lower case."""
+    return template.locale == template.locale.lower()
+
+
+def samples(job: Job, used: Iterable[Use], counted: Counted, rules: RecordRules, now: datetime) -> list[Sample]:
+    """The record of each template, whatever its size, as it would go out at `now`."""
+    return [_sample(job, use, counted, rules, now) for use in used]
+
+
+def valueless_tags(template: Template, context: Mapping[str, Any]) -> list[str]:
+    """The tags for which neither the context nor the defaults have a value, so that nothing stands in their place."""
+    values = {**template.defaults, **context}
+    tags = {tag for text in _texts(template.body) for tag in TAG.findall(text)}
+    return sorted(tag for tag in tags if values.get(tag) is None)
+
+
+def most(found: Mapping[str | None, int], limit: int) -> list[tuple[str | None, int]]:
+    """The most frequent ones, equal ones in the order of their texts."""
+    return sorted(found.items(), key=lambda entry: (-entry[1], entry[0] or ""))[:limit]
+
+
+def _sample(job: Job, use: Use, counted: Counted, rules: RecordRules, now: datetime) -> Sample:
+    template = use.template
+    alone = replace(job, template_names=(template.name,), plan=Plan(templates=(template,)))
+    token_characters = counted.longest_token or SERVICES[job.service].token_characters
+    recipient = (
+        1,
+        "made-up".ljust(counted.longest_user, "-"),
+        "FAKE-".ljust(token_characters, "0"),
+        template.locale,
+        None,
+    )
+    rendered = Renderer(alone, replace(rules, max_record_bytes=_UNLIMITED)).render([recipient], now=now)
+    about = Sample(template_name=template.name, locale=template.locale, devices=use.devices)
+    if not rendered.records:
+        return replace(about, failure=next(iter(rendered.receipt.reasons)))
+    [record] = rendered.records
+    return replace(about, record=record.decode() if len(record) <= SHOWN_BYTES else "", size=len(record))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from value
+            yield from _texts(list(value.values()))
+        case list():
+            for inner in value:
+                yield from _texts(inner)
+        case _:
+            pass

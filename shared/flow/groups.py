@@ -1,0 +1,122 @@
+"""Localized pushes: making the jobs of all zones, and moving them together.
+
+A group is stored first. Whoever dies before its jobs are all there leaves a group that is not `made`; upkeep completes
+it, and so does whoever wants to move it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+
+import structlog
+
+from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.groups import Group, zone_jobs
+from shared.domain.instants import ms
+from shared.domain.jobs import Idempotency, Job
+from shared.domain.mails import Kind
+from shared.domain.occurrences import once
+from shared.flow.jobs import JobFlow, start_of
+from shared.runtime.faults import fault
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+# A POST that still runs completes its group itself.
+_UNMADE_FOR = timedelta(seconds=5)
+_AT_ONCE = 8
+
+_Move = Callable[[str], Awaitable[Job | None]]
+
+
+class GroupFlow:
+    """What users do with localized jobs. Each move is safe to repeat."""
+
+    def __init__(self, store: Store, jobs: JobFlow) -> None:
+        self._store = store
+        self._jobs = jobs
+
+    async def start(self, group: Group) -> tuple[Group, bool]:
+        """Store the group and all its jobs. The second value is `False` when the same request had made it before.
+
+        Raises:
+            Invalid: its idempotency key was used for another request.
+            Conflict: its id is taken.
+        """
+        try:
+            await self._store.groups.add(group)
+        except Conflict:
+            earlier = await self.earlier(group.idempotency)
+            if earlier is None:
+                raise
+            return earlier, False
+        await fault("api.after_group_insert")
+        await self._attempt(group)
+        await self._jobs.announce(zone_jobs(group)[-1])
+        return group, True
+
+    async def earlier(self, key: Idempotency | None) -> Group | None:
+        """The group that the same request made before, if any. Raises `Invalid` where that was another request."""
+        group = None if key is None else await self._store.groups.with_key(key.key)
+        if group is not None and group.idempotency != key:
+            raise Invalid("this key was used for another request", field="Idempotency-Key")
+        if group is not None and not group.made:
+            await self._attempt(group)
+        return group
+
+    async def unmade(self) -> AsyncIterator[Group]:
+        """The groups whose POST died before their jobs were all there."""
+        before = await self._store.now() - _UNMADE_FOR
+        async for group in self._store.groups.unmade(ms(before) * 1_000_000):
+            yield group
+
+    async def complete(self, group: Group) -> None:
+        """Make the jobs and the starts that are not there. Raises `Unavailable`."""
+        jobs = zone_jobs(group)
+        await self._store.jobs.add_missing(jobs)
+        await fault("group.after_jobs")
+        now = await self._store.now()
+        await self._store.occurrences.add([once(start_of(job.id), "", job.starts, accepted_at=now) for job in jobs])
+        await fault("group.before_made")
+        await self._store.groups.mark_made(group.id)
+
+    async def jobs(self, group: Group) -> list[Job]:
+        """Its jobs, in the order of their zones."""
+        found = await self._store.jobs.with_ids(group.job_ids)
+        return [found[job_id] for job_id in group.job_ids if job_id in found]
+
+    async def pause(self, group: Group, *, by: str = "") -> int:
+        """Pause every job whose status allows it; how many."""
+        return await self._all(group, lambda job_id: self._jobs.pause(job_id, quietly=True), Kind.PAUSED, by)
+
+    async def resume(self, group: Group) -> int:
+        """Resume every job whose status allows it; how many."""
+        return len(await self._each(group, self._jobs.resume))
+
+    async def stop(self, group: Group, *, by: str = "") -> int:
+        """Stop every job whose status allows it; how many."""
+        return await self._all(group, lambda job_id: self._jobs.stop(job_id, quietly=True), Kind.STOPPED, by)
+
+    async def _all(self, group: Group, move: _Move, kind: Kind, by: str) -> int:
+        """Move the jobs; one mail tells what was done to all of them."""
+        moved = await self._each(group, move)
+        if moved:
+            await self._jobs.tell(moved[-1], kind, by=by)
+        return len(moved)
+
+    async def _each(self, group: Group, move: _Move) -> list[Job]:
+        if not group.made:
+            await self.complete(group)
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def moved(job_id: str) -> Job | None:
+            async with gate:
+                return await move(job_id)
+
+        return [job for job in await asyncio.gather(*map(moved, group.job_ids)) if job is not None]
+
+    async def _attempt(self, group: Group) -> None:
+        try:
+            await self.complete(group)
+        except Unavailable as error:
+            log.warning("group left to upkeep", group_id=group.id, reason=str(error))

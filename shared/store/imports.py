@@ -1,0 +1,37 @@
+"""What was brought here from another system: a digest of each thing as it came.
+
+So whoever imports again can tell what was changed or deleted here since, and leaves that alone.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pymongo import ReplaceOne
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.store.documents import Document, insert_new, translated
+
+
+class Imports:
+    """The `imports` collection, one document for each thing: `{_id: "<kind>/<id>", digest}`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._imports = database["imports"]
+
+    async def setup(self) -> None:
+        """Nothing to make: everything is found by `_id`."""
+
+    async def noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
+        """The digests by id, of those that have one."""
+        keys = [f"{kind}/{each}" for each in ids]
+        with translated():
+            found = await self._imports.find({"_id": {"$in": keys}}).to_list()
+        return {document["_id"].partition("/")[2]: document["digest"] for document in found}
+
+    async def note(self, kind: str, digests: Mapping[str, str]) -> None:
+        """Keep these digests, by id, in the place of older ones."""
+        documents = [{"_id": f"{kind}/{each}", "digest": digest} for each, digest in digests.items()]
+        older = await insert_new(self._imports, documents)
+        changes = [ReplaceOne({"_id": documents[each]["_id"]}, documents[each]) for each in older]
+        if changes:
+            with translated():
+                await self._imports.bulk_write(changes, ordered=False)

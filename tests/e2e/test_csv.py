@@ -1,0 +1,133 @@
+"""Audiences in files: each user of the file once, wherever a cut falls and however often they stand in it."""
+
+import random
+
+import pytest
+
+from shared.domain.jobs import JobStatus
+from tests.e2e.house import House, until
+
+pytestmark = pytest.mark.native
+
+TWO_DEVICES = "UPDATE {table} SET user_id = 'u' || (seq_id + 1) / 2"
+
+
+def users(*numbers: int) -> bytes:
+    return b"".join(b"u%d\n" % number for number in numbers)
+
+
+async def test_every_user_of_a_file_gets_it_on_every_device_and_nobody_else_does(house: House) -> None:
+    """3,500 rows of which 500 repeat and 100 are unknown; a user has two devices."""
+    await house.devices(8_000)
+    await house.change_devices(TWO_DEVICES)
+    rows = [*range(1, 2_901), *(f"x{n}" for n in range(100)), *range(1, 501)]
+    random.Random(5).shuffle(rows)
+    content = b"userIds\r\n" + b"".join(f"{'u' if isinstance(row, int) else ''}{row}\r\n".encode() for row in rows)
+    await house.start("worker")
+    job_id = await house.post(csv_path=await house.file(content))
+    await house.exactly_once(job_id, 5_800)
+    job = await house.closed(job_id)
+    assert job.totals is not None
+    assert (job.totals.unknown, job.totals.batches) == (100, 4)
+    tokens = await house.sent_per_device(5_800)
+    assert {int(token, 16) for token in tokens} == set(range(1, 5_801))
+    plan = await house.with_.store.files.plan(job.file_plan_id)
+    assert plan is not None
+    assert (plan.users, plan.repeated) == (3_000, 500)
+
+
+async def test_a_million_ids(house: House) -> None:
+    """One in a hundred is known: what is many here are the rows, the cuts and the repeats."""
+    await house.devices(20_000)
+    numbers = [number for number in range(1_000_000) if number % 2] * 2
+    content = b"id,name\n" + b"".join(b'"u%d",x\n' % number for number in numbers)
+    await house.start("worker", CARILLON_WORKER_BATCH_SIZE="5000")
+    job_id = await house.post(csv_path=await house.file(content))
+    await house.exactly_once(job_id, 10_000)
+    job = await house.closed(job_id)
+    assert job.totals is not None
+    assert job.totals.unknown == 490_000
+
+
+async def test_pause_and_resume_in_the_middle_of_a_file(house: House) -> None:
+    await house.devices(20_000)
+    slow = ",".join(f"send.after_take@{n}=delay:0.2" for n in range(1, 40))
+    await house.start("worker", fault=slow)
+    job_id = await house.post(csv_path=await house.file(b"id\n" + users(*range(1, 20_001))))
+
+    async def sent() -> int:
+        totals = await house.with_.store.batches.totals([job_id])
+        return totals[job_id].sent if job_id in totals else 0
+
+    async def some_are_sent() -> bool:
+        return await sent() >= 3_000
+
+    await until(some_are_sent, "some batches")
+    assert await house.with_.jobs.pause(job_id) is not None
+    await until(lambda: _quiet(house, job_id), "what is in flight to settle")
+    assert 3_000 <= await sent() < 20_000
+    assert await house.with_.jobs.resume(job_id) is not None
+    await house.exactly_once(job_id, 20_000)
+
+
+async def _quiet(house: House, job_id: str) -> bool:
+    batches = [batch async for batch in house.with_.store.batches.settled(job_id)]
+    heads = await house.with_.store.batches.heads(job_id)
+    return bool(batches) and all(head.planned for head in heads)
+
+
+async def test_a_file_in_which_nobody_is_known_stops_the_job(house: House) -> None:
+    await house.devices(10)
+    await house.start("worker")
+    job_id = await house.post(csv_path=await house.file(b"id\nx1\nx2\nx1\n"))
+    job = await house.closed(job_id)
+    assert job.status is JobStatus.STOPPED
+    assert job.failure == "none of the 2 users in the file has a device"
+    assert job.events[-1].state == "fail"
+    assert job.events[-1].message == job.failure
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b"id\n", "nobody"),
+        (b"id\nu1\nu\x00\n", "byte 7"),
+        (b"id\nu1\n\xff\n", "byte 6"),
+        (b"id\nu1\nu2,x\n", "line 3"),
+        (b'id\nu1\n"u2\n', "line 3"),
+        (b"id\n" + b"u" * 2_000_000, "line 2"),
+    ],
+    ids=["empty", "header only", "NUL", "no UTF-8", "uneven", "open quote", "long line"],
+)
+async def test_a_broken_file_sends_nothing_and_says_where(house: House, content: bytes, reason: str) -> None:
+    await house.devices(10)
+    await house.start("worker")
+    job_id = await house.post(csv_path=await house.file(content))
+    job = await house.closed(job_id)
+    assert (job.status, job.plan.end) == (JobStatus.STOPPED, 0)
+    assert reason in job.failure
+    assert [(event.state, event.message) for event in job.events][-1] == ("fail", job.failure)
+
+
+async def test_a_file_that_is_gone_or_changed_stops_the_job(house: House) -> None:
+    await house.devices(20_000)
+    slow = ",".join(f"send.after_take@{n}=delay:0.2" for n in range(1, 40))
+    await house.start("worker", fault=slow)
+    gone = await house.post(csv_path="carillon/nothing/here.csv")
+    assert (await house.closed(gone)).status is JobStatus.STOPPED
+    content = b"id\n" + users(*range(1, 20_001))
+    path = await house.file(content)
+    job_id = await house.post(csv_path=path)
+
+    async def is_planned() -> bool:
+        job = await house.with_.store.jobs.view(job_id)
+        return job is not None and job.plan.end is not None
+
+    await until(is_planned, "the plan")
+    await house.file(content.replace(b"u20000", b"u19999"))
+    job = await house.closed(job_id)
+    assert job.status is JobStatus.STOPPED
+    assert "changed" in job.failure
+    assert job.totals is not None
+    assert job.totals.sent < 20_000

@@ -1,0 +1,277 @@
+"""`POST /apps/{id}/jobs/preview` over HTTP: it tells what a job would do, and leaves no trace."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from services.api import preview as api_preview
+from shared.audience import Audience
+from shared.domain.tasks import SPLIT_QUEUE
+from shared.domain.zones import zones
+from shared.runtime.settings import ApiSettings, StreamSettings, WorkerSettings
+from tests.services.api.client import ADMIN, Client, Reply
+from tests.services.api.conftest import House
+from tests.services.api.test_service import rebuilt
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+JOB = {"service": "apns", "context": {"user": "Ana"}, "metadata": {"campaign": "x"}}
+SECOND = 1_000_000_000
+HOUR = 3_600 * SECOND
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def crowd(push_database: str) -> AsyncIterator[Audience]:
+    """A push database of its own: 1,200 devices of 600 users, of whom a quarter each have another zone and locale."""
+    connection = await asyncpg.connect(push_database)
+    await connection.execute("""
+        CREATE TABLE game_apns (user_id text, token text, locale text, region text, tz text, seq_id bigint PRIMARY KEY);
+        INSERT INTO game_apns SELECT 'user-' || i / 2, 'secret-' || i, (ARRAY['en', 'PT', 'fr', NULL])[1 + i % 4], 'US',
+            (ARRAY['+0000', '-0000', '+0545', NULL])[1 + i % 4], i FROM generate_series(0, 1199) i""")
+    await connection.close()
+    audience = await Audience.open(push_database, pool_size=2, statement_timeout_seconds=10)
+    yield audience
+    await audience.close()
+
+
+async def ask(client: Client, app_id: str, template: str = "like", /, **changes: Any) -> Reply:
+    return await client.post(f"/apps/{app_id}/jobs/preview?template={template}", JOB | changes)
+
+
+def over(house: House, audience: Any, **settings: Any) -> Client:
+    return Client(rebuilt(house, audience=audience, **settings), {"x-forwarded-email": ADMIN})
+
+
+def codes(reply: Reply) -> list[str]:
+    return [warning["code"] for warning in reply.json["warnings"]]
+
+
+async def test_a_preview_tells_the_audience_the_records_and_what_to_look_at(house: House, crowd: Audience) -> None:
+    app_id = await house.app_with_template()
+    await house.admin.post(f"/apps/{app_id}/templates", {"name": "like", "locale": "pt", "body": {"alert": "{{no}}!"}})
+
+    reply = await ask(over(house, crowd), app_id)
+
+    assert reply.status == 200, reply.body
+    assert reply.json["topic"] == "push-game_apns-massive"
+    assert reply.json["audience"] == {
+        "exact": True, "devices": 1200, "users": 600, "estimatedDevices": 1200, "estimatedUsers": 600,
+        "withoutToken": 0,
+        "zones": [{"tz": tz, "devices": 300} for tz in (None, "+0000", "+0545", "-0000")],
+        "locales": [{"locale": locale, "devices": 300} for locale in (None, "PT", "en", "fr")],
+    }  # fmt: skip
+    assert reply.json["zones"] == []
+    english, portuguese = reply.json["samples"]
+    assert (english["templateName"], english["locale"], english["devices"]) == ("like", "en", 900)
+    assert english["record"]["Payload"] == {
+        "aps": {"alert": "Ana likes it"},
+        "m": {"campaign": "x"},
+        "templateName": "like",
+    }
+    assert english["bytes"] == reply.json["largestRecordBytes"] > portuguese["bytes"] > 0
+    assert (portuguese["locale"], portuguese["record"]["Payload"]["aps"]) == ("pt", {"alert": "!"})
+    assert reply.json["maxRecordBytes"] == 1_000_000
+    assert codes(reply) == ["english-used", "tag-without-value"]
+
+
+async def test_nobodys_token_or_id_leaves(house: House, crowd: Audience) -> None:
+    reply = await ask(over(house, crowd), await house.app_with_template())
+    assert b"secret-" not in reply.body
+    assert b"user-" not in reply.body
+
+
+async def test_nothing_is_stored_and_nothing_published(house: House, crowd: Audience) -> None:
+    app_id = await house.app_with_template()
+    before = await house.broker.depth(SPLIT_QUEUE)
+    wanted = "6e1d6e0c-0000-4000-8000-000000000001"
+    for changes in ({"id": wanted}, {"id": wanted, "startsAt": house.clock.now_ns() + HOUR}):
+        assert (await ask(over(house, crowd), app_id, **changes)).status == 200
+    assert (await house.admin.get(f"/apps/{app_id}/jobs")).json == []
+    assert (await house.admin.get(f"/apps/{app_id}/jobs/{wanted}")).status == 404
+    assert await house.broker.depth(SPLIT_QUEUE) == before
+
+
+async def test_filters_keep_who_they_keep_for_the_job(house: House, crowd: Audience) -> None:
+    client, app_id = over(house, crowd), await house.app_with_template()
+    some = await ask(client, app_id, filters={"locale": "en,PT", "NOTtz": "-0000"})
+    assert (some.json["audience"]["devices"], some.json["audience"]["exact"]) == (300, True)
+    nobody = await ask(client, app_id, filters={"locale": "xx"})
+    assert nobody.json["audience"]["devices"] == 0
+    assert codes(nobody) == ["nobody"]
+    assert nobody.json["samples"][0]["devices"] == 0
+
+
+async def test_a_localized_job_is_shown_with_all_its_zones(house: House, crowd: Audience) -> None:
+    client, app_id = over(house, crowd), await house.app_with_template()
+    starts_at = house.clock.now_ns() + 15 * HOUR
+    reply = await ask(client, app_id, localized=True, startsAt=starts_at, expiresAt=starts_at + 3 * HOUR)
+    assert reply.status == 200, reply.body
+    group = {zone["zone"]: zone for zone in reply.json["zones"]}
+    assert list(group) == list(zones())
+    assert group["+0545"] == {"zone": "+0545", "startsAt": starts_at - 5 * HOUR - HOUR * 3 // 4, "devices": 300}
+    assert group["+0000"] == {"zone": "+0000", "startsAt": starts_at, "devices": 600}
+    assert group["rest"] == {"zone": "rest", "startsAt": starts_at, "devices": 300}
+    assert group["-0330"]["startsAt"] == starts_at + 7 * HOUR // 2
+    assert "zone-expired" in codes(reply)
+
+    soon = house.clock.now_ns() + 3 * SECOND
+    skipped = await ask(client, app_id, localized=True, startsAt=soon, pastTimeStrategy="skip")
+    assert "+0545" not in {zone["zone"] for zone in skipped.json["zones"]}
+    [warning] = [each for each in skipped.json["warnings"] if each["code"] == "zone-skipped"]
+    assert "300 devices" in warning["message"]
+
+
+async def test_a_file_is_not_looked_into_and_that_is_said(house: House) -> None:
+    app_id = await house.app_with_template()
+    starts_at = house.clock.now_ns() + 15 * HOUR
+    path = await house.file("users.csv", b"id\nu1\n")
+    reply = await ask(house.admin, app_id, csvPath=path, localized=True, startsAt=starts_at)
+    assert reply.status == 200, reply.body
+    assert (reply.json["audience"], reply.json["fileBytes"]) == (None, 6)
+    assert {zone["devices"] for zone in reply.json["zones"]} == {None}
+    assert reply.json["samples"][0]["record"]["Payload"]["aps"] == {"alert": "Ana likes it"}
+    assert codes(reply) == ["file-not-read"]
+
+
+async def test_a_large_record_is_measured_and_not_shown(house: House) -> None:
+    app_id = await house.app()
+    body = {"alert": {str(number): "x" * 60_000 for number in range(15)}}
+    made = await house.admin.post(f"/apps/{app_id}/templates", {"name": "big", "locale": "en", "body": body})
+    assert made.status == 201, made.body
+    client = over(house, house.audience, stream=StreamSettings(max_record_bytes=100_000))
+    reply = await ask(client, app_id, "big")
+    [sample] = reply.json["samples"]
+    assert (sample["record"], sample["failure"]) == (None, "")
+    assert sample["bytes"] == reply.json["largestRecordBytes"] > 900_000
+    assert codes(reply) == ["too-large"]
+
+
+async def test_records_are_made_by_the_rules_of_the_workers(house: House) -> None:
+    app_id = await house.app_with_template()
+    worker, stream = WorkerSettings(push_expiry_unit="seconds"), StreamSettings(topic_template="%s.%s")
+    client = over(house, house.audience, worker=worker, stream=stream)
+    expires_at = house.clock.now_ns() + HOUR
+    reply = await ask(client, app_id, expiresAt=expires_at)
+    assert reply.json["topic"] == "game.apns"
+    assert reply.json["samples"][0]["record"]["push_expiry"] == expires_at // SECOND
+
+
+async def test_an_audience_that_cannot_be_counted_in_time_is_told_as_far_as_it_was(
+    house: House, crowd: Audience, push_database: str
+) -> None:
+    """Whoever holds a lock on the table makes the count wait; the checks came before."""
+    app_id = await house.app_with_template()
+    client = over(house, _Locking(crowd, push_database), settings=ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    reply = await ask(client, app_id)
+    assert reply.status == 200, reply.body
+    audience = reply.json["audience"]
+    assert (audience["exact"], audience["devices"], audience["estimatedDevices"]) == (False, 0, None)
+    assert "nobody" not in codes(reply)
+
+
+class _Locking:
+    """The same audience, whose table is locked by somebody else while it is counted."""
+
+    def __init__(self, audience: Audience, url: str) -> None:
+        self._audience = audience
+        self._url = url
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._audience, name)
+
+    async def count(self, *args: Any, **kwargs: Any) -> Any:
+        other = await asyncpg.connect(self._url)
+        try:
+            async with other.transaction():
+                await other.execute("LOCK TABLE game_apns IN ACCESS EXCLUSIVE MODE")
+                return await self._audience.count(*args, **kwargs)
+        finally:
+            await other.close()
+
+
+class _Held:
+    """The same audience, whose counts wait until they are let go."""
+
+    def __init__(self, audience: Audience) -> None:
+        self._audience = audience
+        self.counting = asyncio.Semaphore(0)
+        self.go = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._audience, name)
+
+    async def count(self, *args: Any, **kwargs: Any) -> Any:
+        self.counting.release()
+        await self.go.wait()
+        return await self._audience.count(*args, **kwargs)
+
+
+async def test_only_a_few_are_made_at_a_time(house: House) -> None:
+    app_id = await house.app_with_template()
+    held = _Held(house.audience)
+    client = over(house, held, settings=ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    first = [asyncio.create_task(ask(client, app_id)) for _ in range(api_preview.AT_ONCE)]
+    for _ in first:
+        await held.counting.acquire()
+    refused = await ask(client, app_id)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "2")
+    held.go.set()
+    assert [(await each).status for each in first] == [200] * api_preview.AT_ONCE
+    assert (await ask(client, app_id)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"service": "sms"}, "service"),
+        ({"expiresAt": 1}, "expiresAt"),
+        ({"startsAt": 1}, "startsAt"),
+        ({"controlGroup": 1}, "controlGroup"),
+        ({"filters": {"a": "b"}, "csvPath": "b/k"}, "filters"),
+        ({"csvPath": "s3://b/k"}, "csvPath"),
+        ({"filters": {"nothere": "b"}}, "filters.nothere"),
+        ({"filters": {"locale": 5}}, "filters.locale"),
+        ({"localized": True}, "localized"),
+        ({"localized": True, "startsAt": 1, "pastTimeStrategy": "later"}, "pastTimeStrategy"),
+        ({"localized": True, "startsAt": 1, "pastTimeStrategy": "skip"}, "startsAt"),
+        ({"context": {"a": "\0"}}, "context.a"),
+    ],
+)
+async def test_what_a_job_may_not_be_a_preview_may_not_be(house: House, changes: Any, field: str) -> None:
+    reply = await ask(house.admin, await house.app_with_template(), **changes)
+    assert (reply.status, reply.json["field"]) == (422, field)
+
+
+async def test_the_app_and_the_template_must_be_there(house: House) -> None:
+    app_id = await house.app_with_template()
+    for path, field in (
+        (f"/apps/{app_id}/jobs/preview", "template"),
+        (f"/apps/{app_id}/jobs/preview?template=other", "template"),
+        ("/apps/6e1d6e0c-0000-4000-8000-000000000001/jobs/preview?template=like", "appId"),
+    ):
+        reply = await house.admin.post(path, JOB)
+        assert (reply.status, reply.json["field"]) == (422, field)
+
+
+async def test_whoever_may_not_post_a_job_may_not_preview_one(house: House) -> None:
+    mine, other = await house.app_with_template(), await house.app_with_template()
+    token = (await house.admin.post("/tokens", {"name": "t", "allowedApps": [mine]})).json["token"]
+    service = house.admin.service(token)
+    assert (await ask(service, mine)).status == 200
+    assert (await ask(service, other)).status == 403
+    assert (await ask(Client(house.admin.app), mine)).status == 401
+
+
+async def test_the_document_describes_the_route(house: House) -> None:
+    described = (await house.admin.get("/openapi.json")).json
+    operation = described["paths"]["/apps/{appId}/jobs/preview"]["post"]
+    assert operation["operationId"] == "previewJobs"
+    assert operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith("/JobPreview")
+    assert {"409", "422", "503"} <= operation["responses"].keys()
+    fields = described["components"]["schemas"]["JobPreview"]["properties"].keys()
+    app_id = await house.app_with_template()
+    assert (await ask(house.admin, app_id)).json.keys() == fields
