@@ -4,8 +4,10 @@ A test whose server this machine does not have is skipped, and the end of the ru
 Nothing is connected to before a test asks for it.
 """
 
+import json
 import os
 import secrets
+import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Generator, Iterator
@@ -16,6 +18,8 @@ import pytest
 
 from tests.stack import Endpoints, MissingPart, Session
 from tests.stack.server import run_apart
+
+_ELECTED_WITHIN = 10.0
 
 _missed = pytest.StashKey[dict[str, list[str]]]()
 
@@ -47,6 +51,7 @@ def rabbit_vhost(stack: Endpoints) -> Iterator[str]:
     _manage(stack, "PUT", f"vhosts/{name}")
     _manage(stack, "PUT", f"permissions/{name}/guest", b'{"configure": ".*", "write": ".*", "read": ".*"}')
     yield _with_path(stack.rabbit_url, name)
+    _await_leaders(stack, name)
     _manage(stack, "DELETE", f"vhosts/{name}")
 
 
@@ -67,13 +72,26 @@ def _with_path(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
-def _manage(stack: Endpoints, method: str, path: str, body: bytes | None = None) -> None:
+def _await_leaders(stack: Endpoints, vhost: str) -> None:
+    """RabbitMQ 3.10 loses the supervisor of all dead-letter workers, and with it every test that follows, where a vhost
+    goes while its quorum queues elect their leaders: right after a restart."""
+    deadline = time.monotonic() + _ELECTED_WITHIN
+    while time.monotonic() < deadline:
+        queues = json.loads(_manage(stack, "GET", f"queues/{vhost}?columns=name,type,leader,state"))
+        if all(queue.get("type") != "quorum" or queue.get("leader") for queue in queues):
+            return
+        time.sleep(0.1)
+
+
+def _manage(stack: Endpoints, method: str, path: str, body: bytes | None = None) -> bytes:
     url = urlsplit(stack.rabbit_management_url)
     target = urlunsplit((url.scheme, f"{url.hostname}:{url.port}", f"/api/{path}", "", ""))
     request = urllib.request.Request(target, data=body, method=method)
     request.add_header("Authorization", "Basic " + b64encode(f"{url.username}:{url.password}".encode()).decode())
     request.add_header("Content-Type", "application/json")
-    urllib.request.urlopen(request, timeout=30).close()
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        content: bytes = answer.read()
+    return content
 
 
 async def _execute(url: str, statement: str) -> None:
