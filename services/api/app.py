@@ -71,7 +71,7 @@ def create(
         audience,
         blobs,
         clock,
-        published_sign=settings.published_sign,
+        published_sign=settings.zone_offset == "added",
         max_file_bytes=files.max_file_bytes,
         mails=mails,
     )
@@ -111,7 +111,7 @@ def _preview_rules(api: ApiSettings, worker: WorkerSettings, stream: StreamSetti
     return PreviewRules(
         topic_template=stream.topic_template,
         records=records,
-        published_sign=api.published_sign,
+        published_sign=api.zone_offset == "added",
         seconds=api.preview_seconds,
     )
 

@@ -106,6 +106,7 @@ class FileCuts:
         await self._store.files.end(plan.id, pages=number, users=rows - repeats, repeated=repeats)
 
     async def _fresh(self, plan: FilePlan) -> AsyncGenerator[list[ByteRange]]:
+        """The pages of the file, all of it read before the first one unless it is too large to wait for."""
         large = plan.file.size > _READ_FIRST_BYTES
         held = []
         async with aclosing(self._read(plan)) as pages:
@@ -121,8 +122,10 @@ class FileCuts:
         async with aclosing(self._blobs.read(plan.file, 0, plan.file.size)) as chunks:
             async for chunk in chunks:
                 page += cutter.add(reader.feed(chunk))
-                yield page[:PAGE] if len(page) >= PAGE else []
-                page = page[PAGE:] if len(page) >= PAGE else page
+                while len(page) >= PAGE:
+                    yield page[:PAGE]
+                    page = page[PAGE:]
+                yield []
         page += cutter.add(reader.finish()) + cutter.finish()
         while page:
             yield page[:PAGE]

@@ -250,10 +250,13 @@ _ENOUGH_SETTLED = 20
 
 
 def breaks(counts: Counts, *, forgiven: int, planned: bool, max_failed_share: float) -> bool:
-    """Whether so many batches failed, since the job was last resumed, that it should be held. `planned`: to the end."""
+    """Whether so many batches failed, since the job was last resumed, that it should be held. `planned`: to the end.
+
+    A share of 1 never holds one: nothing would be left to hold.
+    """
     failed = counts.failed - forgiven
     judged = planned or counts.settled >= _ENOUGH_SETTLED
-    return judged and failed > 0 and failed >= max_failed_share * counts.planned
+    return max_failed_share < 1 and judged and failed > 0 and failed >= max_failed_share * counts.planned
 
 
 class Gate(Enum):

@@ -151,9 +151,12 @@ class ApiSettings(Section, frozen=True):
     )
     first_admin: Annotated[str, says("The e-mail address of a user who is an admin from the start.")] = ""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
-    published_sign: Annotated[
-        bool, says("Whether a localized job adds a zone's offset to its start, as Marathon does, or subtracts it.")
-    ] = False
+    zone_offset: Annotated[
+        Literal["subtracted", "added"],
+        says(
+            "How startsAt becomes a zone's start: its offset subtracted, as clocks ask for, or added as Marathon does."
+        ),
+    ] = "subtracted"
     preview_seconds: Annotated[
         Seconds, says("How long the preview of a job may count its audience; then it tells what it found so far.")
     ] = 3.0
@@ -181,7 +184,7 @@ class WorkerSettings(Section, frozen=True):
     max_batch_failure: Annotated[
         float,
         Meta(ge=0, le=1),
-        says("The share of a job's batches at which, once so many failed, the job is held: circuit break."),
+        says("The share of a job's batches at which, once so many failed, the job is held (circuit break); 1: never."),
     ] = 0.05
     push_expiry_unit: Annotated[
         Literal["ms", "seconds"],
