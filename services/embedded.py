@@ -75,7 +75,7 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
         Unavailable: a server is not installed or does not start.
     """
     folder = data_folder(settings)
-    with _held(folder), _told_to_end():
+    with _held(folder), _told_to_end() as ending:
         async with _servers(folder) as servers:
             own = _own(settings, folder, servers)
             with_ = await compose.opened(own, service="embedded")
@@ -84,13 +84,18 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
                 await with_.setup()
                 await assembly.take_up(with_)
                 open_until_served.pop_all()
-            return await _served(with_, folder, servers, announce, guest)
+            return await _served(with_, folder, servers, announce, guest, ending)
 
 
 async def _served(
-    with_: Capabilities, folder: Path, servers: Sequence[Child], announce: Callable[[House], None], guest: Guest | None
+    with_: Capabilities,
+    folder: Path,
+    servers: Sequence[Child],
+    announce: Callable[[House], None],
+    guest: Guest | None,
+    ending: asyncio.Event,
 ) -> int:
-    known, ending = health.Health(), asyncio.Event()
+    known = health.Health()
     assembly.watch(assembly.SERVICES, with_, known)
     components: list[Component] = [
         Background("servers", lambda stopping: _watched(servers, stopping)),
@@ -125,15 +130,27 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_to_end() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does, also while the servers start and nobody else listens to it."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+def _told_to_end() -> Iterator[asyncio.Event]:
+    """SIGTERM and SIGINT end the start, while the servers start and nobody else listens to them.
+
+    Python 3.11's `wait_for`, inside the drivers, swallows a cancellation now and then; so whoever serves afterwards
+    learns from the event that it is to end.
+    """
+    loop, task, told = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
     assert task is not None
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    cancel = task.cancel
+
+    def received() -> None:
+        told.set()
+        cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, received)
     try:
-        yield
+        yield told
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 @asynccontextmanager
