@@ -16,7 +16,6 @@ from services.scheduler.clock import answer_seconds
 from shared.audience import Audience
 from shared.blobs import Blobs, Uploads
 from shared.blobs.files import FolderBlobs
-from shared.blobs.s3 import S3Blobs
 from shared.broker import Broker
 from shared.broker.memory import MemoryBroker
 from shared.broker.rabbitmq import RabbitBroker
@@ -212,6 +211,9 @@ def _blobs(settings: Settings) -> Blobs:
     chosen = settings.blobs
     match urlsplit(chosen.url).scheme:
         case "s3":
+            # Its driver is heavy, and a laptop's folder needs none of it.
+            from shared.blobs.s3 import S3Blobs
+
             return S3Blobs.open(
                 chosen.url,
                 endpoint_url=chosen.endpoint_url,

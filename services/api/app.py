@@ -26,11 +26,11 @@ from services.api.templates import TemplatesResource
 from services.api.tokens import TokensResource
 from services.api.uploads import UploadsResource
 from services.api.users import UsersResource
+from services.record_rules import record_rules
 from shared.audience import Audience
 from shared.blobs import Blobs, Uploads
 from shared.domain.accounts import check_email
 from shared.domain.callbacks import Targets
-from shared.domain.records import RecordRules
 from shared.flow import GroupFlow, JobFlow, ScheduleFlow
 from shared.runtime.clock import Clock
 from shared.runtime.settings import ApiSettings, BlobSettings, StreamSettings, WorkerSettings
@@ -103,14 +103,9 @@ def create(
 
 
 def _preview_rules(api: ApiSettings, worker: WorkerSettings, stream: StreamSettings) -> PreviewRules:
-    records = RecordRules(
-        push_expiry=worker.push_expiry_unit,
-        time_to_live=worker.gcm_time_to_live,
-        max_record_bytes=stream.max_record_bytes,
-    )
     return PreviewRules(
         topic_template=stream.topic_template,
-        records=records,
+        records=record_rules(worker, stream),
         published_sign=api.zone_offset == "added",
         seconds=api.preview_seconds,
     )

@@ -14,12 +14,12 @@ from datetime import timedelta
 import structlog
 from msgspec.structs import replace
 
+from services.record_rules import record_rules
 from services.worker.recipients import Reader
 from shared.domain.audiences import topic_name
 from shared.domain.batches import Batch, BatchStatus, Receipt, verdict
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs import READ_FILE, Gate, Job, gate
-from shared.domain.records import RecordRules
 from shared.domain.rendering import Rendered, Renderer
 from shared.domain.tasks import SendBatch, Task
 from shared.flow import Breaker, Feed, JobFlow
@@ -66,11 +66,7 @@ class Sender:
         self._clock = clock
         self._worker = worker
         self._records = records
-        self._rules = RecordRules(
-            push_expiry=worker.push_expiry_unit,
-            time_to_live=worker.gcm_time_to_live,
-            max_record_bytes=records.max_record_bytes,
-        )
+        self._rules = record_rules(worker, records)
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
         self._knowable = timedelta(days=records.marker_retention_days / 2)
         self._jobs: OrderedDict[str, tuple[Job, Renderer]] = OrderedDict()

@@ -69,7 +69,7 @@ class Uploads(Protocol):
     async def accept_upload(
         self, path: str, *, expires: str, signature: str, parts: AsyncIterator[bytes], max_bytes: int
     ) -> None:
-        """Store what comes.
+        """Store what comes; nothing of `parts` is taken before the URL is found to be one of ours.
 
         Raises:
             Forbidden: the URL is not ours, or has expired.

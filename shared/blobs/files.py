@@ -92,13 +92,6 @@ class FolderBlobs:
     async def accept_upload(
         self, path: str, *, expires: str, signature: str, parts: AsyncIterator[bytes], max_bytes: int
     ) -> None:
-        """Serve a PUT at a URL that `upload_url` gave; nothing of `parts` is taken before it is found to be one.
-
-        Raises:
-            Forbidden: the URL is not ours, or has expired.
-            Invalid: there is more than `max_bytes` (`field` is `body`), and nothing was kept.
-            Unavailable: the folder cannot be used.
-        """
         now = self._clock.now().timestamp()
         await _on_thread(check_permit, self._folder, path, expires, signature, now=now)
         await self.write(path, _bounded(parts, max_bytes))

@@ -123,6 +123,17 @@ async def replace_unchanged(
     return result.matched_count == 1
 
 
+async def free_keys(collection: AsyncCollection[Document], before_ns: int, limit: int) -> int:
+    """Free the idempotency keys of some documents that were made before then (ns); of how many."""
+    query = {"idempotency.created_at": {"$lt": before_ns}}
+    with translated():
+        ids = [document["_id"] async for document in collection.find(query, {"_id": 1}).limit(limit)]
+        if not ids:
+            return 0
+        result = await collection.update_many({"_id": {"$in": ids}} | query, {"$unset": {"idempotency": ""}})
+    return result.modified_count
+
+
 async def forget_some(collection: AsyncCollection[Document], query: Document, limit: int) -> int:
     """Delete some of what matches: how many. A query by one range, so that it is taken from an index."""
     with translated():

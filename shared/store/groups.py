@@ -7,7 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.errors import Conflict
 from shared.domain.groups import Group
-from shared.store.documents import Codec, Document, translated
+from shared.store.documents import Codec, Document, free_keys, translated
 
 _codec = Codec(Group, json=("job",))
 
@@ -62,13 +62,7 @@ class Groups:
 
     async def expire_keys(self, before_ns: int, *, limit: int) -> int:
         """Free the idempotency keys of some groups that were made before then (ns); of how many."""
-        query = {"idempotency.created_at": {"$lt": before_ns}}
-        with translated():
-            ids = [document["_id"] async for document in self._groups.find(query, {"_id": 1}).limit(limit)]
-            if not ids:
-                return 0
-            result = await self._groups.update_many({"_id": {"$in": ids}} | query, {"$unset": {"idempotency": ""}})
-        return result.modified_count
+        return await free_keys(self._groups, before_ns, limit)
 
     async def remove_of(self, app_id: str) -> None:
         """Forget an app's groups."""

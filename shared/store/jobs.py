@@ -22,7 +22,7 @@ from shared.domain.instants import from_ms
 from shared.domain.jobs import STARTABLE, DueMail, Event, Job, JobStatus, Standing, Totals, sources
 from shared.domain.sources import Source
 from shared.domain.templates import Template, check_copies
-from shared.store.documents import Codec, Document, insert_new, json_text, translated
+from shared.store.documents import Codec, Document, free_keys, insert_new, json_text, translated
 
 _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
 _templates = Codec(Template, json=("body", "defaults"))
@@ -192,13 +192,7 @@ class Jobs:
 
     async def expire_keys(self, before_ns: int, *, limit: int) -> int:
         """Free the idempotency keys of some jobs that were made before then (ns); of how many."""
-        query = {"idempotency.created_at": {"$lt": before_ns}}
-        with translated():
-            ids = [document["_id"] async for document in self._jobs.find(query, {"_id": 1}).limit(limit)]
-            if not ids:
-                return 0
-            result = await self._jobs.update_many({"_id": {"$in": ids}} | query, {"$unset": {"idempotency": ""}})
-        return result.modified_count
+        return await free_keys(self._jobs, before_ns, limit)
 
     async def remove_closed(self, job_ids: Sequence[str]) -> None:
         """Forget those of these jobs that have nothing left to do."""
