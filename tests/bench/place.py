@@ -20,7 +20,7 @@ from tests.e2e.house import House, house_on
 from tests.stack import Endpoints
 from tests.stack.places import HOME_VARIABLE
 
-_SERVERS = ("mongo", "rabbitmq", "postgres", "kafka")
+_SERVERS = ("mongo", "rabbitmq", "postgres", "kafka", "s3")
 ADMIN = "bench@example.com"
 
 

@@ -1,0 +1,72 @@
+"""The devices of given users: each once, however the users are spelled, and found without reading the table."""
+
+import asyncpg
+import pytest
+
+from shared.audience import DEVICES_AT_ONCE, Audience, statements
+from shared.audience.tables import DESCRIBE, described
+from shared.domain.errors import Invalid
+
+pytestmark = pytest.mark.native
+
+TABLE = "game_apns"
+
+
+async def test_all_devices_of_the_users_come_in_the_order_of_their_keys(
+    audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    await owner.executemany(
+        f"INSERT INTO {TABLE} (user_id, token, locale, tz, seq_id) VALUES ($1, $2, 'en', '-0300', $3)",
+        [("ann", "t3", 3), ("bob", "t2", 2), ("ann", "t1", 1), ("cid", "t4", 4), ("ann", "none", None)],
+    )
+
+    rows = await audience.of_users(TABLE, ["bob", "ann", "nobody", "ann"])
+
+    assert [tuple(row) for row in rows] == [
+        (1, "ann", "t1", "en", "-0300"),
+        (2, "bob", "t2", "en", "-0300"),
+        (3, "ann", "t3", "en", "-0300"),
+    ]
+
+
+async def test_only_devices_in_the_zone_come(audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]") -> None:
+    await owner.executemany(
+        f"INSERT INTO {TABLE} (user_id, tz, seq_id) VALUES ('ann', $1, $2)", [("-0300", 1), ("+0100", 2), (None, 3)]
+    )
+
+    assert [row[0] for row in await audience.of_users(TABLE, ["ann"], zone="-0300")] == [1]
+
+
+async def test_two_spellings_of_one_user_give_a_device_once(
+    audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    await owner.execute("CREATE TABLE typed_apns (LIKE game_apns); ALTER TABLE typed_apns DROP user_id")
+    await owner.execute(
+        "ALTER TABLE typed_apns ADD user_id integer; INSERT INTO typed_apns (user_id, seq_id) VALUES (7, 1)"
+    )
+
+    assert [row[:2] for row in await audience.of_users("typed_apns", ["7", "07", " 7"])] == [(1, "7")]
+
+
+async def test_more_devices_than_one_batch_may_have_are_refused(
+    audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    await owner.execute(
+        f"INSERT INTO {TABLE} (user_id, seq_id) SELECT 'ann', n FROM generate_series(1, {DEVICES_AT_ONCE + 1}) n"
+    )
+
+    with pytest.raises(Invalid, match="1 users have over 50,000 devices"):
+        await audience.of_users(TABLE, ["ann"])
+
+
+async def test_the_users_of_a_batch_are_looked_up_by_the_index(owner: "asyncpg.Connection[asyncpg.Record]") -> None:
+    await owner.execute(f"INSERT INTO {TABLE} (user_id, seq_id) SELECT n::text, n FROM generate_series(1, 200000) n")
+    await owner.execute(f"CREATE INDEX ON {TABLE} (user_id); ANALYZE {TABLE}")
+    statement = statements.of_users(described(TABLE, await owner.fetch(DESCRIBE, TABLE)), ())
+    await owner.execute("SET plan_cache_mode = force_custom_plan")
+
+    plan = await owner.fetch(f"EXPLAIN {statement}", [str(n) for n in range(0, 200_000, 40)], DEVICES_AT_ONCE)
+
+    told = "\n".join(row[0][:100] for row in plan)
+    assert "Seq Scan" not in told, told
+    assert "Index" in told, told
