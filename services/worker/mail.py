@@ -61,8 +61,8 @@ class Mailer:
         if key not in self._sent and self._mail is not None:
             self._remember(key, await self._sent_under_lease(job, due, self._mail))
         await fault("mail.after_send")
-        await self._store.jobs.mailed(job.id, due)
-        await self._store.jobs.release_mail(job.id, self._sent.get(key, ""))
+        await self._store.mails.sent(job.id, due)
+        await self._store.mails.release(job.id, self._sent.get(key, ""))
 
     async def put_off(self, task: Task) -> None:
         """Have it tried again later."""
@@ -76,7 +76,7 @@ class Mailer:
         job = await self._store.jobs.view(task.job_id)
         for due in job.mails if job is not None else ():
             if (due.kind, due.at) == (task.kind, task.at):
-                await self._store.jobs.mailed(task.job_id, due)
+                await self._store.mails.sent(task.job_id, due)
 
     def _remember(self, key: tuple[str, str, int], token: str) -> None:
         """Should that it was sent not be noted now, it is not sent again."""
@@ -87,12 +87,12 @@ class Mailer:
     async def _sent_under_lease(self, job: Job, due: DueMail, mail: Mail) -> str:
         """The token of the lease under which it was sent, which is still held."""
         token, now = fresh_token(), await self._time.now()
-        if not await self._store.jobs.lease_mail(job.id, due, token, now=now, until=now + self._lease):
+        if not await self._store.mails.lease(job.id, due, token, now=now, until=now + self._lease):
             raise Unavailable("somebody else sends a mail about this job")
         try:
             MAILS.labels(await self._delivered(job, due, mail)).inc()
         except BaseException:
-            await self._store.jobs.release_mail(job.id, token)
+            await self._store.mails.release(job.id, token)
             raise
         return token
 

@@ -5,8 +5,9 @@ it, and so does whoever wants to move it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
@@ -14,7 +15,6 @@ from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.groups import Group, zone_jobs
 from shared.domain.instants import ms
 from shared.domain.jobs import Idempotency, Job
-from shared.domain.mails import Kind
 from shared.domain.occurrences import once
 from shared.flow.jobs import JobFlow, start_of
 from shared.runtime.faults import fault
@@ -27,6 +27,7 @@ _UNMADE_FOR = timedelta(seconds=5)
 _AT_ONCE = 8
 
 _Move = Callable[[str], Awaitable[Job | None]]
+_QuietMove = Callable[..., Awaitable[Job | None]]
 
 
 class GroupFlow:
@@ -87,33 +88,40 @@ class GroupFlow:
 
     async def pause(self, group: Group, *, by: str = "") -> int:
         """Pause every job whose status allows it; how many."""
-        return await self._all(group, lambda job_id: self._jobs.pause(job_id, quietly=True), Kind.PAUSED, by)
+        return await self._telling_once(group, partial(self._jobs.pause, by=by))
 
     async def resume(self, group: Group) -> int:
         """Resume every job whose status allows it; how many."""
-        return len(await self._each(group, self._jobs.resume))
+        await self._made(group)
+        return await self._each(group.job_ids, self._jobs.resume)
 
     async def stop(self, group: Group, *, by: str = "") -> int:
         """Stop every job whose status allows it; how many."""
-        return await self._all(group, lambda job_id: self._jobs.stop(job_id, quietly=True), Kind.STOPPED, by)
+        return await self._telling_once(group, partial(self._jobs.stop, by=by))
 
-    async def _all(self, group: Group, move: _Move, kind: Kind, by: str) -> int:
-        """Move the jobs; one mail tells what was done to all of them."""
-        moved = await self._each(group, move)
-        if moved:
-            await self._jobs.tell(moved[-1], kind, by=by)
-        return len(moved)
+    async def _telling_once(self, group: Group, move: _QuietMove) -> int:
+        """Move the jobs. The first move brings the mail that tells of all of them; everybody else's start is told, as
+        when the group was made."""
+        await self._made(group)
+        left = list(group.job_ids)
+        while left:
+            if await move(left.pop()) is not None:
+                return 1 + await self._each(left, partial(move, quietly=True))
+        return 0
 
-    async def _each(self, group: Group, move: _Move) -> list[Job]:
+    async def _made(self, group: Group) -> None:
         if not group.made:
             await self.complete(group)
+
+    async def _each(self, job_ids: Sequence[str], move: _Move) -> int:
+        """Move these jobs, some at a time; how many there were to move."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def moved(job_id: str) -> Job | None:
             async with gate:
                 return await move(job_id)
 
-        return [job for job in await asyncio.gather(*map(moved, group.job_ids)) if job is not None]
+        return sum(job is not None for job in await asyncio.gather(*map(moved, job_ids)))
 
     async def _attempt(self, group: Group) -> None:
         try:

@@ -66,17 +66,6 @@ class JobFlow:
         await self.announce(job)
         return job, True
 
-    async def tell(self, job: Job, kind: Kind, *, by: str) -> None:
-        """Have a mail sent about what was done to the job, if there are any."""
-        due = self._mail(kind, self._clock.now_ns(), by)
-        if due is not None:
-            await self._attempt(self._told(job.id, due), job.id)
-
-    async def _told(self, job_id: str, due: DueMail) -> None:
-        job = await self._store.jobs.add_mail(job_id, due)
-        if job is not None:
-            await self._feed.mails(job)
-
     async def announce(self, job: Job) -> None:
         """Have the mails sent that are due about the job."""
         await self._attempt(self._feed.mails(job), job.id)

@@ -105,7 +105,7 @@ class Lost:
     async def _rarely(self, since: "_Since") -> Found:
         """What only a dead process leaves behind costs an idle store little when it is looked for less often."""
         found = Found()
-        async for job_id in self._store.jobs.with_mail(since.mails_ns):
+        async for job_id in self._store.mails.waiting(since.mails_ns):
             found = _sum(found, await self._apart(self._mails(job_id), job_id))
         async for group in self._groups.unmade():
             found = _sum(found, await self._apart(self._group(group), group.id))
@@ -162,7 +162,7 @@ class Lost:
         job = await self._store.jobs.view(job_id)
         if job is None or await self._store.occurrences.with_any([owner_text(JobOwner(job_id, JobStage.MAIL))]):
             return Found()
-        await self._store.jobs.touch_mails(job_id, ms(await self._store.now()) * 1_000_000)
+        await self._store.mails.touch(job_id, ms(await self._store.now()) * 1_000_000)
         await self._feed.mails(job)
         return Found(mails=len(job.mails))
 

@@ -29,6 +29,7 @@ from shared.store.held_out import HeldOut
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
 from shared.store.jobs import Jobs
+from shared.store.mails import Mails
 from shared.store.occurrences import Occurrences
 from shared.store.outcomes import Outcomes
 from shared.store.schedules import Schedules
@@ -44,6 +45,7 @@ COLLECTIONS = (
     "users",
     "tokens",
     "jobs",
+    "mails",
     "batches",
     "groups",
     "files",
@@ -69,6 +71,7 @@ class Store:
         self.users = Users(database)
         self.tokens = Tokens(database)
         self.jobs = Jobs(database)
+        self.mails = Mails(database)
         self.batches = Batches(database)
         self.groups = Groups(database)
         self.files = Files(database)

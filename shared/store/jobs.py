@@ -9,7 +9,6 @@ A job's copies of its templates may be megabytes, and only whoever plans or rend
 """
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -84,7 +83,6 @@ class Jobs:
         await self._jobs.create_index([("group_id", ASCENDING)])
         await self._jobs.create_index([("idempotency.key", ASCENDING)], unique=True, sparse=True)
         await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
-        await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
         await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
@@ -283,43 +281,6 @@ class Jobs:
         return await self._set(
             query | runs, sums | completed, dated=dated, events=events, mail=mail
         ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated)
-
-    async def with_mail(self, before_ns: int) -> AsyncIterator[str]:
-        """The ids of jobs with mails that were due before then (ns)."""
-        async for job_id in self._ids({"mail_since": {"$lt": before_ns}}):
-            yield job_id
-
-    async def add_mail(self, job_id: str, mail: DueMail) -> Job | None:
-        """Note that this mail is to be sent."""
-        return await self._set({"_id": job_id}, {}, mail=mail)
-
-    async def touch_mails(self, job_id: str, at: int) -> None:
-        """Note that the mails that are due were queued at this time (ns)."""
-        with translated():
-            await self._jobs.update_one({"_id": job_id, "mail_since": {"$exists": True}}, {"$set": {"mail_since": at}})
-
-    async def lease_mail(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
-        """Take the right to send this mail, if it is due and nobody has it; one mail of a job at a time."""
-        query = {
-            "_id": job_id,
-            "mails": msgspec.to_builtins(mail),
-            "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
-        }
-        with translated():
-            lease = {"token": token, "until": until}
-            result = await self._jobs.update_one(query, {"$set": {"mail_lease": lease}})
-        return result.modified_count == 1
-
-    async def release_mail(self, job_id: str, token: str) -> None:
-        """Let somebody else try."""
-        with translated():
-            await self._jobs.update_one({"_id": job_id, "mail_lease.token": token}, {"$unset": {"mail_lease": ""}})
-
-    async def mailed(self, job_id: str, mail: DueMail) -> None:
-        """Note that this mail need not be sent any more."""
-        with translated():
-            await self._jobs.update_one({"_id": job_id}, {"$pull": {"mails": msgspec.to_builtins(mail)}})
-            await self._jobs.update_one({"_id": job_id, "mails": []}, {"$unset": {"mail_since": ""}})
 
     async def _ids(self, query: Document) -> AsyncIterator[str]:
         with translated():

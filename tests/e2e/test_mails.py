@@ -99,4 +99,4 @@ async def test_a_completed_job_is_told_with_its_numbers(house: House, sink: Sink
 
 
 async def nothing_is_due(house: House) -> bool:
-    return [job_id async for job_id in house.with_.store.jobs.with_mail(2**62)] == []
+    return [job_id async for job_id in house.with_.store.mails.waiting(2**62)] == []

@@ -1,0 +1,58 @@
+"""Mails that are due. Each stands in its job's document, put there by the move that it tells of; so there is no mail
+without the move, and none is lost behind it. `mail_since` is there while one is due.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import msgspec
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs import DueMail
+from shared.store.documents import Document, translated
+
+
+class Mails:
+    """The mails in the `jobs` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    async def setup(self) -> None:
+        """Make the index."""
+        await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
+
+    async def waiting(self, before_ns: int) -> AsyncIterator[str]:
+        """The ids of jobs with mails that were due, or queued the last time, before then (ns)."""
+        with translated():
+            async for document in self._jobs.find({"mail_since": {"$lt": before_ns}}, {"_id": 1}):
+                yield document["_id"]
+
+    async def touch(self, job_id: str, at: int) -> None:
+        """Note that the job's mails were queued at this time (ns)."""
+        with translated():
+            await self._jobs.update_one({"_id": job_id, "mail_since": {"$exists": True}}, {"$set": {"mail_since": at}})
+
+    async def lease(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
+        """Take the right to send this mail, if it is due and nobody has it; one mail of a job at a time."""
+        query = {
+            "_id": job_id,
+            "mails": msgspec.to_builtins(mail),
+            "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
+        }
+        with translated():
+            lease = {"token": token, "until": until}
+            result = await self._jobs.update_one(query, {"$set": {"mail_lease": lease}})
+        return result.modified_count == 1
+
+    async def release(self, job_id: str, token: str) -> None:
+        """Let somebody else try."""
+        with translated():
+            await self._jobs.update_one({"_id": job_id, "mail_lease.token": token}, {"$unset": {"mail_lease": ""}})
+
+    async def sent(self, job_id: str, mail: DueMail) -> None:
+        """Note that this mail need not be sent any more."""
+        with translated():
+            await self._jobs.update_one({"_id": job_id}, {"$pull": {"mails": msgspec.to_builtins(mail)}})
+            await self._jobs.update_one({"_id": job_id, "mails": []}, {"$unset": {"mail_since": ""}})

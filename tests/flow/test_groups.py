@@ -1,0 +1,85 @@
+"""Moves of a group: one mail tells of all its jobs, and is there with the first of them that is moved."""
+
+import uuid
+
+import pytest
+from msgspec.structs import replace
+
+from shared.broker.memory import MemoryBroker
+from shared.domain.errors import Unavailable
+from shared.domain.groups import Group, grouped
+from shared.domain.jobs import Job, JobStatus
+from shared.domain.mails import Kind
+from shared.domain.tasks import QUEUES
+from shared.flow import Feed, GroupFlow, JobFlow
+from shared.runtime.clock import SystemClock
+from shared.store import Store
+from tests.store.made import added
+
+pytestmark = pytest.mark.native
+
+ZONES = ("+0100", "-0300", "rest")
+FAR = 10**18 * 4
+
+
+class Dying(JobFlow):
+    """Does one move and no other."""
+
+    async def pause(self, job_id: str, *, by: str = "", quietly: bool = False) -> Job | None:
+        if quietly:
+            raise Unavailable("died")
+        return await super().pause(job_id, by=by)
+
+
+async def flow(store: Store, kind: type[JobFlow] = JobFlow) -> GroupFlow:
+    broker = MemoryBroker()
+    await broker.setup(QUEUES)
+    return GroupFlow(store, kind(store, Feed(store, broker), SystemClock(), mails=True))
+
+
+async def a_group(store: Store) -> Group:
+    asked = await store.jobs.view(await added(store))
+    assert asked is not None
+    group = grouped(replace(asked, group_id=str(uuid.uuid4()), localized=True), [(zone, FAR) for zone in ZONES])
+    return (await (await flow(store)).start(group))[0]
+
+
+async def mails(store: Store, group: Group) -> list[tuple[str, str]]:
+    jobs = (await store.jobs.with_ids(group.job_ids)).values()
+    return [(mail.kind, mail.by) for job in jobs for mail in job.mails]
+
+
+async def statuses(store: Store, group: Group) -> list[JobStatus]:
+    jobs = await store.jobs.with_ids(group.job_ids)
+    return [jobs[job_id].status for job_id in group.job_ids]
+
+
+async def test_a_group_is_moved_with_one_mail(store: Store) -> None:
+    group = await a_group(store)
+    groups = await flow(store)
+
+    assert await groups.pause(group, by="ann") == len(ZONES)
+    assert await groups.pause(group, by="bob") == 0
+    assert await groups.stop(group, by="cid") == len(ZONES)
+
+    assert set(await statuses(store, group)) == {JobStatus.STOPPED}
+    assert sorted(await mails(store, group)) == [(Kind.PAUSED, "ann"), (Kind.STOPPED, "cid")]
+
+
+async def test_whoever_dies_among_the_moves_leaves_the_mail(store: Store) -> None:
+    group = await a_group(store)
+
+    with pytest.raises(Unavailable):
+        await (await flow(store, Dying)).pause(group, by="ann")
+
+    assert (await statuses(store, group)).count(JobStatus.PAUSED) == 1
+    assert await mails(store, group) == [(Kind.PAUSED, "ann")]
+
+
+async def test_jobs_that_are_moved_already_do_not_keep_the_mail(store: Store) -> None:
+    group = await a_group(store)
+    jobs = JobFlow(store, Feed(store, MemoryBroker()), SystemClock())
+    await jobs.stop(group.job_ids[-1])
+
+    assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1
+    assert await mails(store, group) == [(Kind.PAUSED, "ann")]
