@@ -1,6 +1,7 @@
 """Audiences in files: each user of the file once, wherever a cut falls and however often they stand in it."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -34,6 +35,28 @@ async def test_every_user_of_a_file_gets_it_on_every_device_and_nobody_else_does
     plan = await house.with_.store.files.plan(job.file_plan_id)
     assert plan is not None
     assert (plan.users, plan.repeated) == (3_000, 500)
+
+
+async def test_every_position_of_a_cut(house: House) -> None:
+    """One small file of all line ends, with quotes, repeats and strangers, cut behind each of its records by turns."""
+    await house.devices(8)
+    content = b'id,n\r\nu1,1\r\n"u2",2\nu3,"a\r\nb"\ru1,4\r\nx,5\n"u4",6\r\nu2,7\ru5,8\nu5,9\r\nu6,10'
+    path = await house.file(content)
+    file = await house.with_.blobs.stat(path)
+    await house.start("worker")
+    cuts = range(1, 11)
+    for records in cuts:
+        job = house.job(csv_path=path, context={"who": f"cut {records}"})
+        await house.with_.store.files.begin(job.file_plan_id, file, cut_records=records)
+        await house.with_.jobs.start(job)
+        done = await house.closed(job.id)
+        assert done.totals is not None
+        assert (done.totals.sent, done.totals.unknown, done.totals.batches) == (6, 1, -(-10 // records))
+    found = Counter(
+        (record["DeviceToken"], record["Payload"]["aps"]["alert"]) for record in await house.records(6 * len(cuts))
+    )
+    assert len(found) == 6 * len(cuts)
+    assert set(found.values()) == {1}
 
 
 async def test_a_million_ids(house: House) -> None:
