@@ -125,12 +125,17 @@ async def _run(place: Place, measures: Mapping[str, Measure], lines: list[str]) 
     for name, measure in measures.items():
         places.say(f"measuring: {name}")
         try:
-            found = [line for measured in await measure(place) for line in measured.lines()]
+            found = _lines(await measure(place))
         except (Wrong, AssertionError, TimeoutError, CarillonError) as fault:
-            found, failed = [f"### {name}: WRONG", "", str(fault), ""], True
+            before = fault.found if isinstance(fault, Wrong) else ()
+            found, failed = [*_lines(before), f"### {name}: WRONG", "", str(fault), ""], True
         print("\n".join(found), flush=True)
         lines += found
     return failed
+
+
+def _lines(found: Sequence[Measured]) -> list[str]:
+    return [line for measured in found for line in measured.lines()]
 
 
 if __name__ == "__main__":

@@ -8,10 +8,6 @@ from statistics import median
 from msgspec import Struct
 
 
-class Wrong(Exception):
-    """What was measured did not do its work right: no speed makes up for that."""
-
-
 class Target(Struct, frozen=True):
     """A bound of a figure: the least that it should be, or the most."""
 
@@ -57,6 +53,14 @@ class Measured(Struct, frozen=True):
         """As Markdown."""
         head = [f"### {self.title}", "", "| figure | value | target |", "| --- | --- | --- |"]
         return [*head, *(figure.row() for figure in self.figures), "", *self.notes, ""]
+
+
+class Wrong(Exception):
+    """What was measured did not do its work right: no speed makes up for that. `found` is what was measured before."""
+
+    def __init__(self, reason: str, found: Sequence[Measured] = ()) -> None:
+        super().__init__(reason)
+        self.found = found
 
 
 def text(value: float) -> str:
