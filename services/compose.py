@@ -217,6 +217,7 @@ def _blobs(settings: Settings) -> Blobs:
             return S3Blobs.open(
                 chosen.url,
                 endpoint_url=chosen.endpoint_url,
+                public_endpoint_url=chosen.public_endpoint_url,
                 region=chosen.region,
                 access_key=chosen.access_key,
                 secret_key=chosen.secret_key,

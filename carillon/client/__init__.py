@@ -1,4 +1,5 @@
-"""A client of Carillon's HTTP API: schedules, dead letters and push jobs, typed, with retries that never double.
+"""A client of Carillon's HTTP API: schedules, dead letters, push jobs and their files, typed, with retries that never
+double.
 
 ```python
 async with Carillon("http://localhost:8080", token="carillon_…") as client:
@@ -42,10 +43,23 @@ from carillon.client.errors import (
     Unauthorized,
     Unavailable,
 )
-from carillon.client.jobs import Jobs, PushJob, StoredJob
+from carillon.client.groups import Group, Groups, ZoneJob
+from carillon.client.jobs import Jobs
+from carillon.client.previews import (
+    AudienceCount,
+    JobPreview,
+    LocaleCount,
+    Notice,
+    Sample,
+    ZoneCount,
+    ZonePreview,
+)
+from carillon.client.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
 from carillon.client.schedules import Schedules
+from carillon.client.uploads import Uploads
 
 __all__ = [
+    "AudienceCount",
     "BulkResult",
     "Callback",
     "Carillon",
@@ -56,17 +70,25 @@ __all__ = [
     "FireWithin",
     "Fired",
     "Forbidden",
+    "Group",
+    "Groups",
     "HttpCallback",
     "Invalid",
     "ItemError",
+    "JobEvent",
+    "JobPreview",
+    "JobStage",
     "Jobs",
     "KafkaCallback",
+    "LocaleCount",
     "NotFound",
+    "Notice",
     "Outcome",
     "OutcomeResult",
     "PushJob",
     "RabbitCallback",
     "Retry",
+    "Sample",
     "Schedule",
     "ScheduleState",
     "Schedules",
@@ -74,4 +96,9 @@ __all__ = [
     "StoredSchedule",
     "Unauthorized",
     "Unavailable",
+    "Uploads",
+    "ZoneCount",
+    "ZoneJob",
+    "ZonePreview",
+    "ZoneStart",
 ]

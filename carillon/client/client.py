@@ -4,9 +4,11 @@ from types import TracebackType
 from typing import Self
 
 from carillon.client.dead_letters import DeadLetters
+from carillon.client.groups import Groups
 from carillon.client.jobs import Jobs
 from carillon.client.schedules import Schedules
 from carillon.client.transport import Transport
+from carillon.client.uploads import Uploads
 
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS = 5
@@ -17,8 +19,8 @@ class Carillon:
     """Asks the deployment at `base_url`. Used by many tasks of one event loop at once, and closed at the end.
 
     `token` is a service's; `user` instead names a person by e-mail address, which is believed only from a trusted
-    proxy. `timeout_seconds` bounds each attempt, `attempts` the number of them for one call, `connections` how many are
-    underway at once.
+    proxy. `timeout_seconds` bounds each attempt (for a file: each standstill), `attempts` the number of them for one
+    call, `connections` how many are underway at once.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -46,6 +48,8 @@ class Carillon:
         self.schedules = Schedules(self._transport)
         self.dead_letters = DeadLetters(self._transport)
         self.jobs = Jobs(self._transport)
+        self.groups = Groups(self._transport)
+        self.uploads = Uploads(self._transport)
 
     async def close(self) -> None:
         """Wait for the calls in flight and close the connections; a later call raises `RuntimeError`."""

@@ -12,6 +12,8 @@ CarillonError
 ```
 """
 
+import html
+import re
 from http import HTTPStatus
 
 import msgspec
@@ -80,16 +82,23 @@ class _Problem(Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Problem)
+_OF_S3 = re.compile(rb"<Error>.*?<Code>([^<]+)</Code>.*?<Message>([^<]*)</Message>", re.DOTALL)
 
 
 def error_of(status: int, content: bytes) -> CarillonError:
-    """The error that an answer stands for; whatever stands between may have answered without a problem document."""
+    """The error that an answer stands for. S3 answers in its own way, and whatever stands between may have answered
+    without a problem document."""
     try:
         problem = _decoder.decode(content)
     except msgspec.DecodeError:
-        problem = _Problem()
+        problem = _Problem(_reason_of_s3(content))
     reason = problem.reason or problem.detail or f"answered with {status} {_phrase(status)}".rstrip()
     return _KINDS.get(status, CarillonError)(reason, status=status, field=problem.field)
+
+
+def _reason_of_s3(content: bytes) -> str:
+    found = _OF_S3.search(content)
+    return ": ".join(html.unescape(text.decode(errors="replace")) for text in found.groups()) if found else ""
 
 
 def _phrase(status: int) -> str:

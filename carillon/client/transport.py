@@ -9,9 +9,10 @@ import asyncio
 import random
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -22,10 +23,12 @@ import msgspec
 from msgspec import Struct
 
 from carillon.client.errors import CarillonError, Unavailable, error_of
+from carillon.client.files import File
 from carillon.client.retries import LONGEST_RETRY_AFTER_SECONDS, RETRIED, delay_seconds, retry_after_seconds
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+CSV = "text/csv"
 
 # Keys, ids and timestamps. Anything else would lead to another path: a slash even when it is quoted.
 _SEGMENT = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
@@ -56,11 +59,11 @@ class _Request(Struct, kw_only=True):
     """One call. `reached` counts the attempts that may have reached the server, the running one included."""
 
     method: str
-    path: str
-    query: Query
-    content: bytes
-    headers: dict[str, str]
-    done_before: frozenset[int]
+    url: str
+    query: Query = {}
+    content: bytes | File = b""
+    headers: Mapping[str, str]
+    done_before: frozenset[int] = frozenset()
     reached: int = 0
 
 
@@ -110,14 +113,37 @@ class Transport:
         """
         request = _Request(
             method=method,
-            path=path,
+            url=self._base + path,
             query=query or {},
             content=content,
-            headers=_headers(method, content_type if content else "", idempotency_key),
+            headers=self._headers | _headers(method, content_type if content else "", idempotency_key),
             done_before=done_before,
         )
         async with self._underway():
             return await self._answered(request)
+
+    async def upload(self, path: str, url_of: Callable[[Answer], str], file: File) -> Answer:
+        """Send the file to the URL that the answer to GET of `path` tells, and give that answer.
+
+        Each attempt asks for another URL, because they expire, and sends nothing that tells who is asking.
+
+        Raises:
+            CarillonError: as `call`; `Invalid` where the file changed meanwhile.
+        """
+        asking = _Request(method="GET", url=self._base + path, headers=self._headers)
+        sending = _Request(method="PUT", url="", content=file, headers=_file_headers(file))
+        told: list[Answer] = []
+
+        async def attempt() -> Answer | _Failed:
+            told[:] = [await self._answered(asking)]
+            sending.url = url_of(told[0])
+            outcome = await self._attempt(sending)
+            file.check_unchanged()
+            return outcome
+
+        async with self._underway():
+            await self._persistent(attempt, sending)
+        return told[0]
 
     async def close(self) -> None:
         """Refuse new calls, wait for those in flight, and close the connections."""
@@ -129,8 +155,11 @@ class Transport:
                 await self._session.close()
 
     async def _answered(self, request: _Request) -> Answer:
+        return await self._persistent(partial(self._attempt, request), request)
+
+    async def _persistent(self, once: Callable[[], Awaitable[Answer | _Failed]], request: _Request) -> Answer:
         attempt = 1
-        while isinstance(outcome := await self._attempt(request), _Failed):
+        while isinstance(outcome := await once(), _Failed):
             if attempt == self._attempts or (outcome.retry_after or 0.0) > LONGEST_RETRY_AFTER_SECONDS:
                 raise _given_up(request, attempt, self._attempts, outcome) from outcome.cause
             await asyncio.sleep(delay_seconds(attempt, random.random(), outcome.retry_after))
@@ -154,16 +183,29 @@ class Transport:
         return answer
 
     async def _exchange(self, request: _Request) -> Answer:
-        async with self._opened().request(
-            request.method,
-            self._base + request.path,
-            params=request.query,
-            data=request.content or None,
-            headers=request.headers,
-            allow_redirects=False,
-            trace_request_ctx=request,
-        ) as response:
+        file = request.content if isinstance(request.content, File) else None
+        async with (
+            asyncio.timeout(self._timeout_seconds) as limit,
+            self._opened().request(
+                request.method,
+                request.url,
+                params=request.query,
+                data=request.content or None if file is None else self._moving(file, limit),
+                headers=request.headers,
+                # Who refuses a file then says so before it is sent; a later attempt does not wait for a consent that
+                # some servers never give.
+                expect100=file is not None and request.reached == 0,
+                allow_redirects=False,
+                trace_request_ctx=request,
+            ) as response,
+        ):
             return Answer(response.status, response.headers, await response.read())
+
+    async def _moving(self, file: File, limit: asyncio.Timeout) -> AsyncIterator[bytes]:
+        """The parts of a file; the time limit counts from each of them anew."""
+        async for part in file.parts():
+            limit.reschedule(asyncio.get_running_loop().time() + self._timeout_seconds)
+            yield part
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -172,8 +214,8 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._connections),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"Accept": JSON, "User-Agent": "carillon-client", **self._headers},
-                timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
+                headers={"Accept": JSON, "User-Agent": "carillon-client"},
+                timeout=aiohttp.ClientTimeout(total=None),
                 trace_configs=[tracing],
             )
         return self._session
@@ -212,10 +254,16 @@ def _headers(method: str, content_type: str, idempotency_key: str) -> dict[str, 
     return headers
 
 
+def _file_headers(file: File) -> dict[str, str]:
+    return {"Content-Type": CSV, "Content-Length": str(file.size)}
+
+
 def _given_up(request: _Request, attempts: int, most: int, last: _Failed) -> Unavailable:
     cause = str(last.cause) or type(last.cause).__name__
+    url = urlsplit(request.url)  # a signed one is as good as a password, and so is what may stand before the host
+    where = url.netloc.rpartition("@")[2] + url.path
     return Unavailable(
-        f"gave up {request.method} {request.path} after {attempts} of {most} attempts: {cause}",
+        f"gave up {request.method} {where} after {attempts} of {most} attempts: {cause}",
         status=last.status,
         retry_after_seconds=last.retry_after,
     )

@@ -60,7 +60,8 @@ log = structlog.get_logger(__name__)
 
 
 class S3Blobs:
-    """See `shared.blobs.Blobs`. One client serves the process."""
+    """See `shared.blobs.Blobs`. One client serves the process; where S3 has another address for those outside, a second
+    one signs their URLs and asks for nothing."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class S3Blobs:
         buckets: frozenset[str],
         *,
         endpoint_url: str,
+        public_endpoint_url: str,
         timeout_seconds: float,
         silence_seconds: float,
     ) -> None:
@@ -76,9 +78,10 @@ class S3Blobs:
         self._buckets = buckets
         self._session = session
         self._endpoint_url = endpoint_url
+        self._public_endpoint_url = public_endpoint_url or endpoint_url
         self._timeout_seconds = timeout_seconds
         self._silence_seconds = silence_seconds
-        self._client: S3Client | None = None
+        self._clients: dict[str, S3Client] = {}
         self._connecting = asyncio.Lock()
         self._connections = AsyncExitStack()
         self._closed = False
@@ -89,6 +92,7 @@ class S3Blobs:
         url: str,
         *,
         endpoint_url: str = "",
+        public_endpoint_url: str = "",
         region: str = "",
         access_key: str = "",
         secret_key: str = "",
@@ -97,7 +101,8 @@ class S3Blobs:
         silence_seconds: float = 10.0,
     ) -> Self:
         """Ready to ask for objects of the bucket in `s3://<bucket>` and of those allowed. What is empty comes from the
-        environment, as AWS's own tools read it.
+        environment, as AWS's own tools read it; a signature holds for one host, so URLs for uploads are signed for
+        `public_endpoint_url`, or for `endpoint_url` if that is empty.
 
         A question takes at most `timeout_seconds`, all attempts together; one in which nothing comes for
         `silence_seconds` is given up. Raises `Invalid`.
@@ -105,8 +110,9 @@ class S3Blobs:
         parts = urlsplit(url)
         if parts.path.strip("/") or parts.query or parts.fragment:
             raise Invalid("needs s3://<bucket> and nothing behind it", field="blobs.url")
-        if endpoint_url and not is_valid_endpoint_url(endpoint_url):
-            raise Invalid("needs http:// or https:// and a host", field="blobs.endpoint_url")
+        for name, address in (("endpoint_url", endpoint_url), ("public_endpoint_url", public_endpoint_url)):
+            if address and not is_valid_endpoint_url(address):
+                raise Invalid("needs http:// or https:// and a host", field=f"blobs.{name}")
         if bool(access_key) != bool(secret_key):
             raise Invalid("an access key needs its secret key, and the other way round", field="blobs.access_key")
         session = aioboto3.Session(
@@ -119,6 +125,7 @@ class S3Blobs:
             parts.netloc,
             buckets_of(parts.netloc, [*allowed_buckets]),
             endpoint_url=endpoint_url,
+            public_endpoint_url=public_endpoint_url,
             timeout_seconds=timeout_seconds,
             silence_seconds=silence_seconds,
         )
@@ -162,14 +169,14 @@ class S3Blobs:
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
         place = placed(path, self._buckets)
-        async with self._asking(self._timeout_seconds) as client:
+        async with self._asking(self._timeout_seconds, self._public_endpoint_url) as client:
             return await client.generate_presigned_url(
                 "put_object", Params={"Bucket": place.bucket, "Key": place.key}, ExpiresIn=seconds, HttpMethod="PUT"
             )
 
     async def close(self) -> None:
         self._closed = True
-        self._client = None
+        self._clients.clear()
         await self._connections.aclose()
 
     async def _range(self, blob: File, place: Place, start: int, end: int) -> "StreamingBody":
@@ -216,11 +223,12 @@ class S3Blobs:
             log.warning("upload left unfinished", bucket=upload["Bucket"], key=upload["Key"], error=str(error))
 
     @asynccontextmanager
-    async def _asking(self, seconds: float) -> AsyncIterator["S3Client"]:
-        """The client, for so long. Answers that are somebody's fault are for the caller to translate."""
+    async def _asking(self, seconds: float, endpoint_url: str | None = None) -> AsyncIterator["S3Client"]:
+        """The client of an endpoint, ours unless another is named, for so long. Answers that are somebody's fault are
+        for the caller to translate."""
         try:
             async with asyncio.timeout(seconds):
-                yield await self._connected()
+                yield await self._connected(self._endpoint_url if endpoint_url is None else endpoint_url)
         except TimeoutError as error:
             raise Unavailable(f"S3 gave no answer within {seconds:g} s") from error
         except ClientError as error:
@@ -228,22 +236,23 @@ class S3Blobs:
         except FAILURES as error:
             raise Unavailable(f"S3 does not answer: {error}") from error
 
-    async def _connected(self) -> "S3Client":
+    async def _connected(self, endpoint_url: str) -> "S3Client":
         async with self._connecting:
             if self._closed:
                 raise Unavailable("the connections to S3 are closed")
-            if self._client is None:
+            if endpoint_url not in self._clients:
                 # A client that is made without credentials would never look for them again.
                 credentials: Any = self._session.get_credentials()  # a coroutine, unlike boto3's
                 if await credentials is None:
                     raise Unavailable("there are no credentials for S3, neither in the settings nor around the process")
-                self._client = await self._connections.enter_async_context(self._connection())
-            return self._client
+                connection = self._connection(endpoint_url)
+                self._clients[endpoint_url] = await self._connections.enter_async_context(connection)
+            return self._clients[endpoint_url]
 
-    def _connection(self) -> AbstractAsyncContextManager["S3Client"]:
+    def _connection(self, endpoint_url: str) -> AbstractAsyncContextManager["S3Client"]:
         return self._session.client(
             "s3",
-            endpoint_url=self._endpoint_url or None,
+            endpoint_url=endpoint_url or None,
             config=AioConfig(
                 signature_version="s3v4",  # without it, URLs are signed in the way that newer regions refuse
                 connect_timeout=CONNECT_SECONDS,

@@ -116,6 +116,9 @@ class BlobSettings(Section, frozen=True):
         Url, says("s3:// and the bucket for uploads and control groups; or file:// and the path of a folder.")
     ] = "s3://carillon"
     endpoint_url: Annotated[HttpUrl, says("Where S3 is, if it is not AWS: MinIO, Ceph and others.")] = ""
+    public_endpoint_url: Annotated[
+        HttpUrl, says("Where callers reach S3, for the upload URLs they are given; empty: as endpoint_url says.")
+    ] = ""
     region: Annotated[str, says("The region of the buckets; empty: as the environment says.")] = ""
     access_key: Annotated[
         str, says("The access key; empty: from where AWS's own tools take it, the role of the machine included.")

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,15 +47,24 @@ def buckets(stack: Endpoints) -> Iterator[Buckets]:
         owner.remove(bucket)
 
 
-def s3_blobs(buckets: Buckets) -> S3Blobs:
+def s3_blobs(buckets: Buckets, *, public_endpoint_url: str = "") -> S3Blobs:
     return S3Blobs.open(
         f"s3://{buckets.default}",
         endpoint_url=buckets.url,
+        public_endpoint_url=public_endpoint_url,
         region="us-east-1",
         access_key="anybody",
         secret_key="anything",
         allowed_buckets=(buckets.other, buckets.away),
     )
+
+
+@asynccontextmanager
+async def closing(blobs: S3Blobs) -> AsyncIterator[S3Blobs]:
+    try:
+        yield blobs
+    finally:
+        await blobs.close()
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 
 from shared.blobs.s3 import S3Blobs
 from shared.domain.errors import Unavailable
-from tests.blobs.conftest import Buckets
+from tests.blobs import signatures
+from tests.blobs.conftest import Buckets, closing, s3_blobs
 from tests.blobs.owners import BucketOwner, parts
 
 pytestmark = pytest.mark.native
@@ -31,6 +32,31 @@ async def test_anybody_may_put_what_a_url_names(s3: S3Blobs) -> None:
     asked = parse_qs(urlsplit(url).query)
     assert asked["X-Amz-Expires"] == ["300"]
     assert asked["X-Amz-SignedHeaders"] == ["host"]  # whoever uses it may send any other
+
+
+async def test_a_url_for_others_is_signed_for_the_address_that_they_know(buckets: Buckets) -> None:
+    address = buckets.url.replace("127.0.0.1", "localhost")
+    inside, outside = urlsplit(buckets.url).netloc, urlsplit(address).netloc
+    async with closing(s3_blobs(buckets, public_endpoint_url=address)) as blobs:
+        path = f"{blobs.bucket}/jobs/players.csv"
+        url = await blobs.upload_url(path, seconds=300)
+        assert urlsplit(url)[:3] == ("http", outside, f"/{path}")
+        assert signatures.holds(url, method="PUT", host=outside, secret_key="anything")
+        assert not signatures.holds(url, method="PUT", host=inside, secret_key="anything")
+        assert await asyncio.to_thread(put, url, b"userIds\n1\n") == 200
+        assert (await blobs.stat(path)).size == 10
+
+
+async def test_what_we_ask_ourselves_goes_where_we_reach_s3(buckets: Buckets) -> None:
+    async with closing(s3_blobs(buckets, public_endpoint_url="https://files.example.com")) as blobs:
+        path = f"{blobs.bucket}/jobs/players.csv"
+        assert (await blobs.upload_url(path, seconds=300)).startswith(f"https://files.example.com/{path}?")
+        await blobs.write(path, parts(b"userIds\n"))
+        assert (await blobs.stat(path)).size == 8
+
+
+async def test_without_another_address_a_url_names_the_one_there_is(s3: S3Blobs, buckets: Buckets) -> None:
+    assert urlsplit(await s3.upload_url(f"{s3.bucket}/a.csv", seconds=300)).netloc == urlsplit(buckets.url).netloc
 
 
 @pytest.mark.parametrize("key", ["/a.csv", "a//b.csv", "a/"])

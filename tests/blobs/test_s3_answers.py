@@ -11,6 +11,7 @@ from shared.blobs.s3 import S3Blobs
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.domain.sources import File
 from tests.blobs.answers import Answering, Asked, answer, answering, refusal
+from tests.blobs.conftest import closing
 from tests.blobs.owners import parts
 
 PATH = "bucket/jobs/players.csv"
@@ -32,23 +33,15 @@ def opened(url: str, timeout_seconds: float = 20.0, silence_seconds: float = 20.
 
 @asynccontextmanager
 async def served(how: Answering) -> AsyncIterator[S3Blobs]:
-    async with answering(how) as url, aclosing_blobs(opened(url)) as blobs:
+    async with answering(how) as url, closing(opened(url)) as blobs:
         yield blobs
 
 
 @asynccontextmanager
 async def falling_silent(how: Answering) -> AsyncIterator[S3Blobs]:
     """What came before a silence was surely read; before a closing, it may be lost on the way."""
-    async with answering(how, closing=False) as url, aclosing_blobs(opened(url, silence_seconds=1.0)) as blobs:
+    async with answering(how, closing=False) as url, closing(opened(url, silence_seconds=1.0)) as blobs:
         yield blobs
-
-
-@asynccontextmanager
-async def aclosing_blobs(blobs: S3Blobs) -> AsyncIterator[S3Blobs]:
-    try:
-        yield blobs
-    finally:
-        await blobs.close()
 
 
 @contextmanager
@@ -182,7 +175,7 @@ async def test_a_server_that_knows_no_ranges_is_not_believed() -> None:
 async def test_a_server_that_is_away_is_told_of_and_used_once_it_is_there() -> None:
     async with answering(lambda _: b"") as url:
         pass
-    async with aclosing_blobs(opened(url)) as blobs:
+    async with closing(opened(url)) as blobs:
         with within(15), pytest.raises(Unavailable, match="does not answer"):
             await blobs.stat(PATH)
         async with answering(lambda _: answer(200, b"", length=5, ETag=ETAG), port=int(url.rpartition(":")[2])):
@@ -196,7 +189,7 @@ async def test_a_server_that_is_away_is_told_of_and_used_once_it_is_there() -> N
 async def test_a_server_that_says_nothing_is_waited_for_just_so_long() -> None:
     async with (
         answering(lambda _: b"", closing=False) as url,
-        aclosing_blobs(opened(url, timeout_seconds=1.0)) as blobs,
+        closing(opened(url, timeout_seconds=1.0)) as blobs,
     ):
         with within(8), pytest.raises(Unavailable, match=r"within 1 s"):
             await blobs.stat(PATH)
@@ -225,7 +218,7 @@ async def test_without_credentials_it_says_so_and_looks_again(monkeypatch: pytes
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     async with (
         answering(lambda _: answer(200, b"", length=5, ETag=ETAG)) as url,
-        aclosing_blobs(S3Blobs.open("s3://bucket", endpoint_url=url)) as blobs,
+        closing(S3Blobs.open("s3://bucket", endpoint_url=url)) as blobs,
     ):
         with pytest.raises(Unavailable, match="no credentials"):
             await blobs.stat(PATH)
@@ -255,8 +248,9 @@ def test_half_a_pair_of_keys_is_refused() -> None:
         S3Blobs.open("s3://bucket", secret_key="tell-no-one")
 
 
+@pytest.mark.parametrize("name", ["endpoint_url", "public_endpoint_url"])
 @pytest.mark.parametrize("url", ["minio:9000", "http://", "http://a b"])
-def test_an_endpoint_that_is_no_url_is_refused(url: str) -> None:
+def test_an_endpoint_that_is_no_url_is_refused(name: str, url: str) -> None:
     with pytest.raises(Invalid, match="host") as caught:
-        S3Blobs.open("s3://bucket", endpoint_url=url)
-    assert caught.value.field == "blobs.endpoint_url"
+        S3Blobs.open("s3://bucket", **{name: url})  # type: ignore[arg-type]
+    assert caught.value.field == f"blobs.{name}"

@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 class CuttingProxy:
     """Forwards TCP connections to a port; resets those on which one of the next `to_lose` answers begins. `lost` are
-    their first bytes."""
+    their first bytes, `carried` how many bytes of requests went through."""
 
     def __init__(self, target: int) -> None:
         self.port = 0
         self.to_lose = 0
         self.lost: list[bytes] = []
+        self.carried = 0
         self._target = target
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -36,6 +37,7 @@ class CuttingProxy:
     async def _requests(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65_536):
+                self.carried += len(data)
                 sink.write(data)
                 await sink.drain()
         sink.transport.abort()

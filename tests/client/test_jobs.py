@@ -1,12 +1,15 @@
 """Every method for push jobs, against the real API."""
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
-from carillon.client import Carillon, Forbidden, Invalid, NotFound, PushJob
+from carillon.client import Carillon, Forbidden, Invalid, LocaleCount, NotFound, PushJob, ZoneCount
 from shared.domain.instants import EPOCH
+from shared.domain.jobs import Event, EventState
+from shared.domain.zones import zones
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -47,6 +50,81 @@ async def test_a_job_is_paused_resumed_and_stopped(client: Carillon, house: Hous
     assert (await client.jobs.stop(app_id, id)).status == "stopped"
     with pytest.raises(Forbidden):
         await client.jobs.resume(app_id, id)
+
+
+def now(house: House) -> datetime:
+    return EPOCH + timedelta(microseconds=house.clock.now_ns() // 1_000)
+
+
+async def test_a_preview_tells_who_would_get_what_and_makes_no_job(client: Carillon, house: House) -> None:
+    app_id = await house.app_with_template()
+    told = await client.jobs.preview(app_id, JOB)
+    assert told.topic == "push-game_apns-massive"
+    assert told.audience is not None
+    assert (told.audience.exact, told.audience.devices, told.audience.estimated_users) == (True, 10, 10)
+    assert told.audience.zones == (ZoneCount(tz="+0000", devices=10),)
+    assert told.audience.locales == (LocaleCount(locale="en", devices=10),)
+    [sample] = told.samples
+    assert sample.record is not None
+    assert (sample.template_name, sample.record["Payload"]["aps"]) == ("like", {"alert": "Ana likes it"})
+    assert 0 < sample.bytes == told.largest_record_bytes < told.max_record_bytes
+    assert (told.file_bytes, told.zones, told.warnings) == (None, (), ())
+    nobody = await client.jobs.preview(app_id, replace(JOB, filters={"locale": "xx"}))
+    assert [warning.code for warning in nobody.warnings] == ["nobody"]
+    with pytest.raises(Invalid) as caught:
+        await client.jobs.preview(app_id, replace(JOB, templates=["none"]))
+    assert caught.value.field == "template"
+    assert [each async for each in client.jobs.list(app_id)] == []
+
+
+async def test_a_preview_tells_the_zones_of_a_localized_job(client: Carillon, house: House) -> None:
+    app_id, starts_at = await house.app_with_template(), now(house) + timedelta(hours=20)
+    told = await client.jobs.preview(app_id, replace(JOB, localized=True, starts_at=starts_at))
+    assert [each.zone for each in told.zones] == list(zones())
+    assert {each.zone: each.devices for each in told.zones if each.devices} == {"+0000": 10}
+    assert {each.zone: each.starts_at for each in told.zones}["+0545"] == starts_at - timedelta(hours=5, minutes=45)
+
+
+async def test_a_job_over_a_file_holds_users_out(client: Carillon, house: House) -> None:
+    app_id, path = await house.app_with_template(), await house.file("jobs/users.csv", b"id\nu1\nu2\n")
+    job = PushJob(service="apns", templates=["like"], csv_path=path, control_group=0.5)
+    told = await client.jobs.preview(app_id, job)
+    assert (told.audience, told.file_bytes) == (None, 9)
+    made = await client.jobs.start(app_id, job)
+    assert (made.csv_path, made.control_group, made.localized, made.zones) == (path, 0.5, False, ())
+    shown = await client.jobs.get(app_id, made.id)
+    assert (shown.csv_path, shown.control_group_csv_path, shown.unknown, shown.rate) == (path, "", 0, 0.0)
+    assert (shown.estimated_end, shown.group_id) == (None, made.group_id)
+    with pytest.raises(Invalid) as caught:
+        await client.jobs.start(app_id, replace(job, csv_path=f"{path}.none"))
+    assert caught.value.field == "csvPath"
+
+
+async def test_a_localized_job_is_started_once_for_all_zones(client: Carillon, house: House) -> None:
+    app_id, starts_at, id = await house.app_with_template(), now(house) + timedelta(hours=20), str(uuid.uuid4())
+    job = replace(JOB, localized=True, starts_at=starts_at, past_time_strategy="skip", id=id)
+    made = await client.jobs.start(app_id, job, idempotency_key=id)
+    assert await client.jobs.start(app_id, job, idempotency_key=id) == made
+    assert (made.localized, made.past_time_strategy, made.group_id) == (True, "skip", id)
+    assert (made.id, made.zone) == (made.zones[-1].job_id, "rest")
+    assert {each.zone: each.starts_at for each in made.zones}["-0330"] == starts_at + timedelta(hours=3, minutes=30)
+    listed = {each.id: each async for each in client.jobs.list(app_id, page_size=7)}
+    assert {(each.job_id, each.zone) for each in made.zones} == {(each.id, each.zone) for each in listed.values()}
+    with pytest.raises(Invalid) as caught:
+        await client.jobs.start(app_id, replace(job, starts_at=None))
+    assert caught.value.field == "localized"
+
+
+async def test_what_happened_to_a_job_is_told_by_stage(client: Carillon, house: House) -> None:
+    app_id = await house.app_with_template()
+    id = (await client.jobs.start(app_id, JOB)).id
+    event = Event(stage="Split CSV", state=EventState.FAIL, message="line 7", at=house.clock.now_ns())
+    assert await house.store.jobs.end_plan(id, end=0, events=[event])
+    [stage] = (await client.jobs.get(app_id, id)).stages
+    assert stage.name == "Split CSV"
+    assert [(each.message, each.state, each.created_at) for each in stage.events] == [("line 7", "fail", now(house))]
+    [listed] = [each async for each in client.jobs.list(app_id)]
+    assert listed.stages == ()
 
 
 async def test_mistakes_are_named(client: Carillon, house: House) -> None:

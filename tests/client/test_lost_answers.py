@@ -1,5 +1,8 @@
 """Calls that the real API processes and whose answers are lost: a proxy in between resets the connection."""
 
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 
 from carillon.client import Carillon, NotFound, PushJob
@@ -65,6 +68,34 @@ async def test_moves_of_a_job_are_not_refused_for_having_been_done(
     for move, status in ((cut_off.jobs.pause, "paused"), (cut_off.jobs.resume, ""), (cut_off.jobs.stop, "stopped")):
         proxy.to_lose = 2
         assert (await move(app_id, job.id)).status == status
+
+
+async def test_a_localized_job_is_made_once_and_moved(cut_off: Carillon, proxy: CuttingProxy, house: House) -> None:
+    app_id = await house.app_with_template()
+    starts_at = house.clock.now() + timedelta(hours=20)
+    proxy.to_lose = LOST
+    job = await cut_off.jobs.start(
+        app_id, PushJob(service="apns", templates=["like"], localized=True, starts_at=starts_at)
+    )
+    assert len(proxy.lost) == LOST
+    assert len([each async for each in cut_off.jobs.list(app_id)]) == len(job.zones) > 24
+    groups = cut_off.groups
+    for move, status in ((groups.pause, "paused"), (groups.resume, ""), (groups.stop, "stopped")):
+        proxy.to_lose = 2
+        assert {zone.status for zone in (await move(app_id, job.group_id)).zones} == {status}
+
+
+async def test_a_file_is_uploaded_whatever_answers_are_lost(
+    cut_off: Carillon, proxy: CuttingProxy, house: House, tmp_path: Path
+) -> None:
+    """Among these answers is the consent to send it, without which it is sent in the end."""
+    file = tmp_path / "users.csv"
+    file.write_bytes(b"id\nu1\n")
+    for lost in range(1, 5):
+        proxy.to_lose = lost
+        path = await cut_off.uploads.put(file)
+        assert (await house.blobs.stat(path)).size == 6
+        assert proxy.to_lose == 0
 
 
 async def test_items_of_a_lost_chunk_are_made_once(cut_off: Carillon, proxy: CuttingProxy) -> None:

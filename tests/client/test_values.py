@@ -51,6 +51,23 @@ def test_a_job_is_checked_at_once() -> None:
         PushJob(service="apns", templates=["like"], starts_at=NAIVE)
     with pytest.raises(ValueError, match="templates"):
         PushJob(service="apns", templates="like")
+    for share in (-0.1, 1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="control_group"):
+            PushJob(service="apns", templates=["like"], control_group=share)
+
+
+def test_of_a_job_only_what_was_chosen_is_sent() -> None:
+    job = PushJob(service="apns", templates=["like", "love"])
+    bare = {"service": "apns", "filters": {}, "context": {}, "metadata": {}, "startsAt": 0, "expiresAt": 0}
+    assert job.query() == {"template": "like,love"}
+    assert msgspec.json.decode(job.encoded()) == bare
+    chosen = msgspec.structs.replace(
+        job, csv_path="bucket/a.csv", control_group=0.1, localized=True, past_time_strategy="skip", starts_at=AWARE
+    )
+    assert msgspec.json.decode(chosen.encoded()) == bare | {
+        "csvPath": "bucket/a.csv", "controlGroup": 0.1, "localized": True, "pastTimeStrategy": "skip",
+        "startsAt": int(AWARE.timestamp()) * 10**9,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("key", ["", ".", "..", "a/b", "a b", "a?b", "a%2Fb", "é", "k" * 256, "k\n"])
@@ -132,6 +149,8 @@ def test_an_error_is_read_from_a_problem_document_or_made_from_the_status() -> N
     invalid = error_of(422, b'{"title":"x","status":422,"reason":"too late","field":"schedules[0]"}')
     assert (type(invalid), invalid.reason, invalid.status, invalid.field) == (Invalid, "too late", 422, "schedules[0]")
     assert str(invalid) == "schedules[0]: too late"
+    of_s3 = error_of(400, b"<?xml?>\n<Error><Code>EntityTooLarge</Code><Message>a &gt; b</Message></Error>")
+    assert (type(of_s3), str(of_s3)) == (Invalid, "EntityTooLarge: a > b")
     forbidden = error_of(403, b"<html>no</html>")
     assert (type(forbidden), str(forbidden)) == (Forbidden, "answered with 403 Forbidden")
     other = error_of(599, b"")

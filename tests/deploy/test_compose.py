@@ -17,6 +17,7 @@ SERVERS = {
     "kafka": "apache/kafka:4.1.0",
     "s3": "chrislusf/seaweedfs:4.20",
 }
+PUBLIC = "CARILLON_BLOBS_PUBLIC_ENDPOINT_URL"
 OURS = (*SERVICES, "init")
 Seconds = Annotated[str, Meta(pattern="^[0-9]+s$")]
 
@@ -102,9 +103,15 @@ def test_what_the_settings_name_are_services_of_this_file() -> None:
     urls = [
         urlsplit(interpolated(value))
         for key, value in service("api")["environment"].items()
-        if key.endswith("_URL") and key != "CARILLON_BLOBS_URL"  # that names a bucket
+        if key.endswith("_URL") and key not in {"CARILLON_BLOBS_URL", PUBLIC}  # a bucket, and this machine
     ]
     assert {url.hostname for url in urls} == {"mongo", "rabbitmq", "postgres", "kafka", "s3"}
+
+
+def test_files_can_be_uploaded_from_this_machine() -> None:
+    inside, outside = (urlsplit(service("api")["environment"][key]) for key in ("CARILLON_BLOBS_ENDPOINT_URL", PUBLIC))
+    assert outside.hostname == "localhost"
+    assert service(str(inside.hostname))["ports"] == [f"127.0.0.1:{outside.port}:{inside.port}"]
 
 
 def test_the_settings_are_the_same_for_all() -> None:

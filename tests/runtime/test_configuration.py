@@ -141,6 +141,7 @@ def test_lists_in_the_environment_are_separated_by_commas() -> None:
         ("CARILLON_MAIL_SENDER_ADDRESS", "Ana <ana@example.com>", "mail.sender_address"),
         ("CARILLON_MAIL_MESSAGE_ID_DOMAIN", "example..com", "mail.message_id_domain"),
         ("CARILLON_BLOBS_ENDPOINT_URL", "minio:9000", "blobs.endpoint_url"),
+        ("CARILLON_BLOBS_PUBLIC_ENDPOINT_URL", "files.example.com", "blobs.public_endpoint_url"),
         ("CARILLON_BLOBS_UPLOAD_FOLDER", "", "blobs.upload_folder"),
         ("CARILLON_BLOBS_UPLOAD_FOLDER", "../jobs", "blobs.upload_folder"),
         ("CARILLON_BLOBS_CONTROL_GROUP_FOLDER", "/groups", "blobs.control_group_folder"),

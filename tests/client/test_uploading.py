@@ -1,0 +1,193 @@
+"""What a file meets on its way: a server that gives out URLs of its own, and takes files by a script."""
+
+import asyncio
+import os
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from carillon.client import Carillon, Forbidden, Invalid, Unavailable
+
+Step = Callable[[web.BaseRequest], Awaitable[web.Response]]
+SIGNED = "X-Amz-Credential=me%2F20260101%2Fs3&X-Amz-Security-Token=a%2Bb%2Fc%3D%3D&X-Amz-Signature=0f"
+
+
+async def busy(_: web.BaseRequest) -> web.Response:
+    return web.Response(status=503)
+
+
+class Store:
+    """Answers each PUT by the next step and keeps what it was asked; how it consents is for a test to change."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.asked: list[web.BaseRequest] = []
+        self.told = 0
+        self._steps = list(steps)
+
+    async def url(self, request: web.BaseRequest) -> web.Response:
+        self.told += 1
+        path = f"bucket/jobs/{self.told}.csv"
+        return web.json_response({"url": f"{request.url.origin()}/{path}?{SIGNED}", "csvPath": path})
+
+    async def put(self, request: web.BaseRequest) -> web.Response:
+        self.asked.append(request)
+        return await self._steps.pop(0)(request)
+
+    async def consent(self, request: web.Request) -> web.StreamResponse | None:
+        assert request.transport is not None
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return None
+
+
+@asynccontextmanager
+async def storing(store: Store, *, attempts: int = 5, timeout_seconds: float = 5) -> AsyncIterator[Carillon]:
+    app = web.Application(client_max_size=0)
+    app.router.add_get("/uploadurl", store.url)
+    app.router.add_put("/{path:.*}", store.put, expect_handler=store.consent)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        async with Carillon(url, token="secret", attempts=attempts, timeout_seconds=timeout_seconds) as client:
+            yield client
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """64 MiB that take no room on the disk."""
+    path = tmp_path / "users.csv"
+    with path.open("wb") as made:
+        made.truncate(64 * 2**20)
+    return path
+
+
+async def test_every_attempt_has_a_url_of_its_own_and_tells_nobody_who_asks(tmp_path: Path) -> None:
+    path, content = tmp_path / "users.csv", os.urandom(700_000)
+    path.write_bytes(content)
+    bodies: list[bytes] = []
+
+    async def kept(request: web.BaseRequest) -> web.Response:
+        bodies.append(await request.read())
+        return web.Response(status=200 if len(bodies) > 1 else 503)
+
+    store = Store(kept, kept)
+    async with storing(store) as client:
+        assert await client.uploads.put(path) == "bucket/jobs/2.csv"
+    assert bodies == [content, content]
+    assert [request.path for request in store.asked] == ["/bucket/jobs/1.csv", "/bucket/jobs/2.csv"]
+    for request in store.asked:
+        assert request.headers["Content-Length"] == str(len(content))
+        assert request.headers.keys().isdisjoint({"Authorization", "Transfer-Encoding", "Idempotency-Key"})
+        assert dict(request.query) == {
+            "X-Amz-Credential": "me/20260101/s3", "X-Amz-Security-Token": "a+b/c==", "X-Amz-Signature": "0f",
+        }  # fmt: skip
+
+
+async def test_memory_is_bounded(file: Path) -> None:
+    async def poured(request: web.BaseRequest) -> web.Response:
+        got = sum([len(part) async for part in request.content.iter_any()])
+        return web.Response(status=200 if got == 64 * 2**20 else 400)
+
+    async with storing(Store(poured)) as client:
+        tracemalloc.start()
+        await client.uploads.put(file)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+async def test_a_file_may_take_longer_than_an_attempt_if_only_it_moves(file: Path) -> None:
+    began = asyncio.get_running_loop().time()
+
+    async def slow(request: web.BaseRequest) -> web.Response:
+        for _ in range(64):
+            await request.content.readexactly(2**20)
+            await asyncio.sleep(0.04)
+        return web.Response()
+
+    async with storing(Store(slow), attempts=1, timeout_seconds=1.5) as client:
+        await client.uploads.put(file)
+    assert asyncio.get_running_loop().time() - began > 2.0
+
+
+async def test_a_file_that_stands_still_is_given_up(file: Path) -> None:
+    over = asyncio.Event()
+
+    async def stuck(_: web.BaseRequest) -> web.Response:
+        await over.wait()
+        return web.Response()
+
+    async with storing(Store(stuck), attempts=1, timeout_seconds=0.5) as client:
+        with pytest.raises(Unavailable, match=r"PUT .*/bucket/jobs/1\.csv after 1 of 1") as caught:
+            await client.uploads.put(file)
+        over.set()
+    assert "X-Amz" not in str(caught.value)
+
+
+async def test_who_refuses_a_file_is_heard_before_it_is_sent(file: Path) -> None:
+    class Refusing(Store):
+        async def consent(self, request: web.Request) -> web.StreamResponse | None:
+            body = "<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>"
+            raise web.HTTPForbidden(text=body)
+
+    store = Refusing()
+    async with storing(store) as client:
+        with pytest.raises(Forbidden, match="AccessDenied: Request has expired"):
+            await client.uploads.put(file)
+    assert (store.asked, store.told) == ([], 1)
+
+
+async def test_who_never_consents_gets_it_all_the_same(file: Path) -> None:
+    class Silent(Store):
+        async def consent(self, request: web.Request) -> web.StreamResponse | None:
+            return None
+
+    async def whole(request: web.BaseRequest) -> web.Response:
+        await request.content.readexactly(64 * 2**20)
+        return web.Response()
+
+    store = Silent(whole, whole)
+    async with storing(store, timeout_seconds=1) as client:
+        assert await client.uploads.put(file) == "bucket/jobs/2.csv"
+    assert [request.headers.get("Expect") for request in store.asked] == ["100-continue", None]
+
+
+@pytest.mark.parametrize("size", [1_000, 65 * 2**20])
+async def test_a_file_that_changes_on_its_way_is_refused(file: Path, size: int) -> None:
+    async def changing(request: web.BaseRequest) -> web.Response:
+        os.truncate(file, size)
+        while await request.content.readany():
+            pass
+        return web.Response()
+
+    store = Store(changing)
+    async with storing(store) as client:
+        with pytest.raises(Invalid, match="changed while") as caught:
+            await client.uploads.put(file)
+    assert caught.value.field == "source"
+    assert len(store.asked) == 1
+
+
+async def test_a_file_that_cannot_be_sent_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    store = Store()
+    async with storing(store) as client:
+        for path in (tmp_path, tmp_path / "pipe"):
+            with pytest.raises(ValueError, match="no regular file"):
+                await client.uploads.put(path)
+        with pytest.raises(FileNotFoundError):
+            await client.uploads.put(tmp_path / "none")
+    assert store.told == 0
+
+
+async def test_attempts_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_bytes(b"id\n")
+    store = Store(busy, busy, busy)
+    async with storing(store, attempts=2) as client:
+        with pytest.raises(Unavailable, match="after 2 of 2") as caught:
+            await client.uploads.put(path)
+    assert (caught.value.status, len(store.asked)) == (503, 2)

@@ -1,0 +1,116 @@
+"""Files for jobs: against the real API with S3 and with a folder."""
+
+import secrets
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from carillon.client import Carillon, Invalid, NotFound, PushJob
+from shared.blobs.s3 import S3Blobs
+from shared.runtime.serving import HttpServer
+from tests.blobs.owners import BucketOwner
+from tests.client.cutting import CuttingProxy
+from tests.services.api.client import ADMIN
+from tests.services.api.conftest import House
+from tests.services.api.test_service import rebuilt
+from tests.stack import Endpoints
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+LINES = b"id\n" + b"".join(b"u%d\n" % n for n in range(100_000))
+
+
+@pytest.fixture
+def owner(stack: Endpoints) -> BucketOwner:
+    return BucketOwner(stack.s3_url)
+
+
+@pytest.fixture
+def bucket(owner: BucketOwner) -> str:
+    return f"uploads-{secrets.token_hex(6)}"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def with_s3(house: House, stack: Endpoints, bucket: str) -> AsyncIterator[Carillon]:
+    """A client of a deployment whose files lie in S3, which outside has another name."""
+    blobs = S3Blobs.open(
+        f"s3://{bucket}",
+        endpoint_url=stack.s3_url,
+        public_endpoint_url=stack.s3_url.replace("127.0.0.1", "localhost"),
+        region="us-east-1",
+        access_key="anybody",
+        secret_key="anything",
+    )
+    server = HttpServer("api", rebuilt(house, blobs=blobs), host="127.0.0.1", port=0, proxy_headers=False)
+    await server.start()
+    async with Carillon(f"http://127.0.0.1:{server.port}", user=ADMIN) as client:
+        yield client
+    await server.stop()
+    await blobs.close()
+
+
+async def in_lines(content: bytes) -> AsyncIterator[bytes]:
+    for line in content.splitlines(keepends=True):
+        yield line
+
+
+async def test_a_file_and_a_stream_are_put_where_a_job_finds_them(
+    with_s3: Carillon, house: House, owner: BucketOwner, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.make(bucket)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    file = tmp_path / "users.csv"
+    file.write_bytes(LINES)
+    app_id = await house.app_with_template()
+    paths = [await with_s3.uploads.put(source) for source in (file, str(file), in_lines(LINES))]
+    assert len(set(paths)) == 3
+    for path in paths:
+        assert path.startswith(f"{bucket}/jobs/")
+        assert owner.get(path) == LINES
+        job = PushJob(service="apns", templates=["like"], csv_path=path, control_group=0.1)
+        assert (await with_s3.jobs.start(app_id, job)).csv_path == path
+    assert list(tmp_path.iterdir()) == [file]
+    owner.remove(bucket)
+
+
+async def test_what_s3_refuses_is_told_in_its_words(with_s3: Carillon, tmp_path: Path) -> None:
+    file = tmp_path / "users.csv"
+    file.write_bytes(LINES)
+    with pytest.raises(NotFound, match="NoSuchBucket: ") as caught:
+        await with_s3.uploads.put(file)
+    assert caught.value.status == 404
+
+
+async def test_a_file_is_put_into_a_folder(client: Carillon, house: House, tmp_path: Path) -> None:
+    for content in (b"id\nu1\n", b""):
+        file = tmp_path / "users.csv"
+        file.write_bytes(content)
+        assert (await house.blobs.stat(await client.uploads.put(file))).size == len(content)
+
+
+async def test_a_file_that_is_too_large_for_the_deployment_is_not_sent(
+    cut_off: Carillon, proxy: CuttingProxy, tmp_path: Path
+) -> None:
+    file = tmp_path / "users.csv"
+    file.write_bytes(LINES)
+    with pytest.raises(Invalid, match="larger than this server takes") as caught:
+        await cut_off.uploads.put(file)
+    assert caught.value.status == 413
+    assert proxy.carried < len(LINES) // 10
+
+
+async def test_an_error_of_a_stream_is_its_own(
+    client: Carillon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"id\n"
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        await client.uploads.put(broken())
+    assert list(tmp_path.iterdir()) == []
