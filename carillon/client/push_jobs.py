@@ -14,6 +14,8 @@ class PushJob(Struct, frozen=True, kw_only=True):
     """A push job to be started: whom, what (the names of `templates`; of several, each device gets one) and when (at
     once without `starts_at`). What is not sent by `expires_at` is dropped.
 
+    By which push service: `apns`, `gcm`, or one that the deployment has added.
+
     Whom: everybody, those that `filters` by column name, or the users of the file at `csv_path`, as `uploads.put` gave
     it. `control_group` is the share of users who get nothing, at least 0 and less than 1.
 
@@ -24,7 +26,7 @@ class PushJob(Struct, frozen=True, kw_only=True):
         ValueError: an instant has no time zone, or the control group is no such share.
     """
 
-    service: Literal["apns", "gcm"]
+    service: str
     templates: Sequence[str]
     filters: Mapping[str, str] = {}
     csv_path: str = ""
