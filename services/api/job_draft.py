@@ -1,6 +1,7 @@
 """From the body of a POST to the job that it asks for: all that can be known to be wrong is told here, in Marathon's
 order."""
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api import job_body
@@ -14,9 +15,17 @@ from shared.domain.errors import Invalid, NotFound
 from shared.domain.groups import Group, grouped
 from shared.domain.jobs import DueMail, Idempotency, Job, JobStatus
 from shared.domain.mails import arrival
+from shared.domain.sources import File
 from shared.domain.zones import zone_starts
 from shared.runtime.clock import Clock
 from shared.store import Store
+
+
+class Draft(Struct, frozen=True):
+    """A job, and the file of its users as it was found, if they stand in one."""
+
+    job: Job
+    file: File | None
 
 
 class JobDrafts:
@@ -44,6 +53,12 @@ class JobDrafts:
     async def job(
         self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
     ) -> Job:
+        """The job alone of `draft`, which raises the same."""
+        return (await self.draft(app, names, body, created_by=created_by, key=key)).job
+
+    async def draft(
+        self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
+    ) -> Draft:
         """The job. Raises `Invalid` for the first thing that is wrong, and `Unavailable` where that cannot be known."""
         job_body.check(body, now=self._clock.now_ns())
         table = table_name(app.name, body.service)
@@ -51,10 +66,10 @@ class JobDrafts:
         job_body.check_templates(names, await self._store.templates.outlines(app.id, names))
         job_body.check_localized(body)
         await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
-        if body.csv_path:
-            await self._check_file(body.csv_path)
+        file = await self._file(body.csv_path) if body.csv_path else None
         made = self._made(app, names, body, filters, created_by, key)
-        return replace(made, mails=(DueMail(arrival(made), made.created_at),)) if self._mails else made
+        mails = (DueMail(arrival(made), made.created_at),) if self._mails else ()
+        return Draft(replace(made, mails=mails), file)
 
     def group(self, job: Job) -> Group:
         """The group that a localized job stands for. Raises `Invalid`."""
@@ -68,7 +83,7 @@ class JobDrafts:
             return filters
         return folded(filters, await self._audience.sample(table))
 
-    async def _check_file(self, path: str) -> None:
+    async def _file(self, path: str) -> File:
         try:
             file = await self._blobs.stat(path)
         except NotFound as error:
@@ -78,6 +93,7 @@ class JobDrafts:
         if file.size > self._max_file_bytes:
             reason = f"invalid csvPath: the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed"
             raise Invalid(reason, field="csvPath", value=path)
+        return file
 
     def _made(
         self,

@@ -17,9 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api import job_body, paging, wire
+from services.api.file_counting import FileCounting
 from services.api.identity import Who
 from services.api.job_body import JobBody
-from services.api.job_draft import JobDrafts
+from services.api.job_draft import Draft, JobDrafts
 from services.api.jobs import TEMPLATE
 from services.api.preview_view import JobPreview, preview_view
 from services.api.routes import endpoint
@@ -31,6 +32,7 @@ from shared.domain.audiences import table_name, topic_name
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ms
 from shared.domain.jobs import Job, Plan
+from shared.domain.notices import Notice
 from shared.domain.preview import Counted
 from shared.domain.records import RecordRules
 from shared.runtime.clock import Clock
@@ -58,7 +60,7 @@ class PreviewResource:
     ) -> None:
         self._store = store
         self._audience = audience
-        self._blobs = blobs
+        self._files = FileCounting(audience, blobs)
         self._drafts = drafts
         self._clock = clock
         self._rules = rules
@@ -83,11 +85,10 @@ class PreviewResource:
         check_staying(app, app.id)
         async with self._permit():
             draft = await self._drafted(app, names, body)
-            group = self._group(draft)
-            counted = None if draft.csv_path else await self._counted(draft)
-            file_bytes = (await self._blobs.stat(draft.csv_path)).size if draft.csv_path else None
+            group = self._group(draft.job)
+            counted, about = await self._counted(draft)
             # Templates can be large, and so can what is made of them.
-            told = await asyncio.to_thread(self._told, draft, group, counted, file_bytes)
+            told = await asyncio.to_thread(self._told, draft, group, counted, about)
         return wire.answer(told)
 
     @asynccontextmanager
@@ -102,44 +103,51 @@ class PreviewResource:
         finally:
             self._permits.release()
 
-    async def _drafted(self, app: App, names: tuple[str, ...], body: JobBody) -> Job:
+    async def _drafted(self, app: App, names: tuple[str, ...], body: JobBody) -> Draft:
         """The job as POST would take it and the workers render it. It is nobody's: its id is the nil UUID.
 
         Raises:
             Invalid: POST would not take it.
         """
-        draft = await self._drafts.job(app, names, body, created_by="", key=None)
+        draft = await self._drafts.draft(app, names, body, created_by="", key=None)
         plan = Plan(templates=tuple(await self._store.templates.named(app.id, names)))
-        return replace(draft, id=wire.NIL_UUID, group_id=wire.NIL_UUID, plan=plan)
+        return replace(draft, job=replace(draft.job, id=wire.NIL_UUID, group_id=wire.NIL_UUID, plan=plan))
 
-    def _group(self, draft: Job) -> list[tuple[str, int]]:
+    def _group(self, job: Job) -> list[tuple[str, int]]:
         """The zones of a localized job with their starts. Raises `Invalid`."""
-        if not draft.localized:
+        if not job.localized:
             return []
-        return [(each.zone, each.starts_at) for each in self._drafts.group(draft).zones]
+        return [(each.zone, each.starts_at) for each in self._drafts.group(job).zones]
 
-    async def _counted(self, draft: Job) -> Counted:
-        table = table_name(draft.app_name, draft.service)
-        return await self._audience.count(table, draft.filters, seconds=self._rules.seconds)
+    async def _counted(self, draft: Draft) -> tuple[Counted | None, list[Notice]]:
+        """The audience and what there is to say of it; none where a job would fail over its file."""
+        job, seconds = draft.job, self._rules.seconds
+        table = table_name(job.app_name, job.service)
+        if draft.file is None:
+            counted = await self._audience.count(table, job.filters, seconds=seconds)
+        else:
+            try:
+                counted = await self._files.count(table, draft.file, seconds=seconds)
+            except Invalid as flaw:
+                return None, [*notices.of_flaw(flaw)]
+        return counted, [*notices.of_audience(job, counted)]
 
     def _told(
-        self, draft: Job, group: list[tuple[str, int]], counted: Counted | None, file_bytes: int | None
+        self, draft: Draft, group: list[tuple[str, int]], counted: Counted | None, about: list[Notice]
     ) -> JobPreview:
-        rules, now = self._rules, self._clock.now_ns()
-        found = counted or Counted()
+        job, rules, now = draft.job, self._rules, self._clock.now_ns()
         devices = None if counted is None else counted.by_zone()
-        used = preview.uses(draft, found.locales)
-        leaves_at = from_ms(max(now, draft.starts_at) // _MILLISECOND)
-        samples = preview.samples(draft, used, found, rules.records, leaves_at)
-        about = [*(notices.of_file(draft.csv_path) if counted is None else notices.of_audience(draft, counted))]
-        about += notices.of_templates(draft, used, samples, rules.records.max_record_bytes)
-        if draft.localized:
+        used = preview.uses(job, (counted or Counted()).locales)
+        leaves_at = from_ms(max(now, job.starts_at) // _MILLISECOND)
+        samples = preview.samples(job, used, counted or Counted(), rules.records, leaves_at)
+        about = [*about, *notices.of_templates(job, used, samples, rules.records.max_record_bytes)]
+        if job.localized:
             sign = rules.published_sign
-            about += notices.of_zones(draft, group, devices, published_sign=sign, now_ns=now)
+            about += notices.of_zones(job, group, devices, published_sign=sign, now_ns=now)
         return preview_view(
-            topic=topic_name(rules.topic_template, draft.app_name, draft.service),
+            topic=topic_name(rules.topic_template, job.app_name, job.service),
             counted=counted,
-            file_bytes=file_bytes,
+            file_bytes=None if draft.file is None else draft.file.size,
             group=group,
             devices=devices,
             samples=samples,

@@ -34,8 +34,9 @@ class LocaleCount(View, frozen=True):
 
 
 class AudienceView(View, frozen=True):
-    """Who would get the job. `devices` and `users` are what was counted in the time there was; `exact` says that this
-    is all, else the estimates tell about how many there are. Users beyond a million are counted to within 0.2 %.
+    """Who would get the job, as far as it was counted in the time there was. `exact` says that this is all, else the
+    estimates tell about how many there are: a table's rest is taken to be like what was counted, and so is a file's,
+    byte for byte. Users of a table beyond a million are counted to within 0.2 %.
     """
 
     exact: bool
@@ -44,13 +45,15 @@ class AudienceView(View, frozen=True):
     estimated_devices: int | None
     estimated_users: int | None
     without_token: Annotated[int, Meta(description="Counted devices that would be skipped.")]
+    unknown: Annotated[int, Meta(description="Counted users of a file who have no device.")]
+    repeated: Annotated[int, Meta(description="Counted rows of a file whose user stands in it before.")]
     zones: Annotated[list[ZoneCount], Meta(description=f"The {LISTED} most frequent ones.")]
     locales: Annotated[list[LocaleCount], Meta(description=f"The {LISTED} most frequent ones.")]
 
 
 class ZoneStart(View, frozen=True):
     """One job of a localized group: its zone, an offset or `rest` (all whose `tz` is missing or unreadable), its start
-    in nanoseconds since the epoch, and the counted devices; `null` for those of a file."""
+    in nanoseconds since the epoch, and the counted devices; `null` where the audience is."""
 
     zone: str
     starts_at: int
@@ -77,8 +80,8 @@ class NoticeView(View, frozen=True):
 
 
 class JobPreview(View, frozen=True):
-    """What a job would do. `audience` is `null` for that of a file, `fileBytes` where there is none or its size is not
-    known."""
+    """What a job would do. `audience` is `null` for a file over which the job would fail, as a warning tells, and
+    `fileBytes` where there is no file."""
 
     topic: str
     audience: AudienceView | None
@@ -99,6 +102,8 @@ def audience_view(counted: Counted) -> AudienceView:
         estimated_devices=counted.estimated(counted.devices),
         estimated_users=counted.estimated(counted.users),
         without_token=counted.without_token,
+        unknown=counted.unknown,
+        repeated=counted.repeated,
         zones=[ZoneCount(tz=tz, devices=devices) for tz, devices in most(counted.zones, LISTED)],
         locales=[LocaleCount(locale=locale, devices=devices) for locale, devices in most(counted.locales, LISTED)],
     )

@@ -17,7 +17,7 @@ from shared.blobs import Blobs
 from shared.domain.audiences import BEGINNING, Cut, table_name
 from shared.domain.batches import ByteRange, KeyRange
 from shared.domain.csv_cuts import Cutter
-from shared.domain.csv_rows import RowReader
+from shared.domain.csv_rows import HEADER_ONLY, RowReader
 from shared.domain.errors import Invalid
 from shared.domain.jobs import Job
 from shared.domain.repeats import Repeats
@@ -102,7 +102,7 @@ class FileCuts:
                     repeats += sum(cut.repeats for cut in page)
                 yield page if number > wanted else []
         if not rows:
-            raise Invalid("the file holds a header and nobody behind it", field="csvPath", value=plan.file.path)
+            raise Invalid(HEADER_ONLY, field="csvPath", value=plan.file.path)
         await self._store.files.end(plan.id, pages=number, users=rows - repeats, repeated=repeats)
 
     async def _fresh(self, plan: FilePlan) -> AsyncGenerator[list[ByteRange]]:

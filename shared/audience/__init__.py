@@ -26,6 +26,7 @@ from itertools import count
 from typing import Any, Self
 
 import structlog
+from msgspec.structs import replace
 
 from shared.audience import counting, statements
 from shared.audience.connections import Connections
@@ -150,6 +151,18 @@ class Audience:
             exact = True
         rows = catalogue[0]["rows"] if catalogue else 0
         return tally.counted(highest=highest, rows=rows, exact=exact, indexed=indexed)
+
+    async def count_users(self, table: str, users: Sequence[str]) -> Counted:
+        """What these users have in the table. `unknown` counts those who have nothing there, as an empty id does; of
+        two spellings of one user, one is known. Raises `Invalid`, also where a user is none for the column's type.
+        """
+        indexed = (self._tables.get(table) or await self._describe(table)).columns[USER].indexed
+        named = [user for user in users if user]
+        tally = counting.Tally()
+        if named:
+            tally.add(await self._ask(table, (), lambda known, _: statements.tally_of_users(known), named))
+        found = tally.counted(highest=0, rows=0, exact=True, indexed=indexed)
+        return replace(found, unknown=len(users) - found.users)
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""

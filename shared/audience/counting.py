@@ -11,12 +11,10 @@ from typing import Any
 
 from shared.domain.audiences import BEGINNING
 from shared.domain.distinct import Distinct
-from shared.domain.preview import Counted
+from shared.domain.preview import Counted, frequent
 
 FIRST_SCAN = 1 / 16
 GROWTH = 4
-TEXTS = 1_000
-"""How many different zones and locales are told apart; what comes after the most frequent ones is only counted."""
 
 Ask = Callable[[int, int, int], Awaitable[Sequence[Any]]]
 """The rows of `statements.tally` behind one key, up to another, for so many rows of the table."""
@@ -53,7 +51,7 @@ class Tally:
             self._longest_token = max(self._longest_token, group["longest_token"] or 0)
             self._longest_user = max(self._longest_user, group["longest_user"] or 0)
         self._users.add(b"".join(group["users"] or b"" for group in kept))
-        self._zones, self._locales = _frequent(self._zones), _frequent(self._locales)
+        self._zones, self._locales = frequent(self._zones), frequent(self._locales)
 
     def counted(self, *, highest: int, rows: int, exact: bool, indexed: bool) -> Counted:
         """The sums. `highest` is the greatest key, `rows` what the catalogue holds for the table's, if anything."""
@@ -64,7 +62,7 @@ class Tally:
             zones=dict(self._zones),
             locales=dict(self._locales),
             scanned=self.scanned,
-            rows=self.scanned if exact else rows if rows > 0 else self._by_keys(highest),
+            total=self.scanned if exact else rows if rows > 0 else self._by_keys(highest),
             exact=exact,
             indexed=indexed,
             longest_token=self._longest_token,
@@ -93,7 +91,3 @@ async def scan(ask: Ask, tally: Tally, *, upto: int, scan_rows: int, deadline: f
         if tally.scanned - before < size:
             return
         size = min(size * GROWTH, scan_rows)
-
-
-def _frequent(found: Counter[str | None]) -> Counter[str | None]:
-    return found if len(found) <= TEXTS else Counter(dict(found.most_common(TEXTS)))

@@ -20,6 +20,13 @@ TEXT_CHARACTERS = 64  # of a zone or a locale that a count tells; real ones are 
 
 _DEVICE = ", ".join([f"{KEY}::bigint", *(f"{column}::text" for column in DETAILS)])
 
+# What is counted of some rows, by zone and locale.
+_GROUPS = f"""SELECT kept, left(zone, {TEXT_CHARACTERS}) AS zone, left(locale, {TEXT_CHARACTERS}) AS locale,
+       min({KEY})::bigint AS first, max({KEY})::bigint AS upto, count(*) AS devices,
+       count(*) FILTER (WHERE token <> '') AS reachable,
+       max(octet_length(token)) AS longest_token, max(octet_length(user_id)) AS longest_user,
+       string_agg(int8send(hashtextextended(user_id COLLATE "C", 0)), ''::bytea) AS users"""
+
 # Reads the values as the column's type does, and asks for its equality operator.
 PROBE = "SELECT count(*) FILTER (WHERE value = value) FROM (SELECT unnest($1::text[])::{type} AS value) given"
 
@@ -91,16 +98,22 @@ def tally(table: Table, conditions: Sequence[Condition]) -> str:
     `users` are hashes of 8 bytes, one for each device that has a user.
     """
     return f"""
-SELECT kept, left(zone, {TEXT_CHARACTERS}) AS zone, left(locale, {TEXT_CHARACTERS}) AS locale,
-       min({KEY})::bigint AS first, max({KEY})::bigint AS upto, count(*) AS devices,
-       count(*) FILTER (WHERE token <> '') AS reachable,
-       max(octet_length(token)) AS longest_token, max(octet_length(user_id)) AS longest_user,
-       string_agg(int8send(hashtextextended(user_id COLLATE "C", 0)), ''::bytea) AS users
+{_GROUPS}
 FROM (SELECT {KEY}, kept, CASE WHEN kept THEN tz END AS zone, CASE WHEN kept THEN locale END AS locale,
              CASE WHEN kept THEN token END AS token, CASE WHEN kept THEN user_id END AS user_id
       FROM (SELECT {KEY}, tz::text, locale::text, token::text, user_id::text,
                    coalesce({_kept(table, conditions, first=4)}, false) AS kept
             FROM {_between(table)} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) scanned) told
+GROUP BY 1, 2, 3"""
+
+
+def tally_of_users(table: Table) -> str:
+    """The devices of the users in $1, which are found as `of_users` finds them, in groups as `tally` makes them."""
+    return f"""
+{_GROUPS}
+FROM (SELECT {KEY}, true AS kept, tz::text AS zone, locale::text, token::text, {USER}::text AS user_id
+      FROM {quoted(table.name)}
+      WHERE {USER} IN (SELECT unnest($1::text[]::{table.columns[USER].type}[])) AND {KEY} IS NOT NULL) told
 GROUP BY 1, 2, 3"""
 
 

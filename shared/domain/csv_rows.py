@@ -13,6 +13,7 @@ from shared.domain.csv_layout import Layout, Positions, lay_out
 from shared.domain.errors import Invalid
 
 FIELD = "csvPath"
+HEADER_ONLY = "the file holds a header and nobody behind it"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from shared.domain.errors import Invalid
 from shared.domain.jobs import Job
 from shared.domain.preview import Counted, Sample, Use, is_picked, valueless_tags
 from shared.domain.rendering import DEFAULT_LOCALE
@@ -33,11 +34,14 @@ class Notice(Struct, frozen=True):
 def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
     """About who would get it, as far as it was counted."""
     if counted.exact and not counted.devices:
-        yield Notice("nobody", "No device belongs to the audience: nothing would be sent.")
+        yield Notice("nobody", _nobody(job, counted))
+    elif counted.unknown:
+        yield Notice("unknown-users", f"{counted.unknown:,} of the users in the file have no device and get nothing.")
     if counted.without_token:
         yield Notice("no-token", f"{_devices(counted.without_token)} have no token and would be skipped.")
     if not counted.indexed:
-        yield Notice("no-index", "The push table has no index on seq_id: every page of the job reads the whole table.")
+        place = "user_id: every batch" if job.csv_path else "seq_id: every page"
+        yield Notice("no-index", f"The push table has no index on {place} of the job reads the whole table.")
     own = {(template.name, template.locale) for template in job.plan.templates}
     for name in dict.fromkeys(job.template_names):
         yield from _in_english(
@@ -45,9 +49,9 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
         )
 
 
-def of_file(csv_path: str) -> Iterator[Notice]:
-    """About an audience in a file."""
-    yield Notice("file-not-read", f"The file {csv_path!r} is not looked into: who is in it is not known.")
+def of_flaw(flaw: Invalid) -> Iterator[Notice]:
+    """About a file over which the job would fail."""
+    yield Notice("bad-file", f"The job would fail: {flaw.reason}.")
 
 
 def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_record_bytes: int) -> Iterator[Notice]:
@@ -94,6 +98,12 @@ def of_zones(
         if found:
             number = "" if devices is None else f" ({_devices(sum(devices.get(zone, 0) for zone in found))} counted)"
             yield Notice(code, f"{_named(found)}{number}: {_ZONES[code]}.")
+
+
+def _nobody(job: Job, counted: Counted) -> str:
+    if job.csv_path:
+        return f"None of the {counted.unknown:,} users in the file has a device: the job would be stopped."
+    return "No device belongs to the audience: nothing would be sent."
 
 
 def _in_english(name: str, locales: Mapping[str | None, int]) -> Iterator[Notice]:

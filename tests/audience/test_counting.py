@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from shared.audience import Audience, statements
 from shared.audience.counting import Tally, scan
@@ -16,7 +17,7 @@ from shared.domain.audiences import conditions
 from shared.domain.errors import Invalid, Unavailable
 from tests.audience.conftest import TIMEOUT_SECONDS
 from tests.audience.gate import Gate
-from tests.audience.test_cutting import COLUMNS, TABLE, filters, kept, refill, rows
+from tests.audience.test_cutting import COLUMNS, TABLE, filters, kept, refill, rows, texts
 
 pytestmark = pytest.mark.native
 
@@ -67,7 +68,7 @@ def _keys(table: list[dict[str, Any]]) -> list[int]:
 async def test_a_large_audience_is_counted_to_its_end(large: Audience) -> None:
     counted = await large.count(TABLE, {"region": "yes"}, seconds=LONG)
     sent_to = [i for i in range(LARGE) if i % 7]
-    assert (counted.exact, counted.scanned, counted.rows) == (True, LARGE, LARGE)
+    assert (counted.exact, counted.scanned, counted.total) == (True, LARGE, LARGE)
     assert counted.devices == len(sent_to)
     assert counted.users == len({i // 3 for i in sent_to})
     assert counted.zones == Counter(("+0000", "-0000", "+0545", None)[i % 4] for i in sent_to)
@@ -150,6 +151,36 @@ async def test_other_types_of_columns_are_read_as_text(audience: Audience, owner
     counted = await audience.count("app_gcm", {"user_id": "042"}, seconds=LONG)
     assert (counted.devices, counted.users, counted.longest_user, counted.longest_token) == (1, 1, 2, 36)
     assert counted.zones == {"+01": 1}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows, st.sets(texts.filter(bool)))
+async def test_what_users_have_is_what_the_oracle_finds(
+    audience: Audience, owner: Any, table: list[tuple[Any, ...]], users: set[str]
+) -> None:
+    await refill(owner, table)
+    named = [dict(zip(COLUMNS, row, strict=True)) for row in table]
+    devices = [row for row in named if row["user_id"] in users and row["seq_id"] is not None]
+    known = {row["user_id"] for row in devices}
+
+    counted = await audience.count_users(TABLE, [*users, ""])
+
+    assert (counted.devices, counted.users, counted.unknown) == (len(devices), len(known), len(users - known) + 1)
+    assert counted.without_token == sum(not row["token"] for row in devices)
+    assert counted.zones == Counter(row["tz"] for row in devices)
+    assert counted.locales == Counter(row["locale"] for row in devices)
+    assert counted.longest_user == max((len(user.encode()) for user in known), default=0)
+    assert not counted.indexed
+
+
+async def test_an_index_on_users_is_told_and_a_user_that_is_none_is_refused(audience: Audience, owner: Any) -> None:
+    await owner.execute("""
+        CREATE TABLE app_gcm (user_id bigint, token text, locale text, tz text, seq_id bigint);
+        CREATE INDEX ON app_gcm (user_id); INSERT INTO app_gcm VALUES (7, 't', 'en', '+0100', 1)""")
+    counted = await audience.count_users("app_gcm", ["7", "07", "8"])
+    assert (counted.devices, counted.users, counted.unknown, counted.indexed) == (1, 1, 2, True)
+    with pytest.raises(Invalid, match="ann"):
+        await audience.count_users("app_gcm", ["7", "ann"])
 
 
 async def test_bad_input_is_invalid_and_a_server_that_is_away_unavailable(

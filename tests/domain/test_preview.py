@@ -1,11 +1,12 @@
 """What a preview tells of a job is what its workers would do, with recipients that nobody is."""
 
 import json
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -167,6 +168,19 @@ def test_an_audience_of_nobody_is_noticed_only_where_it_is_certain() -> None:
     assert codes(notices.of_audience(job, slow)) == ["no-token", "no-index"]
 
 
+def test_of_a_file_its_unknown_users_are_noticed_and_that_all_of_them_are() -> None:
+    job = draft(template("a", "en"), csv_path="b/k")
+    some = Counted(exact=True, devices=1, locales={"en": 1}, unknown=2, indexed=False)
+    unknown, slow = notices.of_audience(job, some)
+    assert (unknown.code, slow.code) == ("unknown-users", "no-index")
+    assert "2 of the users" in unknown.message
+    assert "user_id" in slow.message
+    [nobody] = notices.of_audience(job, Counted(exact=True, unknown=3))
+    assert (nobody.code, "None of the 3 users" in nobody.message) == ("nobody", True)
+    assert codes(notices.of_audience(job, Counted(exact=False, unknown=3))) == ["unknown-users"]
+
+
+@settings(deadline=None)  # the first call reads the tz database
 @given(st.dictionaries(st.sampled_from([None, "", "+0000", "-0000", "+0545", "UTC", "+0546"]), st.integers(1, 9)))
 def test_the_devices_of_all_zones_are_the_audience(found: dict[str | None, int]) -> None:
     devices = sum(found.values())
@@ -206,7 +220,39 @@ def test_zones_that_start_otherwise_than_asked_for_are_noticed(
 
 
 def test_an_estimate_takes_the_rest_to_be_like_what_was_seen() -> None:
-    assert Counted(exact=True, devices=7, scanned=10, rows=10).estimated(7) == 7
-    assert Counted(devices=7, scanned=10, rows=100).estimated(7) == 70
-    assert Counted(devices=7, scanned=10, rows=3).estimated(7) == 7
+    assert Counted(exact=True, devices=7, scanned=10, total=10).estimated(7) == 7
+    assert Counted(devices=7, scanned=10, total=100).estimated(7) == 70
+    assert Counted(devices=7, scanned=10, total=3).estimated(7) == 7
     assert Counted().estimated(0) is None
+
+
+slices = st.builds(
+    Counted, devices=st.integers(0, 9), users=st.integers(0, 9), without_token=st.integers(0, 9),
+    zones=st.dictionaries(st.sampled_from(["+0000", "x", None]), st.integers(1, 9)),
+    locales=st.dictionaries(st.sampled_from(["en", "pt", None]), st.integers(1, 9)), unknown=st.integers(0, 9),
+    longest_token=st.integers(0, 9), longest_user=st.integers(0, 9),
+)  # fmt: skip
+
+
+@given(st.lists(slices, min_size=1))
+def test_slices_of_a_file_add_up(found: list[Counted]) -> None:
+    whole = Counted(total=100)
+    for number, each in enumerate(found, 1):
+        whole = whole.with_slice(each, repeated=2, upto=number)
+    for name in ("devices", "users", "without_token", "unknown"):
+        assert getattr(whole, name) == sum(getattr(each, name) for each in found)
+    assert whole.zones == sum((Counter(each.zones) for each in found), Counter())
+    assert whole.locales == sum((Counter(each.locales) for each in found), Counter())
+    assert whole.longest_token == max(each.longest_token for each in found)
+    assert whole.longest_user == max(each.longest_user for each in found)
+    assert (whole.repeated, whole.scanned, whole.total, whole.exact) == (2 * len(found), len(found), 100, False)
+
+
+def test_odd_texts_of_a_file_are_told_apart_up_to_a_bound() -> None:
+    whole = Counted(total=10)
+    for upto, texts in enumerate((range(900), range(500, 1400)), 1):
+        found = Counted(devices=900, zones={str(text): 1 for text in texts})
+        whole = whole.with_slice(found, repeated=0, upto=upto)
+    assert len(whole.zones) == preview.TEXTS
+    assert {whole.zones[str(text)] for text in range(500, 900)} == {2}
+    assert sum(whole.by_zone().values()) == 1_800

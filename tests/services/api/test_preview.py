@@ -1,12 +1,10 @@
 """`POST /apps/{id}/jobs/preview` over HTTP: it tells what a job would do, and leaves no trace."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from services.api import preview as api_preview
 from shared.audience import Audience
@@ -22,20 +20,6 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 JOB = {"service": "apns", "context": {"user": "Ana"}, "metadata": {"campaign": "x"}}
 SECOND = 1_000_000_000
 HOUR = 3_600 * SECOND
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def crowd(push_database: str) -> AsyncIterator[Audience]:
-    """A push database of its own: 1,200 devices of 600 users, of whom a quarter each have another zone and locale."""
-    connection = await asyncpg.connect(push_database)
-    await connection.execute("""
-        CREATE TABLE game_apns (user_id text, token text, locale text, region text, tz text, seq_id bigint PRIMARY KEY);
-        INSERT INTO game_apns SELECT 'user-' || i / 2, 'secret-' || i, (ARRAY['en', 'PT', 'fr', NULL])[1 + i % 4], 'US',
-            (ARRAY['+0000', '-0000', '+0545', NULL])[1 + i % 4], i FROM generate_series(0, 1199) i""")
-    await connection.close()
-    audience = await Audience.open(push_database, pool_size=2, statement_timeout_seconds=10)
-    yield audience
-    await audience.close()
 
 
 async def ask(client: Client, app_id: str, template: str = "like", /, **changes: Any) -> Reply:
@@ -60,7 +44,7 @@ async def test_a_preview_tells_the_audience_the_records_and_what_to_look_at(hous
     assert reply.json["topic"] == "push-game_apns-massive"
     assert reply.json["audience"] == {
         "exact": True, "devices": 1200, "users": 600, "estimatedDevices": 1200, "estimatedUsers": 600,
-        "withoutToken": 0,
+        "withoutToken": 0, "unknown": 0, "repeated": 0,
         "zones": [{"tz": tz, "devices": 300} for tz in (None, "+0000", "+0545", "-0000")],
         "locales": [{"locale": locale, "devices": 300} for locale in (None, "PT", "en", "fr")],
     }  # fmt: skip
@@ -123,18 +107,6 @@ async def test_a_localized_job_is_shown_with_all_its_zones(house: House, crowd: 
     assert "+0545" not in {zone["zone"] for zone in skipped.json["zones"]}
     [warning] = [each for each in skipped.json["warnings"] if each["code"] == "zone-skipped"]
     assert "300 devices" in warning["message"]
-
-
-async def test_a_file_is_not_looked_into_and_that_is_said(house: House) -> None:
-    app_id = await house.app_with_template()
-    starts_at = house.clock.now_ns() + 15 * HOUR
-    path = await house.file("users.csv", b"id\nu1\n")
-    reply = await ask(house.admin, app_id, csvPath=path, localized=True, startsAt=starts_at)
-    assert reply.status == 200, reply.body
-    assert (reply.json["audience"], reply.json["fileBytes"]) == (None, 6)
-    assert {zone["devices"] for zone in reply.json["zones"]} == {None}
-    assert reply.json["samples"][0]["record"]["Payload"]["aps"] == {"alert": "Ana likes it"}
-    assert codes(reply) == ["file-not-read"]
 
 
 async def test_a_large_record_is_measured_and_not_shown(house: House) -> None:
