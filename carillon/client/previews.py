@@ -29,7 +29,8 @@ class LocaleCount(_View, frozen=True):
 
 class AudienceCount(_View, frozen=True):
     """Who would get the job. `devices` and `users` are those that were counted in the time there was; `exact` says that
-    they are all, else the estimates tell about how many there are. Those `without_token` would be skipped."""
+    they are all, else the estimates tell about how many there are. Those `without_token` would be skipped. Of a file,
+    `unknown` users have no device and `repeated` rows name a user who stands before."""
 
     exact: bool
     devices: int
@@ -37,13 +38,15 @@ class AudienceCount(_View, frozen=True):
     estimated_devices: int | None
     estimated_users: int | None
     without_token: int
+    unknown: int
+    repeated: int
     zones: tuple[ZoneCount, ...]
     locales: tuple[LocaleCount, ...]
 
 
 class ZonePreview(_View, frozen=True):
     """A zone of a localized job: its offset, or `rest` for devices without a readable one, and the devices counted
-    there; `None` for those of a file."""
+    there; `None` where the audience is."""
 
     zone: str
     devices: int | None
@@ -75,7 +78,8 @@ class Notice(_View, frozen=True):
 
 
 class JobPreview(_View, frozen=True):
-    """What a job would do. `audience` is `None` for that of a file, `file_bytes` for any other."""
+    """What a job would do. `audience` is `None` for a file over which the job would fail, as a warning tells;
+    `file_bytes` where there is no file."""
 
     topic: str
     audience: AudienceCount | None

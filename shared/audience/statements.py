@@ -60,13 +60,9 @@ def read(table: Table, conditions: Sequence[Condition]) -> str:
 
 
 def of_users(table: Table, conditions: Sequence[Condition]) -> str:
-    """Up to $2 devices of the users in $1, in the order of their keys.
-
-    As a subquery, because the planner reads a whole table of millions for an array of a few thousand users.
-    """
-    known = f"{USER} IN (SELECT unnest($1::text[]::{table.columns[USER].type}[])) AND {KEY} IS NOT NULL"
+    """Up to $2 devices of the users in $1, in the order of their keys."""
     kept = _kept(table, conditions, first=3)
-    return f"SELECT {_DEVICE} FROM {quoted(table.name)} WHERE {known} AND {kept} ORDER BY {KEY} LIMIT $2::bigint"
+    return f"SELECT {_DEVICE} FROM {_among(table)} AND {kept} ORDER BY {KEY} LIMIT $2::bigint"
 
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
@@ -112,13 +108,19 @@ def tally_of_users(table: Table) -> str:
     return f"""
 {_GROUPS}
 FROM (SELECT {KEY}, true AS kept, tz::text AS zone, locale::text, token::text, {USER}::text AS user_id
-      FROM {quoted(table.name)}
-      WHERE {USER} IN (SELECT unnest($1::text[]::{table.columns[USER].type}[])) AND {KEY} IS NOT NULL) told
+      FROM {_among(table)}) told
 GROUP BY 1, 2, 3"""
 
 
 def _between(table: Table) -> str:
     return f"{quoted(table.name)} WHERE {KEY} > $1::bigint AND {KEY} <= $2::bigint"
+
+
+def _among(table: Table) -> str:
+    """The rows of the users in $1: as a subquery, because for an array of a few thousand users the planner would read a
+    table of millions."""
+    users = f"SELECT unnest($1::text[]::{table.columns[USER].type}[])"
+    return f"{quoted(table.name)} WHERE {USER} IN ({users}) AND {KEY} IS NOT NULL"
 
 
 def _kept(table: Table, conditions: Sequence[Condition], *, first: int) -> str:

@@ -86,10 +86,17 @@ async def test_a_preview_tells_the_zones_of_a_localized_job(client: Carillon, ho
 
 
 async def test_a_job_over_a_file_holds_users_out(client: Carillon, house: House) -> None:
-    app_id, path = await house.app_with_template(), await house.file("jobs/users.csv", b"id\nu1\nu2\n")
+    app_id, path = await house.app_with_template(), await house.file("jobs/users.csv", b"id\nu1\nu2\nu1\nx\n")
     job = PushJob(service="apns", templates=["like"], csv_path=path, control_group=0.5)
     told = await client.jobs.preview(app_id, job)
-    assert (told.audience, told.file_bytes) == (None, 9)
+    assert told.audience is not None
+    assert (told.audience.exact, told.audience.devices, told.audience.unknown, told.audience.repeated) == (
+        True,
+        2,
+        1,
+        1,
+    )
+    assert told.file_bytes == 14
     made = await client.jobs.start(app_id, job)
     assert (made.csv_path, made.control_group, made.localized, made.zones) == (path, 0.5, False, ())
     shown = await client.jobs.get(app_id, made.id)
