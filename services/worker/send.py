@@ -2,9 +2,10 @@
 
     recover ──> gate ──> read ──> hold_out ──> render ──> take ──> produce ──> settle ──> feed
 
-Recovery comes before everything, whatever the job's status: a batch with an owner may be out already. Reading and
-rendering come before the take, so that a transaction is short. Exactly once is the work of three lines: the take (a
-compare-and-set that names the lane), the transaction (records and receipt as one), and recovery (fence, then look).
+Recovery comes before everything, whatever the job's status: a batch with an owner may be out already. Reading,
+rendering and noting who is held out come before the take, so that a transaction is short. Exactly once is the work of
+three lines: the take (a compare-and-set that names the lane), the transaction (records and receipt as one), and
+recovery (fence, then look).
 """
 
 from collections import OrderedDict
@@ -197,13 +198,14 @@ class Sender:
             return await self._produced(job, batch, rendered, recipients.held_out, lane)
 
     async def _produced(self, job: Job, batch: Batch, rendered: Rendered, held_out: Sequence[str], lane: Lane) -> bool:
+        # Nothing but the transaction stands behind the take: what failed there would have to be recovered.
+        if held_out:
+            await self._store.held_out.put(batch, held_out, owner=lane.id)
         await fault("send.before_take")
         taken = await self._store.batches.take(batch, owner=lane.id)
         if taken is None:
             return False
         await fault("send.after_take")
-        if held_out:
-            await self._store.held_out.put(taken, held_out)
         topic = topic_name(self._records.topic_template, job.app_name, job.service)
         try:
             await lane.produce(taken, topic, rendered.records, rendered.receipt)

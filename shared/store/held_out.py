@@ -1,7 +1,7 @@
 """The users whom control groups hold out, batch by batch, until their job's file of them is written.
 
-A batch may be tried more than once, and its table change in between; so what each take holds out has a document of its
-own, and the owner that settled the batch tells which one counts.
+A batch may be tried more than once, and its table change in between; so what each lane holds out has a document of its
+own, written before the lane takes the batch, and the owner that settled the batch tells which one counts.
 """
 
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ class HeldOut:
         """Make the indexes."""
         await self._held_out.create_index([("job_id", ASCENDING)])
 
-    async def put(self, batch: Batch, users: Sequence[str]) -> None:
-        """Note whom this take of the batch holds out."""
-        key = _key(batch)
+    async def put(self, batch: Batch, users: Sequence[str], *, owner: str) -> None:
+        """Note whom this lane holds out, should it take the batch."""
+        key = _key(batch.id, owner)
         with translated():
             await self._held_out.replace_one({"_id": key}, {"job_id": batch.job_id, "users": list(users)}, upsert=True)
 
     async def of(self, batch: Batch) -> list[str]:
-        """Whom the batch's last take held out."""
+        """Whom the lane that settled the batch held out."""
         with translated():
-            document = await self._held_out.find_one({"_id": _key(batch)})
+            document = await self._held_out.find_one({"_id": _key(batch.id, batch.owner)})
         return [] if document is None else list(document["users"])
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
@@ -41,5 +41,5 @@ class HeldOut:
             await self._held_out.delete_many({"job_id": {"$in": list(job_ids)}})
 
 
-def _key(batch: Batch) -> str:
-    return f"{batch.id}/{batch.owner}"
+def _key(batch_id: str, owner: str) -> str:
+    return f"{batch_id}/{owner}"
