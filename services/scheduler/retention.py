@@ -1,5 +1,7 @@
 """Retention: what is older than its time is forgotten, in small steps: finished schedules, outcomes, idempotency keys,
-the batches of closed jobs."""
+the batches of closed jobs. And the plans of files whose jobs are gone: a job that is withdrawn while somebody begins to
+plan it leaves one.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -23,6 +25,7 @@ class Retention:
         self._store = store
         self._time = time
         self._settings = settings
+        self._seen_file = ""
 
     async def run_once(self) -> Swept:
         """Forget what is old, as far as one round goes. Raises `Unavailable`."""
@@ -39,6 +42,7 @@ class Retention:
             + await _in_steps(lambda: store.jobs.expire_keys(_ns(keys), limit=_STEP), _STEP)
             + await _in_steps(lambda: store.groups.expire_keys(_ns(keys), limit=_STEP), _STEP)
             + await _in_steps(lambda: self._forget_batches(_ns(batches)), _JOBS)
+            + await self._forget_files()
         )
         PENDING.set(await store.occurrences.count())
         return Swept(discarded=forgotten)
@@ -51,6 +55,15 @@ class Retention:
             await self._store.files.remove_of(await self._finished_files(closed))
             await self._store.jobs.batches_forgotten(closed)
         return len(closed)
+
+    async def _forget_files(self) -> int:
+        """Look at some plans of files a round. A plan is only ever made for a job that is there."""
+        plan_ids = await self._store.files.ids(after=self._seen_file, limit=_STEP)
+        self._seen_file = plan_ids[-1] if len(plan_ids) == _STEP else ""
+        orphans = set(plan_ids) - await self._store.jobs.with_file_plans(plan_ids) if plan_ids else None
+        if orphans:
+            await self._store.files.remove_of(sorted(orphans))
+        return len(orphans or ())
 
     async def _finished_files(self, job_ids: Sequence[str]) -> list[str]:
         """The plans of files that nobody will read any more, now that these jobs are closed."""

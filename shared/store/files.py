@@ -8,6 +8,7 @@ page.
 from collections.abc import Sequence
 
 from msgspec import Struct
+from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.batches import ByteRange
@@ -92,6 +93,12 @@ class Files:
         """How the file is cut, if that is decided."""
         with translated():
             return _plans.maybe(await self._files.find_one({"_id": plan_id}))
+
+    async def ids(self, *, after: str, limit: int) -> list[str]:
+        """The ids of the plans behind this one, in their order."""
+        with translated():
+            found = self._files.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
+            return [document["_id"] async for document in found]
 
     async def remove_of(self, plan_ids: Sequence[str]) -> None:
         """Forget these plans."""

@@ -118,6 +118,13 @@ class Jobs:
             found = self._jobs.find({"_id": {"$in": list(job_ids)}}, _VIEW)
             return {document["_id"]: _value(document) async for document in found}
 
+    async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
+        """Which of these keys of file plans are those of a job, or of a group that has jobs."""
+        ids = list(plan_ids)
+        with translated():
+            alone = {document["_id"] async for document in self._jobs.find({"_id": {"$in": ids}}, {"_id": 1})}
+            return alone.union(await self._jobs.distinct("group_id", {"group_id": {"$in": ids}}))
+
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
         with translated():

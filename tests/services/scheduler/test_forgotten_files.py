@@ -1,0 +1,107 @@
+"""How files are cut is forgotten with their jobs, however these ended."""
+
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.scheduler.retention import Retention
+from shared.domain.batches import ByteRange, Receipt
+from shared.domain.jobs import STOPPABLE, Job, JobStatus, Totals
+from shared.domain.records import APNS
+from shared.domain.sources import File
+from shared.flow import DatabaseTime
+from shared.runtime.settings import SchedulerSettings
+from shared.store import Store
+
+pytestmark = pytest.mark.native
+
+FILE = File("carillon/jobs/players.csv", 1_000, "v1")
+
+
+class NextMonth(DatabaseTime):
+    """All that is closed was closed long ago."""
+
+    async def now(self) -> datetime:
+        return await super().now() + timedelta(days=30)
+
+
+@pytest.fixture
+def retention(store: Store) -> Retention:
+    return Retention(store, NextMonth(store), SchedulerSettings())
+
+
+async def over_a_file(store: Store, **fields: Any) -> Job:
+    """A job whose file is being cut: one page is stored."""
+    job = Job(
+        id=str(uuid.uuid4()),
+        app_id="a",
+        app_name="a",
+        service=APNS,
+        template_names=("like",),
+        created_by="me",
+        csv_path=FILE.path,
+        **({"group_id": str(uuid.uuid4())} | fields),
+    )
+    await store.jobs.add(job)
+    await store.files.begin(job.file_plan_id, FILE, cut_records=1_000)
+    await store.files.add_page(job.file_plan_id, 0, [ByteRange(3, 500, 100)])
+    return job
+
+
+async def begun(store: Store, job: Job) -> None:
+    await store.jobs.begin_plan(job.id, source=FILE, templates=())
+
+
+async def stopped(store: Store, job: Job) -> None:
+    """The job's end before that of its plan."""
+    await store.jobs.move(job.id, to=JobStatus.STOPPED, only=STOPPABLE, at=1)
+    assert await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=2) is not None
+
+
+async def is_known(store: Store, job: Job) -> bool:
+    plan, page = await store.files.plan(job.file_plan_id), await store.files.page(job.file_plan_id, 0)
+    assert (plan is None) == (page is None)
+    return plan is not None
+
+
+async def test_of_a_job_that_was_stopped_in_mid_plan(store: Store, retention: Retention) -> None:
+    job, other = await over_a_file(store), await over_a_file(store)
+    for each in (job, other):
+        await begun(store, each)
+    await stopped(store, job)
+    await retention.run_once()
+    assert not await is_known(store, job)
+    assert await is_known(store, other)
+
+
+async def test_of_a_job_that_was_withdrawn_in_mid_plan(store: Store, retention: Retention) -> None:
+    job, other = await over_a_file(store), await over_a_file(store)
+    assert await store.jobs.withdraw(job.id)
+    await retention.run_once()
+    assert not await is_known(store, job)
+    assert await is_known(store, other)
+
+
+async def test_of_a_group_with_its_last_job(store: Store, retention: Retention) -> None:
+    group_id = str(uuid.uuid4())
+    jobs = [await over_a_file(store, group_id=group_id, zone=zone) for zone in ("+0100", "+0200", "rest")]
+    for job in jobs[:-1]:
+        assert await store.jobs.withdraw(job.id)
+        await retention.run_once()
+        assert await is_known(store, job)
+    assert await store.jobs.withdraw(jobs[-1].id)
+    await retention.run_once()
+    assert not await is_known(store, jobs[-1])
+
+
+async def test_among_very_many(store: Store, retention: Retention, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only some are looked at in a round, and all of them in some rounds."""
+    monkeypatch.setattr("services.scheduler.retention._STEP", 2)
+    jobs = [await over_a_file(store) for _ in range(7)]
+    for job in jobs[::2]:
+        assert await store.jobs.withdraw(job.id)
+    for _ in range(4):
+        await retention.run_once()
+    assert [await is_known(store, job) for job in jobs] == [False, True] * 3 + [False]
