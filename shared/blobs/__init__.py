@@ -52,7 +52,10 @@ class Blobs(Protocol):
     async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:
         """Make this the object at the path. Memory is bounded, and an error of `parts` passes and leaves all as it was.
 
-        Raises `Unavailable`, after which it may be there all the same.
+        Raises:
+            Invalid: nothing can be written there, whenever it is tried: the path breaks a rule, access is denied, or
+                there is no such bucket (`field` is `csvPath`).
+            Unavailable: it cannot be written now, or nobody knows whether it was.
         """
 
     async def upload_url(self, path: str, *, seconds: int) -> str:

@@ -9,8 +9,8 @@
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ from botocore.utils import is_valid_endpoint_url
 
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.paths import FIELD, Place, buckets_of, placed
+from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, refusal
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.domain.sources import File
 
@@ -40,21 +41,6 @@ CONNECTIONS = 50
 
 # While a body is read, the driver lets aiohttp's own errors through.
 FAILURES = (BotoCoreError, aiohttp.ClientError, OSError)
-
-_CODES = {"403": "AccessDenied", "404": "NoSuchKey", "412": "PreconditionFailed", "416": "InvalidRange"}
-_READS = {"HeadObject", "GetObject"}
-_REFUSALS = {
-    "NoSuchKey": "there is no such object",
-    "NoSuchBucket": "there is no such bucket",
-    "AccessDenied": "S3 denies access, which is also its answer for a missing object where listing is not allowed",
-    "InvalidObjectState": "the object is archived and must be restored first",
-}
-_CHANGES = _REFUSALS | {
-    "PreconditionFailed": "the object has changed",
-    "InvalidRange": "the object has changed",
-    "NoSuchKey": "the object is gone",
-    "NoSuchBucket": "the bucket is gone",
-}
 
 log = structlog.get_logger(__name__)
 
@@ -162,10 +148,10 @@ class S3Blobs:
         pieces = _pieces(parts)
         first = await anext(pieces, b"")
         if len(first) < PART_BYTES:
-            async with self._asking(PART_SECONDS) as client:
+            async with self._writing(path) as client:
                 await client.put_object(Bucket=place.bucket, Key=place.key, Body=first)
         else:
-            await self._write_in_parts(place, first, pieces)
+            await self._write_in_parts(path, place, first, pieces)
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
         place = placed(path, self._buckets)
@@ -182,35 +168,31 @@ class S3Blobs:
     async def _range(self, blob: File, place: Place, start: int, end: int) -> "StreamingBody":
         """The body of an answer that has these bytes of this version."""
         async with self._asking(self._timeout_seconds) as client:
-            try:
+            with _final(blob.path, CHANGED):
                 answer = await client.get_object(
                     Bucket=place.bucket, Key=place.key, Range=f"bytes={start}-{end - 1}", IfMatch=blob.version
                 )
-            except ClientError as error:
-                if reason := _CHANGES.get(_code(error)):
-                    raise Invalid(f"{blob.path}: {reason}", field=FIELD, value=blob.path) from error
-                raise
         if answer["ContentLength"] != end - start:
             answer["Body"].close()
             raise Unavailable(f"S3 gives {answer['ContentLength']} bytes of {blob.path} for {end - start}")
         return answer["Body"]
 
-    async def _write_in_parts(self, place: Place, first: bytes, rest: AsyncIterator[bytes]) -> None:
-        async with self._asking(PART_SECONDS) as client:
+    async def _write_in_parts(self, path: str, place: Place, first: bytes, rest: AsyncIterator[bytes]) -> None:
+        async with self._writing(path) as client:
             created = await client.create_multipart_upload(Bucket=place.bucket, Key=place.key)
         upload: dict[str, Any] = {"Bucket": place.bucket, "Key": place.key, "UploadId": created["UploadId"]}
         try:
-            parts = [await self._write_part(upload, 1, first)]
+            parts = [await self._write_part(path, upload, 1, first)]
             async for piece in rest:
-                parts.append(await self._write_part(upload, len(parts) + 1, piece))
-            async with self._asking(PART_SECONDS) as client:
+                parts.append(await self._write_part(path, upload, len(parts) + 1, piece))
+            async with self._writing(path) as client:
                 await client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
         except BaseException:
             await self._abort(upload)
             raise
 
-    async def _write_part(self, upload: dict[str, Any], number: int, piece: bytes) -> "CompletedPartTypeDef":
-        async with self._asking(PART_SECONDS) as client:
+    async def _write_part(self, path: str, upload: dict[str, Any], number: int, piece: bytes) -> "CompletedPartTypeDef":
+        async with self._writing(path) as client:
             part = await client.upload_part(**upload, PartNumber=number, Body=piece)
         return {"PartNumber": number, "ETag": part["ETag"]}
 
@@ -221,6 +203,12 @@ class S3Blobs:
                 await client.abort_multipart_upload(**upload)
         except Unavailable as error:
             log.warning("upload left unfinished", bucket=upload["Bucket"], key=upload["Key"], error=str(error))
+
+    @asynccontextmanager
+    async def _writing(self, path: str) -> AsyncIterator["S3Client"]:
+        async with self._asking(PART_SECONDS) as client:
+            with _final(path, UNWRITABLE):
+                yield client
 
     @asynccontextmanager
     async def _asking(self, seconds: float, endpoint_url: str | None = None) -> AsyncIterator["S3Client"]:
@@ -287,21 +275,23 @@ async def _pieces(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield bytes(waiting)
 
 
+@contextmanager
+def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
+    """What S3 refuses for one of these reasons, it will refuse again."""
+    try:
+        yield
+    except ClientError as error:
+        if reason := reasons.get(refusal(error.response, error.operation_name)):
+            raise Invalid(f"{path}: {reason}", field=FIELD, value=path) from error
+        raise
+
+
 async def _explain(client: "S3Client", path: str, place: Place) -> None:
     """The refusal of a HEAD has no body to say why; that of a GET has. Raises `NotFound` if it is the path's fault."""
     try:
         answer = await client.get_object(Bucket=place.bucket, Key=place.key, Range="bytes=0-0")
     except ClientError as error:
-        if reason := _REFUSALS.get(_code(error)):
+        if reason := MISSING.get(refusal(error.response, error.operation_name)):
             raise NotFound(f"{path}: {reason}", field=FIELD, value=path) from error
         raise
     answer["Body"].close()
-
-
-def _code(error: ClientError) -> str:
-    """S3's code for what it refused; of an answer without a body, the one that its status stands for.
-
-    Empty for what others refused, such as those who hand out credentials.
-    """
-    code = str(error.response.get("Error", {}).get("Code", ""))
-    return _CODES.get(code, code) if error.operation_name in _READS else ""

@@ -102,7 +102,10 @@ class Feed:
                 await self._store.jobs.touch(job_id)
                 await self._add(task, JobOwner(job_id, JobStage.PLAN), str(task.attempt))
             case FinishJob(job_id):
-                await self._add(task, JobOwner(job_id, JobStage.FINISH), str(task.attempt))
+                owner = JobOwner(job_id, JobStage.FINISH)
+                # Whoever looks at a job that is all settled publishes one more of these; each would come back for ever.
+                if task.faults or not await self._store.occurrences.with_any([owner_text(owner)]):
+                    await self._add(task, owner, str(task.attempt))
             case SendMail(job_id, kind, at):
                 await self._add(task, JobOwner(job_id, JobStage.MAIL), f"{kind}/{at}/{task.attempt}")
 

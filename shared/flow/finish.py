@@ -1,25 +1,20 @@
 """Closing a job: exact totals, summed from its batches, and the file of its control group, each written once.
 
 Completion is counted, never guessed: the plan has its end and every batch is settled. A stopped job closes when
-nothing of it is unsettled, wherever its plan stood.
+nothing of it is unsettled, wherever its plan stood. A file that cannot be had keeps no job from closing: a `fail` event
+tells of it.
 """
-
-import csv
-import io
-from collections.abc import AsyncIterator, Sequence
 
 from shared.blobs import Blobs
 from shared.domain.batches import Receipt
 from shared.domain.jobs import FINISH, SEND, SEND_ENDED, STOPPABLE, DueMail, Event, EventState, Job, JobStatus, Totals
 from shared.domain.mails import Kind
-from shared.domain.repeats import Repeats, hashes_of
 from shared.flow.breaker import Breaker
+from shared.flow.control_group import ControlGroupFile, Written
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
 from shared.store.batches import PlanEnd
-
-_HEADER = ("controlGroupUserIds",)
 
 
 class Finish:
@@ -29,10 +24,9 @@ class Finish:
         self, store: Store, blobs: Blobs, breaker: Breaker, clock: Clock, *, control_group_folder: str, mails: bool
     ) -> None:
         self._store = store
-        self._blobs = blobs
         self._breaker = breaker
         self._clock = clock
-        self._control_group_folder = control_group_folder
+        self._control_group = ControlGroupFile(store, blobs, clock, folder=control_group_folder)
         self._mails = mails
 
     async def job(self, job_id: str) -> Job | None:
@@ -58,21 +52,17 @@ class Finish:
         return await self._closed(job, totals, summed)
 
     async def _closed(self, job: Job, totals: Totals, summed: Receipt) -> Job | None:
-        path = await self._control_group(job) if job.control_group else ""
+        written = await self._control_group.write(job)
         await fault("finish.after_file")
         now = self._clock.now_ns()
-        events = [
-            Event(SEND_ENDED, EventState.SUCCESS, "Finished all batches", now),
-            *([Event(FINISH, EventState.RUNNING, "sending control group", now)] if path else ()),
-            Event(FINISH, EventState.SUCCESS, "finished", now),
-        ]
         return await self._store.jobs.close(
             job.id,
             totals=totals,
             summed=summed,
             completed_at=now,
-            control_group_csv_path=path,
-            events=events,
+            control_group_csv_path=written.path,
+            events=_events(written, now),
+            failures=[Event(FINISH, EventState.FAIL, written.failure, now)] if written.failure else (),
             mail=DueMail(Kind.COMPLETED, now) if self._mails else None,
         )
 
@@ -83,7 +73,10 @@ class Finish:
         return plan is not None and totals.unknown == plan.users
 
     async def _stop(self, job: Job, totals: Totals) -> None:
-        """A file in which nobody is known is a mistake, and nothing that was completed."""
+        """A file in which nobody is known is a mistake, so the job is stopped.
+
+        It has a time of completion all the same, as in Marathon.
+        """
         now = self._clock.now_ns()
         failure = f"none of the {totals.unknown:,} users in the file has a device"
         await self._store.jobs.move(
@@ -92,24 +85,9 @@ class Finish:
             only=STOPPABLE,
             at=now,
             failure=failure,
+            completed_at=now,
             events=[Event(SEND, EventState.FAIL, failure, now)],
         )
-
-    async def _control_group(self, job: Job) -> str:
-        """Where the file of the users stands whom the job held out."""
-        path = f"{self._blobs.bucket}/{self._control_group_folder}/job-{job.id}.csv"
-        await self._blobs.write(path, self._lines(job))
-        return path
-
-    async def _lines(self, job: Job) -> AsyncIterator[bytes]:
-        yield _lines_of(_HEADER)
-        repeats = Repeats()
-        async for batch in self._store.batches.settled(job.id):
-            if batch.receipt.held_out:
-                users = await self._store.held_out.of(batch)
-                # Somebody's devices may stand in several batches.
-                repeated = repeats.mark(hashes_of([user.encode() for user in users]))
-                yield _lines_of([user for user, again in zip(users, repeated, strict=True) if not again])
 
     async def _end_plan(self, job_id: str) -> None:
         """Put the end behind the last batch, so that a planner that still cuts adds nothing to a closed job."""
@@ -122,7 +100,10 @@ class Finish:
                     await self._store.batches.add_end(job_id, 0 if last is None else last.ordinal + 1)
 
 
-def _lines_of(users: Sequence[str]) -> bytes:
-    lines = io.StringIO()
-    csv.writer(lines, lineterminator="\n").writerows([user] for user in users)
-    return lines.getvalue().encode()
+def _events(written: Written, now: int) -> list[Event]:
+    """What happened to a completed job in the end, failures apart."""
+    ended = Event(SEND_ENDED, EventState.SUCCESS, "Finished all batches", now)
+    if written.failure:
+        return [ended]
+    writing = [Event(FINISH, EventState.RUNNING, "sending control group", now)] if written.path else []
+    return [ended, *writing, Event(FINISH, EventState.SUCCESS, "finished", now)]

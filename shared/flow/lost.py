@@ -137,6 +137,8 @@ class Lost:
         if job is None or not job.open:
             return Found()
         owned = await self._renew(job, BatchStatus.SENDING, since.owned)
+        if job.standing.may_finish and await self._is_put_off(job.id, JobStage.FINISH):
+            return Found(jobs=1, owned=owned)
         if job.standing.stopped:
             await self._flow.drop_unsent(job.id)
             return Found(jobs=1, owned=owned)
@@ -160,7 +162,7 @@ class Lost:
 
     async def _mails(self, job_id: str) -> Found:
         job = await self._store.jobs.view(job_id)
-        if job is None or await self._store.occurrences.with_any([owner_text(JobOwner(job_id, JobStage.MAIL))]):
+        if job is None or await self._is_put_off(job_id, JobStage.MAIL):
             return Found()
         await self._store.mails.touch(job_id, ms(await self._store.now()) * 1_000_000)
         await self._feed.mails(job)
@@ -170,12 +172,15 @@ class Lost:
         worked_at = job.changed_at is not None and job.changed_at >= since
         if job.plan.end is not None or worked_at or job.waits:
             return 0
-        if await self._store.occurrences.with_any([owner_text(JobOwner(job.id, JobStage.PLAN))]):
+        if await self._is_put_off(job.id, JobStage.PLAN):
             return 0
         await self._store.jobs.touch(job.id)
         await self._feed.plan(job.id)
         log.info("plan taken up again", job_id=job.id)
         return 1
+
+    async def _is_put_off(self, job_id: str, stage: JobStage) -> bool:
+        return bool(await self._store.occurrences.with_any([owner_text(JobOwner(job_id, stage))]))
 
     async def _renew(self, job: Job, status: BatchStatus, since: datetime) -> int:
         renewed = 0

@@ -227,6 +227,7 @@ class Jobs:
         only: frozenset[JobStatus],
         at: int,
         failure: str = "",
+        completed_at: int = 0,
         forgiven: int | None = None,
         events: Sequence[Event] = (),
         mail: DueMail | None = None,
@@ -235,6 +236,7 @@ class Jobs:
         `updated_at` (ns)."""
         change: Document = {"status": to.value, "updated_at": at}
         change |= {"failure": failure} if failure else {}
+        change |= {"completed_at": completed_at} if completed_at else {}
         change |= {} if forgiven is None else {"forgiven": forgiven}
         query = {"_id": job_id, "status": {"$in": sorted(only & sources(to))}}
         return await self._set(query, change, events=events, mail=mail)
@@ -270,10 +272,12 @@ class Jobs:
         completed_at: int,
         control_group_csv_path: str = "",
         events: Sequence[Event] = (),
+        failures: Sequence[Event] = (),
         mail: DueMail | None = None,
     ) -> Job | None:
         """Write the final sums and close the job: a running one is completed at this time, with these events and this
-        mail, a stopped one stays stopped. `None` when it was closed before, or may not be closed now."""
+        mail, a stopped one stays stopped; `failures` are events of either. `None` when it was closed before, or may not
+        be closed now."""
         sums = {
             "open": False,
             "totals": msgspec.to_builtins(totals),
@@ -286,8 +290,12 @@ class Jobs:
         dated = _NOW | {"kept_since": True}
         runs = {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}
         return await self._set(
-            query | runs, sums | completed, dated=dated, events=events, mail=mail
-        ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated)
+            query | runs, sums | completed, dated=dated, events=[*events, *failures], mail=mail
+        ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated, events=failures)
+
+    async def note_first(self, job_id: str, event: Event) -> None:
+        """Add an event to an open job, unless it has one of that stage."""
+        await self._set({"_id": job_id, "open": True, "events.stage": {"$ne": event.stage}}, {}, events=[event])
 
     async def _ids(self, query: Document) -> AsyncIterator[str]:
         with translated():
@@ -304,13 +312,15 @@ class Jobs:
         events: Sequence[Event] = (),
         mail: DueMail | None = None,
     ) -> Job | None:
-        change: Document = {"$set": dict(fields), "$currentDate": dated}
+        change: Document = {"$currentDate": dated}
+        if fields:
+            change["$set"] = dict(fields)
         if events:
             each = [msgspec.to_builtins(event) for event in events]
             change["$push"] = {"events": {"$each": each, "$slice": -_EVENTS}}
         if mail is not None:
             change.setdefault("$push", {})["mails"] = msgspec.to_builtins(mail)
-            change["$set"]["mail_since"] = mail.at
+            change.setdefault("$set", {})["mail_since"] = mail.at
         with translated():
             return _maybe(
                 await self._jobs.find_one_and_update(

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from shared.blobs.s3 import S3Blobs
-from shared.domain.errors import Unavailable
+from shared.domain.errors import Invalid
 from tests.blobs import signatures
 from tests.blobs.conftest import Buckets, closing, s3_blobs
 from tests.blobs.owners import BucketOwner, parts
@@ -83,5 +83,5 @@ async def test_a_large_write_is_not_seen_before_its_end(s3: S3Blobs, buckets: Bu
 
 async def test_a_bucket_that_does_not_exist_takes_nothing(s3: S3Blobs, buckets: Buckets) -> None:
     for size in (1, 9 * 2**20):
-        with pytest.raises(Unavailable, match="NoSuchBucket"):
+        with pytest.raises(Invalid, match="there is no such bucket"):
             await s3.write(f"{buckets.away}/a.csv", parts(bytes(size)))

@@ -84,6 +84,28 @@ async def test_credentials_that_do_not_serve_are_not_the_files_fault(code: str) 
             await blobs.write(PATH, parts(b"x"))
 
 
+@pytest.mark.parametrize("size", [1, 9 * 2**20])
+async def test_what_may_not_be_written_is_refused_for_good(size: int) -> None:
+    async with served(lambda asked: refusal(asked, 403, "AccessDenied")) as blobs:
+        with pytest.raises(Invalid, match=f"^{PATH}: S3 denies access$") as caught:
+            await blobs.write(PATH, parts(bytes(size)))
+    assert caught.value.field == "csvPath"
+
+
+async def test_a_write_that_is_refused_half_way_is_cleared_away() -> None:
+    methods: list[str] = []
+
+    def refusing(asked: Asked) -> bytes:
+        methods.append(asked.method)
+        begun = b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>"
+        return answer(200, begun) if asked.method == "POST" else refusal(asked, 403, "AccessDenied")
+
+    async with served(refusing) as blobs:
+        with pytest.raises(Invalid, match="denies access"):
+            await blobs.write(PATH, parts(bytes(9 * 2**20)))
+    assert methods == ["POST", "PUT", "DELETE"]
+
+
 async def test_an_archived_object_cannot_be_read_before_it_is_restored() -> None:
     async with served(lambda asked: refusal(asked, 403, "InvalidObjectState")) as blobs:
         with pytest.raises(Invalid, match="archived"):

@@ -106,6 +106,7 @@ async def test_a_file_in_which_nobody_is_known_stops_the_job(house: House) -> No
     job = await house.closed(job_id)
     assert job.status is JobStatus.STOPPED
     assert job.failure == "none of the 2 users in the file has a device"
+    assert job.completed_at == job.updated_at > 0
     assert job.events[-1].state == "fail"
     assert job.events[-1].message == job.failure
 

@@ -11,7 +11,18 @@ from shared.domain.batches import Batch, BatchStatus, KeyRange, Receipt
 from shared.domain.errors import Unavailable
 from shared.domain.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, owner_text
 from shared.domain.sources import PushTable
-from shared.domain.tasks import BATCH_QUEUE, QUEUES, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch, SendMail, Task, decode
+from shared.domain.tasks import (
+    BATCH_QUEUE,
+    FINISH_QUEUE,
+    QUEUES,
+    SPLIT_QUEUE,
+    FinishJob,
+    PlanJob,
+    SendBatch,
+    SendMail,
+    Task,
+    decode,
+)
 from shared.flow import Breaker, Feed, GroupFlow, JobFlow, Lost
 from shared.flow.feed import PUT_OFF, mail_of
 from shared.flow.lost import Patience
@@ -217,6 +228,28 @@ async def test_upkeep_leaves_what_was_put_off_to_the_clock(
     await store.occurrences.remove_of(owner_text(owner_of(batch)))
     assert (await lost.find()).queued == 1
     assert published(broker) == [replace(sends(batch), turn=2)]
+
+
+async def test_the_end_of_a_job_is_put_off_once_however_many_try_it(
+    store: Store, feed: Feed, broker: MemoryBroker, lost: Lost
+) -> None:
+    batch = await queued(store)
+    taken = await store.batches.take(batch, owner="a lane")
+    assert taken is not None
+    await store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=10))
+    owner = owner_text(JobOwner(batch.job_id, JobStage.FINISH))
+    assert (await lost.find()).jobs == 1
+    assert published(broker, FINISH_QUEUE) == [FinishJob(batch.job_id)]
+    await feed.put_off(FinishJob(batch.job_id, attempt=7))
+    await feed.put_off(FinishJob(batch.job_id, attempt=1))
+    (occurrence,) = await store.occurrences.upcoming(owner, 5)
+    assert occurrence.runs == 7
+    await lost.find()
+    assert len(published(broker, FINISH_QUEUE)) == 1
+    # Its occurrence is lost as well.
+    await store.occurrences.remove_of(owner)
+    await lost.find()
+    assert len(published(broker, FINISH_QUEUE)) == 2
 
 
 async def test_upkeep_leaves_a_plan_that_was_put_off_to_the_clock(

@@ -1,0 +1,41 @@
+"""What S3 refuses for good: its codes, and what they mean to whoever asked. All other codes may pass, or are nobody's
+fault who names a path: credentials that do not serve, a server in trouble."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_READS = {"HeadObject", "GetObject"}
+_WRITES = {"PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"}
+_BY_STATUS = {"403": "AccessDenied", "404": "NoSuchKey", "412": "PreconditionFailed", "416": "InvalidRange"}
+
+MISSING = {
+    "NoSuchKey": "there is no such object",
+    "NoSuchBucket": "there is no such bucket",
+    "AccessDenied": "S3 denies access, which is also its answer for a missing object where listing is not allowed",
+    "InvalidObjectState": "the object is archived and must be restored first",
+}
+"""Of somebody who looks for an object."""
+
+CHANGED = MISSING | {
+    "PreconditionFailed": "the object has changed",
+    "InvalidRange": "the object has changed",
+    "NoSuchKey": "the object is gone",
+    "NoSuchBucket": "the bucket is gone",
+}
+"""Of somebody who has seen the object before."""
+
+UNWRITABLE = {
+    "AccessDenied": "S3 denies access",
+    "AllAccessDisabled": "S3 denies access",
+    "NoSuchBucket": "there is no such bucket",
+}
+"""Of somebody who writes."""
+
+
+def refusal(answer: Mapping[str, Any], operation: str) -> str:
+    """S3's code in this answer to an operation; where it has no body, the one that its status stands for.
+
+    Empty for what others refused, such as those who hand out credentials.
+    """
+    code = str(answer.get("Error", {}).get("Code", ""))
+    return _BY_STATUS.get(code, code) if operation in _READS | _WRITES else ""
