@@ -11,7 +11,7 @@ from pymongo.errors import DuplicateKeyError
 from shared.domain.errors import Unavailable
 from shared.domain.feedback import Key, admitted, by_job
 from shared.store.documents import Document, translated
-from shared.store.jobs import escaped, unescaped
+from shared.store.job_documents import escaped, unescaped
 
 # Together well under the grace period of a process that stores its last counts while the server is away.
 _TRANSACTION_SECONDS = 10.0

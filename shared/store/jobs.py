@@ -20,54 +20,15 @@ from shared.domain.errors import Conflict
 from shared.domain.instants import from_ms
 from shared.domain.jobs import STARTABLE, DueMail, Event, Job, JobStatus, Standing, Totals, sources
 from shared.domain.sources import Source
-from shared.domain.templates import Template, check_copies
-from shared.store.documents import Codec, Document, free_keys, insert_new, json_text, translated
+from shared.domain.templates import Template
+from shared.store.documents import Document, free_keys, insert_new, json_text, translated
+from shared.store.job_documents import copies_of, counts_of, document_of, job_of
 
-_codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
-_templates = Codec(Template, json=("body", "defaults"))
 _VIEW = {"plan.templates": 0}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
 _NOW = {"changed_at": True}
 _EVENTS = 100  # of a job that is paused and resumed all day, the last ones
-
-
-def _document(job: Job) -> Document:
-    document = _codec.document(job)
-    if job.mails:
-        document["mail_since"] = job.created_at
-    document["plan"]["templates"] = [_templates.document(template) for template in job.plan.templates]
-    document["feedbacks"] = {}
-    if job.idempotency is None:
-        del document["idempotency"]
-    else:
-        document["idempotency"]["created_at"] = job.created_at
-    return document
-
-
-def _value(document: Document) -> Job:
-    plan = dict(document["plan"])
-    plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
-    feedbacks = {unescaped(key): count for key, count in document["feedbacks"].items()}
-    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
-
-
-def _counts(job: Job) -> dict[str, int]:
-    return {escaped(outcome): count for outcome, count in job.feedbacks.items()}
-
-
-def _maybe(document: Document | None) -> Job | None:
-    return None if document is None else _value(document)
-
-
-def escaped(key: str) -> str:
-    """A feedback outcome as a field name: MongoDB gives dots, dollars and NUL a meaning of their own."""
-    return key.replace("%", "%25").replace(".", "%2E").replace("$", "%24").replace("\0", "%00")
-
-
-def unescaped(key: str) -> str:
-    """What `escaped` was given."""
-    return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")
 
 
 class Jobs:
@@ -92,22 +53,22 @@ class Jobs:
             Conflict: its id or its idempotency key is taken.
         """
         with translated(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
-            await self._jobs.insert_one(_document(job))
+            await self._jobs.insert_one(document_of(job))
 
     async def add_missing(self, jobs: Sequence[Job]) -> None:
         """Insert those that are not there."""
-        await insert_new(self._jobs, [_document(job) for job in jobs])
+        await insert_new(self._jobs, [document_of(job) for job in jobs])
 
     async def add_closed(self, jobs: Sequence[Job]) -> set[int]:
         """Insert jobs that ended elsewhere, with the feedback that was counted there, where their ids are free: the
         positions of the others. They have no batches, so `closed_before` never names them."""
-        return await insert_new(self._jobs, [_document(job) | {"feedbacks": _counts(job)} for job in jobs])
+        return await insert_new(self._jobs, [document_of(job) | {"feedbacks": counts_of(job)} for job in jobs])
 
     async def replace_closed(self, job: Job) -> bool:
         """Let a closed job be this one; `False` when there is none. Feedback that is counted here stays: a count only
         grows to what this job has."""
-        fields = {name: value for name, value in _document(job).items() if name not in {"_id", "feedbacks"}}
-        grown = {f"feedbacks.{name}": count for name, count in _counts(job).items()}
+        fields = {name: value for name, value in document_of(job).items() if name not in {"_id", "feedbacks"}}
+        grown = {f"feedbacks.{name}": count for name, count in counts_of(job).items()}
         change = {"$set": fields} | ({"$max": grown} if grown else {})
         with translated():
             return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
@@ -116,7 +77,7 @@ class Jobs:
         """Those of these jobs that there are, whatever their apps, by id."""
         with translated():
             found = self._jobs.find({"_id": {"$in": list(job_ids)}}, _VIEW)
-            return {document["_id"]: _value(document) async for document in found}
+            return {document["_id"]: job_of(document) async for document in found}
 
     async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
         """Which of these keys of file plans are those of a job, or of a group that has jobs."""
@@ -128,17 +89,17 @@ class Jobs:
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
         with translated():
-            return _maybe(await self._jobs.find_one({"_id": job_id}))
+            return _job_or_none(await self._jobs.find_one({"_id": job_id}))
 
     async def view(self, job_id: str) -> Job | None:
         """The job, whatever its app."""
         with translated():
-            return _maybe(await self._jobs.find_one({"_id": job_id}, _VIEW))
+            return _job_or_none(await self._jobs.find_one({"_id": job_id}, _VIEW))
 
     async def with_key(self, key: str) -> Job | None:
         """The job that was made with this idempotency key."""
         with translated():
-            return _maybe(await self._jobs.find_one({"idempotency.key": key}, _VIEW))
+            return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, _VIEW))
 
     async def page(
         self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
@@ -153,7 +114,7 @@ class Jobs:
             query["$or"] = [{"created_at": {"$gt": created_at}}, {"created_at": created_at, "_id": {"$gt": job_id}}]
         with translated():
             cursor = self._jobs.find(query, _VIEW).sort([("created_at", ASCENDING), ("_id", ASCENDING)]).limit(limit)
-            return [_value(document) async for document in cursor]
+            return [job_of(document) async for document in cursor]
 
     async def has_open(self, app_id: str) -> bool:
         """Whether an app has work that is not finished."""
@@ -249,8 +210,7 @@ class Jobs:
         Raises:
             Invalid: the templates have grown too large since the job was made.
         """
-        copies = [_templates.document(template) for template in templates]
-        check_copies(sum(len(copy[field].encode()) for copy in copies for field in _templates.json))
+        copies = copies_of(templates)
         fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
         return await self._set({"_id": job_id, "plan.source": None}, fixed, shown=None, events=events)
 
@@ -322,8 +282,12 @@ class Jobs:
             change.setdefault("$push", {})["mails"] = msgspec.to_builtins(mail)
             change.setdefault("$set", {})["mail_since"] = mail.at
         with translated():
-            return _maybe(
+            return _job_or_none(
                 await self._jobs.find_one_and_update(
                     query, change, projection=shown, return_document=ReturnDocument.AFTER
                 )
             )
+
+
+def _job_or_none(document: Document | None) -> Job | None:
+    return None if document is None else job_of(document)
