@@ -12,11 +12,13 @@ from carillon.client.transport import Transport, path_of
 
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
-    """The job of one zone and its progress, in devices. `status` is as that of a job."""
+    """The job of one zone and its progress, in devices. `status` is as that of a job; `failure` says what stopped it,
+    if nobody did."""
 
     status: str
     total_tokens: int
     completed_tokens: int
+    failure: str
     completed_at_ns: int = field(name="completedAt")
 
     @property
@@ -27,7 +29,7 @@ class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
 
 class Group(Struct, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` are its jobs from west to east, and at the end that of users without a zone; the sums
-    are those of all."""
+    are those of all. `total_tokens` grows while a file is sent, of which `unknown` users have no device."""
 
     id: str
     app_id: str
@@ -39,6 +41,7 @@ class Group(Struct, frozen=True, kw_only=True, rename="camel"):
     failed: int
     skipped: int
     held_out: int
+    unknown: int
     zones: tuple[ZoneJob, ...]
     created_by: str
     starts_at_ns: int = field(name="startsAt")

@@ -30,7 +30,8 @@ class LocaleCount(_View, frozen=True):
 class AudienceCount(_View, frozen=True):
     """Who would get the job. `devices` and `users` are those that were counted in the time there was; `exact` says that
     they are all, else the estimates tell about how many there are. Those `without_token` would be skipped. Of a file,
-    `unknown` users have no device and `repeated` rows name a user who stands before."""
+    `unknown` users have no device and `repeated` rows name a user who stands before. Of the
+    counted users the control group holds out about `held_out_users`."""
 
     exact: bool
     devices: int
@@ -40,6 +41,7 @@ class AudienceCount(_View, frozen=True):
     without_token: int
     unknown: int
     repeated: int
+    held_out_users: int
     zones: tuple[ZoneCount, ...]
     locales: tuple[LocaleCount, ...]
 

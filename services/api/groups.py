@@ -24,7 +24,7 @@ from shared.store import Store
 
 
 class ZoneJobView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A zone's job: what it counts are devices."""
+    """A zone's job: what it counts are devices. `failure` says what stopped it, if nobody did."""
 
     zone: str
     job_id: str
@@ -33,11 +33,13 @@ class ZoneJobView(Struct, frozen=True, kw_only=True, rename="camel"):
     completed_at: int
     total_tokens: int
     completed_tokens: int
+    failure: str
 
 
 class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` has its jobs from west to east, and at the end that of the users without a zone; the
-    sums are those of all."""
+    sums are those of all. Who of a file is in which zone is only known when it is sent, so `totalTokens` grows
+    meanwhile; `unknown` users of it have no device."""
 
     id: str
     app_id: str
@@ -50,6 +52,7 @@ class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     failed: int
     skipped: int
     held_out: int
+    unknown: int
     zones: list[ZoneJobView]
     created_by: str
     created_at: int
@@ -104,7 +107,9 @@ class GroupsResource:
         app = await app_of(self._store, app_id)
         group = await self._store.groups.get(read_uuid(group_id, field="groupId"))
         if group is None or group.app_id != app.id:
-            raise NotFound("the app has no group with this id", field="groupId", value=group_id)
+            raise NotFound(
+                "the app has no group with this id: only localized jobs are in groups", field="groupId", value=group_id
+            )
         return group
 
     async def _answered(self, group: Group) -> Response[bytes]:
@@ -127,6 +132,7 @@ def _view(group: Group, jobs: list[Job], totals: dict[str, Totals]) -> GroupView
         failed=sum(each.failed for each in totals.values()),
         skipped=sum(each.skipped for each in totals.values()),
         held_out=sum(each.held_out for each in totals.values()),
+        unknown=sum(each.unknown for each in totals.values()),
         zones=zones,
         created_by=group.job.created_by,
         created_at=group.created_at,
@@ -142,4 +148,5 @@ def _zone_view(job: Job, totals: Totals) -> ZoneJobView:
         completed_at=job.completed_at,
         total_tokens=totals.planned,
         completed_tokens=totals.done,
+        failure=job.failure,
     )

@@ -20,6 +20,7 @@ KEY_CHARACTERS = 255
 ENGLISH = "en"
 _PROTOCOL = "s3://"
 _LATEST_NS = ms(LATEST) * 1_000_000
+_SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
 
 
 Nanoseconds = Meta(extra_json_schema={"format": "int64"})
@@ -46,7 +47,13 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=dict)
     expires_at: Annotated[int, Nanoseconds, Meta(description="What is not sent by then is dropped.")] = 0
     starts_at: Annotated[
-        int, Nanoseconds, Meta(description="When to start, in the future and before `expiresAt`; unset: at once.")
+        int,
+        Nanoseconds,
+        Meta(
+            description="When to start, in the future and before `expiresAt`; unset: at once. A localized job may have "
+            "begun: zones whose start has passed go by `pastTimeStrategy`, and where a day later has passed as well, "
+            "they begin at once."
+        ),
     ] = 0
     localized: Annotated[
         bool,
@@ -124,6 +131,8 @@ def check(body: JobBody, *, now: int) -> None:
         raise _invalid("expiresAt", "it must be 0 or lie in the future", body.expires_at)
     if body.starts_at != 0 and not body.localized and body.starts_at <= now:
         raise _invalid("startsAt", "it must be 0 or lie in the future", body.starts_at)
+    if body.localized and body.starts_at != 0 and body.starts_at < _SOME_NS:
+        raise _invalid("startsAt", "it must be in nanoseconds since the epoch", body.starts_at)
     if body.starts_at > _LATEST_NS:
         raise _invalid("startsAt", "it must lie before the year 2201", body.starts_at)
     if 0 < body.expires_at <= body.starts_at:

@@ -129,7 +129,7 @@ class PreviewResource:
             try:
                 counted = await self._files.count(table, draft.file, seconds=seconds)
             except Invalid as flaw:
-                return None, [*notices.of_flaw(flaw)]
+                return None, [notices.of_flaw(flaw)]
         return counted, [*notices.of_audience(job, counted)]
 
     def _told(
@@ -147,6 +147,7 @@ class PreviewResource:
         return preview_view(
             topic=topic_name(rules.topic_template, job.app_name, job.service),
             counted=counted,
+            control_group=job.control_group,
             file_bytes=None if draft.file is None else draft.file.size,
             group=group,
             devices=devices,

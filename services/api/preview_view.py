@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from shared.domain.control_groups import rounded_up
 from shared.domain.notices import Notice
 from shared.domain.preview import Counted, Sample, most
 from shared.domain.records import RecordRules
@@ -47,6 +48,7 @@ class AudienceView(View, frozen=True):
     without_token: Annotated[int, Meta(description="Counted devices that would be skipped.")]
     unknown: Annotated[int, Meta(description="Counted users of a file who have no device.")]
     repeated: Annotated[int, Meta(description="Counted rows of a file whose user stands in it before.")]
+    held_out_users: Annotated[int, Meta(description="About so many of the counted users the control group holds out.")]
     zones: Annotated[list[ZoneCount], Meta(description=f"The {LISTED} most frequent ones.")]
     locales: Annotated[list[LocaleCount], Meta(description=f"The {LISTED} most frequent ones.")]
 
@@ -93,8 +95,8 @@ class JobPreview(View, frozen=True):
     warnings: Annotated[list[NoticeView], Meta(description=f"At most {SHOWN_WARNINGS}.")]
 
 
-def audience_view(counted: Counted) -> AudienceView:
-    """What was counted."""
+def audience_view(counted: Counted, control_group: float) -> AudienceView:
+    """What was counted, of which a share is held out."""
     return AudienceView(
         exact=counted.exact,
         devices=counted.devices,
@@ -104,6 +106,7 @@ def audience_view(counted: Counted) -> AudienceView:
         without_token=counted.without_token,
         unknown=counted.unknown,
         repeated=counted.repeated,
+        held_out_users=rounded_up(control_group, counted.users),
         zones=[ZoneCount(tz=tz, devices=devices) for tz, devices in most(counted.zones, LISTED)],
         locales=[LocaleCount(locale=locale, devices=devices) for locale, devices in most(counted.locales, LISTED)],
     )
@@ -113,6 +116,7 @@ def preview_view(
     *,
     topic: str,
     counted: Counted | None,
+    control_group: float,
     file_bytes: int | None,
     group: list[tuple[str, int]],
     devices: Mapping[str, int] | None,
@@ -123,7 +127,7 @@ def preview_view(
     """All of it; `devices` are those of each zone, where they are known."""
     return JobPreview(
         topic=topic,
-        audience=None if counted is None else audience_view(counted),
+        audience=None if counted is None else audience_view(counted, control_group),
         file_bytes=file_bytes,
         zones=[_zone_start(zone, start, devices) for zone, start in group],
         samples=[_sample_view(sample) for sample in samples[:SHOWN_SAMPLES]],

@@ -86,10 +86,10 @@ class Planner:
     async def _stop(self, job: Job, error: Invalid) -> None:
         if not job.csv_path:
             await self._flow.stop(job.id, failure=error.reason, stage=SEND_DIRECT)
-            return
-        # The other zones of the group meet the same file: one mail tells of it.
-        told = error.field == "csvPath" and not await self._store.files.fail(job.file_plan_id, error.reason)
-        await self._flow.stop(job.id, failure=error.reason, stage=READ_FILE, quietly=told and bool(job.zone))
+        elif error.field == "csvPath":
+            await self._flow.stop_over_file(job, error.reason)
+        else:
+            await self._flow.stop(job.id, failure=error.reason, stage=READ_FILE)
 
     async def put_off(self, task: Task) -> None:
         """Have the plan taken up again later, from wherever it stands then."""

@@ -54,12 +54,13 @@ class Reader:
         async with aclosing(self._blobs.read(job.plan.source, lines.start, lines.end)) as chunks:
             content = b"".join([chunk async for chunk in chunks])
         users = users_in(lines, content)
-        # Whoever has no zone is found among all, so that the unknown are counted once in a group.
-        zone = "" if job.zone == REST else job.zone
+        # Whoever has no zone, and whoever is unknown, is only found by looking for all.
+        for_all = job.counts_unknown or job.zone in {"", REST}
+        zone = "" if for_all else job.zone
         rows = await self._audience.of_users(_table(job), [user for user in users if user], zone=zone)
-        unknown = len(users) - len({row[1] for row in rows}) if not zone else 0
-        if job.zone == REST:
-            rows = [row for row in rows if zone_of(row[4]) == REST]
+        unknown = len(users) - len({row[1] for row in rows}) if job.counts_unknown or not job.zone else 0
+        if job.zone and for_all:
+            rows = [row for row in rows if zone_of(row[4]) == job.zone]
         return Recipients(rows, (), Receipt(unknown=unknown))
 
 

@@ -20,7 +20,7 @@ from services.worker.recipients import Reader
 from shared.domain.audiences import topic_name
 from shared.domain.batches import Batch, BatchStatus, Receipt, verdict
 from shared.domain.errors import Invalid, LaneLost, Unavailable
-from shared.domain.jobs import READ_FILE, Gate, Job, gate
+from shared.domain.jobs import Gate, Job, gate
 from shared.domain.rendering import Rendered, Renderer
 from shared.domain.tasks import SendBatch, Task
 from shared.flow import Breaker, Feed, JobFlow
@@ -147,7 +147,7 @@ class Sender:
             return None
         if await self._is_forgotten(batch):
             RECOVERIES.labels("unknown").inc()
-            lost = Receipt(failed=batch.size, reasons={OUTCOME_UNKNOWN: batch.size})
+            lost = Receipt(failed=batch.at_stake, reasons={OUTCOME_UNKNOWN: batch.at_stake})
             await self._settle_and_feed(batch, lost, to=BatchStatus.FAILED)
             return None
         RECOVERIES.labels("clear").inc()
@@ -190,7 +190,7 @@ class Sender:
         except Invalid as error:
             if error.field == "csvPath":
                 # Nothing more can be read of a file that has changed.
-                await self._flow.stop(job.id, failure=error.reason, stage=READ_FILE)
+                await self._flow.stop_over_file(job, error.reason)
             return await self._failed(batch, UNREADABLE, error.reason)
         rendered = renderer.render(recipients.rows, now=self._clock.now())
         rendered = replace(rendered, receipt=rendered.receipt + recipients.receipt)
@@ -229,8 +229,8 @@ class Sender:
 
     async def _failed(self, batch: Batch, key: str, reason: str) -> bool:
         log.error("batch cannot be sent", key=key, reason=reason)
-        failed = await self._store.batches.fail(batch, receipt=Receipt(failed=batch.size, reasons={key: batch.size}))
-        return await self._noted(failed)
+        receipt = Receipt(failed=batch.at_stake, reasons={key: batch.at_stake})
+        return await self._noted(await self._store.batches.fail(batch, receipt=receipt))
 
     async def _settled(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> bool:
         status = to or verdict(receipt, max_failed_share=self._worker.max_user_failure_in_batch)

@@ -145,6 +145,12 @@ class Batch(Struct, frozen=True, kw_only=True):
         return self.ordinal % SLOTS
 
     @property
+    def at_stake(self) -> int:
+        """How many recipients count as failed where nobody can tell them: its size; or the users of its lines, where
+        nobody has read yet which of them belong to the zone."""
+        return self.size or (self.range.users if isinstance(self.range, ByteRange) else 0)
+
+    @property
     def settled(self) -> bool:
         """Whether its status is final."""
         return self.status in SETTLED

@@ -19,7 +19,7 @@ def held_out(users: Collection[str], job_id: str, share: float, *, by_rank: bool
     key = blake2b(job_id.encode(), digest_size=16, person=b"control group").digest()
     places = {user: _place(user, key) for user in users}
     if by_rank:
-        return frozenset(sorted(places, key=lambda user: (places[user], user))[: _rounded_up(share, len(places))])
+        return frozenset(sorted(places, key=lambda user: (places[user], user))[: rounded_up(share, len(places))])
     limit = int(Fraction(share) * _PLACES)
     return frozenset(user for user, place in places.items() if place < limit)
 
@@ -28,6 +28,7 @@ def _place(user: str, key: bytes) -> int:
     return int.from_bytes(blake2b(user.encode(), digest_size=8, key=key).digest())
 
 
-def _rounded_up(share: float, count: int) -> int:
-    """The share as it is written: 0.07 of 100 are 7, though the nearest float is a little more."""
+def rounded_up(share: float, count: int) -> int:
+    """How many of so many users are held out. The share as it is written: 0.07 of 100 are 7, though the nearest float
+    is a little more."""
     return ceil(Fraction(repr(share)) * count)

@@ -50,8 +50,9 @@ def grouped(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
 
 
 def zone_jobs(group: Group) -> list[Job]:
-    """The jobs of a group. They wait for their start, and those whose start has passed begin at once. One mail is sent
-    for all of them."""
+    """The jobs of a group. They wait for their start, and those whose start has passed begin at once. The last one
+    speaks for all of them: it brings the mail, and counts the users of a file whom nobody knows."""
+    last = group.zones[-1]
     return [
         replace(
             group.job,
@@ -59,7 +60,8 @@ def zone_jobs(group: Group) -> list[Job]:
             zone=each.zone,
             starts_at=each.starts_at,
             status=JobStatus.SCHEDULED,
-            mails=group.job.mails if each is group.zones[-1] else (),
+            mails=group.job.mails if each is last else (),
+            counts_unknown=each is last,
         )
         for each in group.zones
     ]

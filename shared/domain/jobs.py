@@ -166,6 +166,7 @@ class Job(Struct, frozen=True, kw_only=True):
     control_group_csv_path: str = ""
     localized: bool = False
     zone: str = ""
+    counts_unknown: bool = False
     expires_at: int = 0
     starts_at: int = 0
     created_at: int = 0

@@ -49,9 +49,9 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
         )
 
 
-def of_flaw(flaw: Invalid) -> Iterator[Notice]:
+def of_flaw(flaw: Invalid) -> Notice:
     """About a file over which the job would fail."""
-    yield Notice("bad-file", f"The job would fail: {flaw.reason}.")
+    return Notice("bad-file", f"The job would fail: {flaw.reason}.")
 
 
 def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_record_bytes: int) -> Iterator[Notice]:

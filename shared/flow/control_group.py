@@ -33,6 +33,10 @@ class Written(Struct, frozen=True):
     failure: str = ""
 
 
+class _StoreAway(Unavailable):
+    """It is not the file that cannot be written."""
+
+
 class ControlGroupFile:
     """Writes the files; doing it twice does nothing more."""
 
@@ -50,6 +54,8 @@ class ControlGroupFile:
         failure = f"the control group could not be written to {path}: "
         try:
             await self._blobs.write(path, self._lines(job))
+        except _StoreAway:
+            raise
         except Invalid as error:
             failure += error.reason.removeprefix(f"{path}: ")
         except Unavailable as error:
@@ -72,6 +78,13 @@ class ControlGroupFile:
         return now - first >= _TRIED_FOR // timedelta(microseconds=1) * 1_000
 
     async def _lines(self, job: Job) -> AsyncIterator[bytes]:
+        try:
+            async for lines in self._stored(job):
+                yield lines
+        except Unavailable as error:
+            raise _StoreAway(str(error)) from error
+
+    async def _stored(self, job: Job) -> AsyncIterator[bytes]:
         yield _lines_of(_HEADER)
         repeats = Repeats()
         async for batch in self._store.batches.settled(job.id):

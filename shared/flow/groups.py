@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from typing import Protocol
 
 import structlog
 
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.groups import Group, zone_jobs
 from shared.domain.instants import ms
-from shared.domain.jobs import Idempotency, Job
+from shared.domain.jobs import Idempotency, Job, JobStatus
 from shared.domain.occurrences import once
 from shared.flow.jobs import JobFlow, start_of
 from shared.runtime.faults import fault
@@ -27,7 +28,10 @@ _UNMADE_FOR = timedelta(seconds=5)
 _AT_ONCE = 8
 
 _Move = Callable[[str], Awaitable[Job | None]]
-_QuietMove = Callable[..., Awaitable[Job | None]]
+
+
+class _QuietMove(Protocol):
+    def __call__(self, job_id: str, *, quietly: bool = False) -> Awaitable[Job | None]: ...
 
 
 class GroupFlow:
@@ -88,7 +92,7 @@ class GroupFlow:
 
     async def pause(self, group: Group, *, by: str = "") -> int:
         """Pause every job whose status allows it; how many."""
-        return await self._telling_once(group, partial(self._jobs.pause, by=by))
+        return await self._telling_once(group, partial(self._jobs.pause, by=by), JobStatus.PAUSED)
 
     async def resume(self, group: Group) -> int:
         """Resume every job whose status allows it; how many."""
@@ -97,13 +101,16 @@ class GroupFlow:
 
     async def stop(self, group: Group, *, by: str = "") -> int:
         """Stop every job whose status allows it; how many."""
-        return await self._telling_once(group, partial(self._jobs.stop, by=by))
+        return await self._telling_once(group, partial(self._jobs.stop, by=by), JobStatus.STOPPED)
 
-    async def _telling_once(self, group: Group, move: _QuietMove) -> int:
-        """Move the jobs. The first move brings the mail that tells of all of them; everybody else's start is told, as
-        when the group was made."""
+    async def _telling_once(self, group: Group, move: _QuietMove, to: JobStatus) -> int:
+        """Move the jobs, the last one first: its move brings the mail that tells of all of them. Where it has ended,
+        the next one's does; where it has moved already, somebody who was interrupted has told."""
         await self._made(group)
         left = list(group.job_ids)
+        last = await self._store.jobs.standing(left[-1])
+        if last is not None and last.status is to:
+            return await self._each(left, partial(move, quietly=True))
         while left:
             if await move(left.pop()) is not None:
                 return 1 + await self._each(left, partial(move, quietly=True))

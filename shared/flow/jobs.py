@@ -13,6 +13,7 @@ from shared.domain.batches import Receipt
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.jobs import (
     PAUSABLE,
+    READ_FILE,
     RESUMABLE,
     STARTABLE,
     STOPPABLE,
@@ -132,6 +133,14 @@ class JobFlow:
             await self._attempt(self._ended(job), job_id)
             await self.announce(job)
         return job
+
+    async def stop_over_file(self, job: Job, failure: str) -> None:
+        """Stop a job whose file cannot be used. The other zones of its group meet the same file: the mail about the
+        first of them tells of it."""
+        plan = await self._store.files.plan(job.file_plan_id)
+        told = bool(job.zone) and plan is not None and bool(plan.failure)
+        await self.stop(job.id, failure=failure, stage=READ_FILE, quietly=told)
+        await self._store.files.fail(job.file_plan_id, failure, path=job.csv_path)
 
     async def withdraw(self, job_id: str) -> bool:
         """Forget a job that nobody has begun to plan; `False` when there is no such."""

@@ -83,11 +83,11 @@ class Files:
         with translated():
             await self._files.update_one({"_id": plan_id}, {"$set": change})
 
-    async def fail(self, plan_id: str, failure: str) -> bool:
-        """Note what is wrong with the file; `False` when that was noted before."""
+    async def fail(self, plan_id: str, failure: str, *, path: str) -> None:
+        """Note what is wrong with the file, even if it was not there to be cut; what was noted first stays."""
+        await self.begin(plan_id, File(path, size=0, version=""), cut_records=1)
         with translated():
-            result = await self._files.update_one({"_id": plan_id, "failure": ""}, {"$set": {"failure": failure}})
-        return result.modified_count == 1
+            await self._files.update_one({"_id": plan_id, "failure": ""}, {"$set": {"failure": failure}})
 
     async def plan(self, plan_id: str) -> FilePlan | None:
         """How the file is cut, if that is decided."""

@@ -96,7 +96,7 @@ async def test_a_job_over_a_file_holds_users_out(client: Carillon, house: House)
         1,
         1,
     )
-    assert told.file_bytes == 14
+    assert (told.audience.held_out_users, told.file_bytes) == (1, 14)
     made = await client.jobs.start(app_id, job)
     assert (made.csv_path, made.control_group, made.localized, made.zones) == (path, 0.5, False, ())
     shown = await client.jobs.get(app_id, made.id)

@@ -31,10 +31,14 @@ class Dying(JobFlow):
         return await super().pause(job_id, by=by)
 
 
-async def flow(store: Store, kind: type[JobFlow] = JobFlow) -> GroupFlow:
+async def a_broker() -> MemoryBroker:
     broker = MemoryBroker()
     await broker.setup(QUEUES)
-    return GroupFlow(store, kind(store, Feed(store, broker), SystemClock(), mails=True))
+    return broker
+
+
+async def flow(store: Store, kind: type[JobFlow] = JobFlow) -> GroupFlow:
+    return GroupFlow(store, kind(store, Feed(store, await a_broker()), SystemClock(), mails=True))
 
 
 async def a_group(store: Store) -> Group:
@@ -76,9 +80,34 @@ async def test_whoever_dies_among_the_moves_leaves_the_mail(store: Store) -> Non
     assert await mails(store, group) == [(Kind.PAUSED, "ann")]
 
 
+async def test_whoever_repeats_an_interrupted_move_tells_nobody_again(store: Store) -> None:
+    group = await a_group(store)
+    with pytest.raises(Unavailable):
+        await (await flow(store, Dying)).pause(group, by="ann")
+
+    assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1
+
+    assert set(await statuses(store, group)) == {JobStatus.PAUSED}
+    assert await mails(store, group) == [(Kind.PAUSED, "ann")]
+
+
+async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: Store) -> None:
+    group = await a_group(store)
+    jobs = JobFlow(store, Feed(store, await a_broker()), SystemClock(), mails=True)
+
+    for job in (await store.jobs.with_ids(group.job_ids)).values():
+        await jobs.stop_over_file(job, "there is no such file")
+
+    assert set(await statuses(store, group)) == {JobStatus.STOPPED}
+    assert await mails(store, group) == [(Kind.STOPPED, "")]
+    plan = await store.files.plan(group.id)
+    assert plan is not None
+    assert plan.failure == "there is no such file"
+
+
 async def test_jobs_that_are_moved_already_do_not_keep_the_mail(store: Store) -> None:
     group = await a_group(store)
-    jobs = JobFlow(store, Feed(store, MemoryBroker()), SystemClock())
+    jobs = JobFlow(store, Feed(store, await a_broker()), SystemClock())
     await jobs.stop(group.job_ids[-1])
 
     assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1
