@@ -31,22 +31,34 @@ class File:
         self.size = found.st_size
         self._path = path
         self._version = _version(found)
+        self._unread: OSError | None = None
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """All of it. Raises `Invalid` where it ends too early."""
+        """All of it. Raises `Invalid` where it ends too early, and `OSError` where it cannot be read."""
         left = self.size
-        with self._path.open("rb") as file:
-            while left:
-                part = await asyncio.to_thread(file.read, min(PART_BYTES, left))
-                if not part:
-                    raise self._changed()
-                left -= len(part)
-                yield part
+        try:
+            with self._path.open("rb") as file:
+                while left:
+                    part = await asyncio.to_thread(file.read, min(PART_BYTES, left))
+                    if not part:
+                        raise self._changed()
+                    left -= len(part)
+                    yield part
+        except OSError as error:
+            self._unread = error
+            raise
 
-    def check_unchanged(self) -> None:
-        """Raise `Invalid` unless it is what was found: nobody could tell what was read."""
+    def check(self) -> None:
+        """Raise again what kept `parts` from reading, which who sends them may take for an error of the connection.
+
+        Raises:
+            Invalid: it is not what was found: nobody could tell what was read.
+            OSError: it could not be read.
+        """
         if not self._path.exists() or _version(self._path.stat()) != self._version:
             raise self._changed()
+        if self._unread is not None:
+            raise self._unread
 
     def _changed(self) -> Invalid:
         return Invalid(f"{self._path} has changed while it was uploaded", field="source")

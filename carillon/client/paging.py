@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from carillon.client.transport import Query, Transport
+from carillon.client.attempts import Query
+from carillon.client.transport import Transport
 
 PAGE_SIZE = 100  # a schedule may be 256 KiB
 

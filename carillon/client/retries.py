@@ -14,6 +14,9 @@ RETRIED = frozenset(
         HTTPStatus.GATEWAY_TIMEOUT,
     }
 )
+RETRIED_FOR_FILES = RETRIED | {HTTPStatus.INTERNAL_SERVER_ERROR}
+"""S3 asks to be asked again after its `InternalError`, and a file that was stored all the same does no harm."""
+
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 10.0
 LONGEST_RETRY_AFTER_SECONDS = 60.0

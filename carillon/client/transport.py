@@ -20,11 +20,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from carillon.client.errors import CarillonError, Unavailable, error_of
+from carillon.client.attempts import Failed, Query, Reached, Request, without_query
+from carillon.client.errors import CarillonError, error_of
 from carillon.client.files import File
-from carillon.client.retries import LONGEST_RETRY_AFTER_SECONDS, RETRIED, delay_seconds, retry_after_seconds
+from carillon.client.retries import LONGEST_RETRY_AFTER_SECONDS, RETRIED_FOR_FILES, delay_seconds, retry_after_seconds
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -34,7 +35,6 @@ CSV = "text/csv"
 _SEGMENT = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 
 T = TypeVar("T")
-Query = Mapping[str, str]
 
 
 class Answer(Struct, frozen=True):
@@ -55,24 +55,24 @@ class Answer(Struct, frozen=True):
             return decoder.decode_lines(self.content)
 
 
-class _Request(Struct, kw_only=True):
-    """One call. `reached` counts the attempts that may have reached the server, the running one included."""
+class _Upload(Struct, frozen=True, kw_only=True):
+    """A file on its way. Each attempt asks for a place of its own, and `url_of` tells where the answer says it is."""
 
-    method: str
-    url: str
-    query: Query = {}
-    content: bytes | File = b""
-    headers: Mapping[str, str]
-    done_before: frozenset[int] = frozenset()
-    reached: int = 0
+    asking: Request
+    url_of: Callable[[Answer], str]
+    file: File
+    reached: Reached = field(default_factory=Reached)
 
-
-class _Failed(Struct, frozen=True):
-    """An attempt that is worth another one."""
-
-    cause: Exception
-    status: int | None = None
-    retry_after: float | None = None
+    def sending(self, place: Answer) -> Request:
+        return Request(
+            method="PUT",
+            url=self.url_of(place),
+            signed=True,
+            content=self.file,
+            headers={"Content-Type": CSV, "Content-Length": str(self.file.size)},
+            retried=RETRIED_FOR_FILES,
+            reached=self.reached,
+        )
 
 
 class Transport:
@@ -111,7 +111,7 @@ class Transport:
         Raises:
             CarillonError: the answer is an error, or there is none after all attempts (`Unavailable`).
         """
-        request = _Request(
+        request = Request(
             method=method,
             url=self._base + path,
             query=query or {},
@@ -125,25 +125,17 @@ class Transport:
     async def upload(self, path: str, url_of: Callable[[Answer], str], file: File) -> Answer:
         """Send the file to the URL that the answer to GET of `path` tells, and give that answer.
 
-        Each attempt asks for another URL, because they expire, and sends nothing that tells who is asking.
+        Each attempt asks for another URL, because they expire, and sends nothing that tells who is asking. To ask is a
+        call with attempts of its own: n attempts to send are at most n² to ask. Where it fails, so does the upload.
 
         Raises:
             CarillonError: as `call`; `Invalid` where the file changed meanwhile.
+            OSError: the file cannot be read.
         """
-        asking = _Request(method="GET", url=self._base + path, headers=self._headers)
-        sending = _Request(method="PUT", url="", content=file, headers=_file_headers(file))
-        told: list[Answer] = []
-
-        async def attempt() -> Answer | _Failed:
-            told[:] = [await self._answered(asking)]
-            sending.url = url_of(told[0])
-            outcome = await self._attempt(sending)
-            file.check_unchanged()
-            return outcome
-
+        asking = Request(method="GET", url=self._base + path, headers=self._headers)
+        upload = _Upload(asking=asking, url_of=url_of, file=file)
         async with self._underway():
-            await self._persistent(attempt, sending)
-        return told[0]
+            return await self._persistent(partial(self._put, upload))
 
     async def close(self) -> None:
         """Refuse new calls, wait for those in flight, and close the connections."""
@@ -154,35 +146,42 @@ class Transport:
             if self._session is not None:
                 await self._session.close()
 
-    async def _answered(self, request: _Request) -> Answer:
-        return await self._persistent(partial(self._attempt, request), request)
+    async def _answered(self, request: Request) -> Answer:
+        return await self._persistent(partial(self._attempt, request))
 
-    async def _persistent(self, once: Callable[[], Awaitable[Answer | _Failed]], request: _Request) -> Answer:
+    async def _persistent(self, once: Callable[[], Awaitable[Answer | Failed]]) -> Answer:
         attempt = 1
-        while isinstance(outcome := await once(), _Failed):
+        while isinstance(outcome := await once(), Failed):
             if attempt == self._attempts or (outcome.retry_after or 0.0) > LONGEST_RETRY_AFTER_SECONDS:
-                raise _given_up(request, attempt, self._attempts, outcome) from outcome.cause
+                raise outcome.given_up(attempt, self._attempts) from outcome.cause
             await asyncio.sleep(delay_seconds(attempt, random.random(), outcome.retry_after))
             attempt += 1
         return outcome
 
-    async def _attempt(self, request: _Request) -> Answer | _Failed:
+    async def _put(self, upload: _Upload) -> Answer | Failed:
+        """One attempt of an upload; its answer is the place."""
+        place = await self._answered(upload.asking)
+        outcome = await self._attempt(upload.sending(place))
+        upload.file.check()
+        return outcome if isinstance(outcome, Failed) else place
+
+    async def _attempt(self, request: Request) -> Answer | Failed:
         try:
             async with self._free:
                 answer = await self._exchange(request)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return _Failed(error)
-        if answer.status in RETRIED:
+            return Failed(request, without_query(error) if request.signed else error)
+        if answer.status in request.retried:
             if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-                request.reached -= 1  # it was not let in
+                request.reached.attempts -= 1  # it was not let in
             after = retry_after_seconds(answer.headers, datetime.now(UTC))
-            return _Failed(error_of(answer.status, answer.content), answer.status, after)
-        done = 200 <= answer.status < 300 or (request.reached > 1 and answer.status in request.done_before)
+            return Failed(request, error_of(answer.status, answer.content), answer.status, after)
+        done = 200 <= answer.status < 300 or (request.reached.attempts > 1 and answer.status in request.done_before)
         if not done:
             raise error_of(answer.status, answer.content)
         return answer
 
-    async def _exchange(self, request: _Request) -> Answer:
+    async def _exchange(self, request: Request) -> Answer:
         file = request.content if isinstance(request.content, File) else None
         async with (
             asyncio.timeout(self._timeout_seconds) as limit,
@@ -194,7 +193,7 @@ class Transport:
                 headers=request.headers,
                 # Who refuses a file then says so before it is sent; a later attempt does not wait for a consent that
                 # some servers never give.
-                expect100=file is not None and request.reached == 0,
+                expect100=file is not None and request.reached.attempts == 0,
                 allow_redirects=False,
                 trace_request_ctx=request,
             ) as response,
@@ -243,8 +242,8 @@ def path_of(*segments: str) -> str:
 
 
 async def _note_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
-    request: _Request = context.trace_request_ctx
-    request.reached += 1
+    request: Request = context.trace_request_ctx
+    request.reached.attempts += 1
 
 
 def _headers(method: str, content_type: str, idempotency_key: str) -> dict[str, str]:
@@ -252,21 +251,6 @@ def _headers(method: str, content_type: str, idempotency_key: str) -> dict[str, 
     if method == "POST":
         headers["Idempotency-Key"] = idempotency_key or str(uuid.uuid4())
     return headers
-
-
-def _file_headers(file: File) -> dict[str, str]:
-    return {"Content-Type": CSV, "Content-Length": str(file.size)}
-
-
-def _given_up(request: _Request, attempts: int, most: int, last: _Failed) -> Unavailable:
-    cause = str(last.cause) or type(last.cause).__name__
-    url = urlsplit(request.url)  # a signed one is as good as a password, and so is what may stand before the host
-    where = url.netloc.rpartition("@")[2] + url.path
-    return Unavailable(
-        f"gave up {request.method} {where} after {attempts} of {most} attempts: {cause}",
-        status=last.status,
-        retry_after_seconds=last.retry_after,
-    )
 
 
 def _checked_base(url: str) -> str:

@@ -32,10 +32,14 @@ class Uploads:
         Each attempt has a place of its own in the bucket: one whose answer was lost leaves at most a file there that no
         job names.
 
+        AWS takes at most 5 GB in one PUT, which an upload is; it refuses what is larger (`EntityTooLarge`).
+
         Raises:
             CarillonError: no place was given, or what stands there refuses the file; what S3 says is the `reason`.
+                `Unavailable` shows the URL and its last cause without the signature.
             Invalid: the file changed meanwhile; `field` is `source`.
-            OSError: it cannot be read, or a stream not be written down.
+            OSError: it cannot be read, be it in the middle (there is no further attempt then), or a stream not be
+                written down.
             ValueError: it is a folder, a pipe or the like.
         """
         async with file_of(source) as file:

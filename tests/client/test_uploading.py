@@ -1,24 +1,42 @@
 """What a file meets on its way: a server that gives out URLs of its own, and takes files by a script."""
 
 import asyncio
+import errno
+import io
 import os
+import traceback
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp.http_writer
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from carillon.client import Carillon, Forbidden, Invalid, Unavailable
+from carillon.client import Carillon, CarillonError, Forbidden, Invalid, Unavailable
 
 Step = Callable[[web.BaseRequest], Awaitable[web.Response]]
 SIGNED = "X-Amz-Credential=me%2F20260101%2Fs3&X-Amz-Security-Token=a%2Bb%2Fc%3D%3D&X-Amz-Signature=0f"
 
 
+INTERNAL_ERROR = "<Error><Code>InternalError</Code><Message>Please try again.</Message></Error>"
+
+
 async def busy(_: web.BaseRequest) -> web.Response:
     return web.Response(status=503)
+
+
+async def failing(request: web.BaseRequest) -> web.Response:
+    await request.read()
+    return web.Response(status=500, text=INTERNAL_ERROR)
+
+
+async def taking(request: web.BaseRequest) -> web.Response:
+    while await request.content.readany():
+        pass
+    return web.Response()
 
 
 class Store:
@@ -159,9 +177,7 @@ async def test_who_never_consents_gets_it_all_the_same(file: Path) -> None:
 async def test_a_file_that_changes_on_its_way_is_refused(file: Path, size: int) -> None:
     async def changing(request: web.BaseRequest) -> web.Response:
         os.truncate(file, size)
-        while await request.content.readany():
-            pass
-        return web.Response()
+        return await taking(request)
 
     store = Store(changing)
     async with storing(store) as client:
@@ -191,3 +207,94 @@ async def test_attempts_are_bounded(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="after 2 of 2") as caught:
             await client.uploads.put(path)
     assert (caught.value.status, len(store.asked)) == (503, 2)
+
+
+async def given_up(store: Store, file: Path) -> Unavailable:
+    async with storing(store, attempts=2) as client:
+        with pytest.raises(Unavailable, match=r"^gave up PUT .*/bucket/jobs/2\.csv after 2 of 2 attempts: ") as caught:
+            await client.uploads.put(file)
+    return caught.value
+
+
+def shown(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+async def test_a_signature_is_not_shown_where_the_file_cannot_be_written(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOBUFS, "No buffer space available")
+
+    monkeypatch.setattr(aiohttp.http_writer.StreamWriter, "write", broken)
+    error = await given_up(Store(taking, taking), file)
+    assert f"ClientOSError: [Errno {errno.ENOBUFS}] Can not write request body for http://127.0.0.1" in str(error)
+    assert isinstance(error.__cause__, OSError)
+    assert "X-Amz" not in shown(error)
+
+
+async def test_a_signature_is_not_shown_where_the_url_is_none(file: Path) -> None:
+    class Nowhere(Store):
+        async def url(self, request: web.BaseRequest) -> web.Response:
+            self.told += 1
+            path = f"bucket/jobs/{self.told}.csv"
+            return web.json_response({"url": f"http:///{path}?{SIGNED} x", "csvPath": path})
+
+    error = await given_up(Nowhere(), file)
+    assert "InvalidUrlClientError" in str(error)
+    assert "X-Amz" not in shown(error)
+
+
+async def test_an_internal_error_of_s3_is_no_reason_to_give_up(tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_bytes(b"id\n")
+    async with storing(Store(failing, failing, taking)) as client:
+        assert await client.uploads.put(path) == "bucket/jobs/3.csv"
+    error = await given_up(Store(failing, failing), path)
+    assert str(error).endswith("InternalError: Please try again.")
+    assert error.status == 500
+
+
+async def test_an_internal_error_of_the_api_is_final(file: Path) -> None:
+    class Broken(Store):
+        async def url(self, request: web.BaseRequest) -> web.Response:
+            self.told += 1
+            return web.Response(status=500)
+
+    store = Broken()
+    async with storing(store) as client:
+        with pytest.raises(CarillonError) as caught:
+            await client.uploads.put(file)
+    assert (caught.value.status, store.told) == (500, 1)
+
+
+@pytest.mark.parametrize("good_bytes", [0, 2**20])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+async def test_a_file_that_cannot_be_read_on_its_way_is_told_at_once(
+    file: Path, monkeypatch: pytest.MonkeyPatch, code: int, good_bytes: int
+) -> None:
+    class Disk(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() == good_bytes:
+                raise OSError(code, os.strerror(code))
+            return super().read(size)
+
+    monkeypatch.setattr(Path, "open", lambda *_: Disk(bytes(good_bytes)))
+    store = Store(taking)
+    async with storing(store) as client:
+        with pytest.raises(OSError, match=os.strerror(code)) as caught:
+            await client.uploads.put(file)
+    assert (caught.value.errno, store.told) == (code, 1)
+    assert "X-Amz" not in shown(caught.value)
+
+
+async def test_a_file_that_is_gone_on_its_way_has_changed(file: Path) -> None:
+    async def removing(_: web.BaseRequest) -> web.Response:
+        file.unlink()
+        return web.Response(status=503)
+
+    store = Store(removing)
+    async with storing(store) as client:
+        with pytest.raises(Invalid, match="changed while"):
+            await client.uploads.put(file)
+    assert store.told == 1
