@@ -26,8 +26,8 @@ demo: $(DEMO_READY) ## Send 100,000 pushes on this machine alone, show them arri
 up: $(DEMO_READY) ## Run all four services in one process, with servers of their own, until Ctrl-C; data stay in .carillon
 	@$(BIN)/carillon up $(ARGS)
 
-test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself
-	$(RUN) pytest -m "not slow" $(ARGS)
+test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself (ARGS=-n0: one by one)
+	$(RUN) pytest -n auto --maxschedchunk=1 -m "not slow" $(ARGS)
 
 test-fast: $(DEV_READY) ## Run the tests that need no server
 	$(RUN) pytest -m "not native and not chaos and not slow" $(ARGS)

@@ -1,4 +1,5 @@
-"""The real servers as fixtures. Each test gets a database, a vhost or a schema of its own, so tests run in any order.
+"""The real servers as fixtures. Each test gets a database, a vhost or a schema of its own, so tests run in any order;
+each of several workers (`tests.side_by_side`) gets servers of its own.
 
 A test whose server this machine does not have is skipped, and the end of the run says so loudly; with CI=true it fails.
 Nothing is connected to before a test asks for it.
@@ -15,13 +16,15 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from hypothesis import settings
 
+from tests import side_by_side
 from tests.stack import Endpoints, MissingPart, Session
 from tests.stack.server import run_apart
 
 _ELECTED_WITHIN = 10.0
 
-_missed = pytest.StashKey[dict[str, list[str]]]()
+_MISSED = "missing server"
 
 
 @pytest.fixture(scope="session")
@@ -121,15 +124,20 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _not_run(item: pytest.Item, reason: str) -> object:
-    item.config.stash.setdefault(_missed, {}).setdefault(reason, []).append(item.nodeid)
+    item.user_properties.append((_MISSED, reason))  # it comes with the report, whichever worker made it
     if os.environ.get("CI") == "true":
         pytest.fail(f"a server is missing: {reason}", pytrace=False)
     pytest.skip(f"a server is missing: {reason}")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which tests did not run for want of a server: a skip alone is easily overlooked."""
-    missed = config.stash.get(_missed, {})
+    missed: dict[str, dict[str, None]] = {}
+    for outcome in ("skipped", "failed", "error"):
+        for report in terminalreporter.getreports(outcome):
+            for name, reason in getattr(report, "user_properties", ()):
+                if name == _MISSED:
+                    missed.setdefault(reason, {})[report.nodeid] = None
     if not missed:
         return
     terminalreporter.section("TESTS THAT DID NOT RUN: a server is missing", sep="!", red=True, bold=True)
@@ -137,3 +145,29 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(reason, red=True)
         for test in tests:
             terminalreporter.write_line(f"    {test}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # How long an example takes says how busy the machine is.
+    settings.register_profile("carillon", settings.default, deadline=None)
+    settings.load_profile("carillon")
+    side_by_side.settle_in(config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    side_by_side.clear_up(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    return side_by_side.workers_here()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    side_by_side.put_in_order(config, items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with side_by_side.turn(item):
+        return (yield)

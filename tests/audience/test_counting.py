@@ -75,6 +75,7 @@ async def test_a_large_audience_is_counted_to_its_end(large: Audience) -> None:
     assert counted.locales == Counter(("en", "PT", None)[i % 3] for i in sent_to)
 
 
+@pytest.mark.alone
 async def test_a_count_ends_when_its_time_is_up(push_database: str, large: Audience) -> None:
     """3,000 statements do not fit in half a second."""
     hurried = await Audience.open(push_database, pool_size=1, statement_timeout_seconds=30, scan_rows=100)
@@ -90,6 +91,7 @@ async def test_a_count_ends_when_its_time_is_up(push_database: str, large: Audie
         await hurried.close()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("analysed", [True, False])
 async def test_what_was_not_looked_at_is_taken_to_be_like_the_rest(large: Audience, owner: Any, analysed: bool) -> None:
     """After three statements the server falls silent: what they found is told, and an estimate of the whole."""

@@ -188,6 +188,7 @@ def frozen_rabbitmq() -> Iterator[None]:
         native.unpause("rabbitmq")
 
 
+@pytest.mark.alone
 async def test_a_frozen_broker_fails_every_question_by_its_deadline(
     rabbit_vhost: str, rabbit: RabbitBroker, stack: Endpoints
 ) -> None:

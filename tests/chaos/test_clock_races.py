@@ -172,6 +172,7 @@ class Caller:
         return await self._house.with_.time.now()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_cancel_replace_and_pause_race_with_firing(house: House, seed: int) -> None:
     schedulers = [await house.start("scheduler", **_TICK) for _ in range(2)]

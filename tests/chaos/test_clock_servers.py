@@ -26,7 +26,7 @@ from tests.chaos.test_clock_killed import QUEUE, gone, settled
 from tests.e2e.clocks import crowd, declared, receiving, scheduled
 from tests.e2e.house import House, Process
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.alone]
 
 _AWAY = 10.0
 

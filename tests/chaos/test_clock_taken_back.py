@@ -141,6 +141,7 @@ class SeriesCaller(Caller):
         await self._pause()
 
 
+@pytest.mark.alone
 async def test_replace_remove_and_pause_race_with_series(house: House) -> None:
     schedulers = [await house.start("scheduler", **_TICK) for _ in range(2)]
     async with receiving(house, QUEUE) as receiver:

@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.test_feedback import Receiver
 from tests.e2e.house import House, Process
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native]
+pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.alone]
 
 IDLE_SECONDS = 3.0
 BUSY_SECONDS = 6.0

@@ -26,6 +26,7 @@ from shared.domain.jobs import Job, JobStatus
 from shared.domain.records import APNS
 from shared.domain.templates import Template
 from shared.runtime.configuration import load
+from tests.e2e.forked import Forked, fork
 
 SETTLED_WITHIN = 90.0
 
@@ -33,7 +34,7 @@ SETTLED_WITHIN = 90.0
 class Process:
     """One of Carillon's processes, with its log in a file."""
 
-    def __init__(self, child: asyncio.subprocess.Process, log: Path, faults: Path) -> None:
+    def __init__(self, child: asyncio.subprocess.Process | Forked, log: Path, faults: Path) -> None:
         self._child = child
         self._log = log
         self._faults = faults
@@ -101,16 +102,7 @@ class House:
         number = next(self._numbers)
         log, faults = self._folder / f"{service}-{number}.log", self._folder / f"{service}-{number}.faults"
         armed = {"CARILLON_FAULT": fault, "CARILLON_FAULT_FILE": str(faults)}
-        with log.open("wb") as output:
-            child = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "services",
-                service,
-                env={**os.environ, **self.environment, **armed, **environment},
-                stdout=output,
-                stderr=output,
-            )
+        child = await _started(service, {**os.environ, **self.environment, **armed, **environment}, log)
         process = Process(child, log, faults)
         self._processes.append(process)
         return process
@@ -227,6 +219,15 @@ class House:
     async def end(self) -> None:
         for process in self._processes:
             await process.end()
+
+
+async def _started(service: str, environment: dict[str, str], log: Path) -> asyncio.subprocess.Process | Forked:
+    if "LD_PRELOAD" not in environment:
+        return fork(service, environment, log)
+    with log.open("wb") as output:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services", service, env=environment, stdout=output, stderr=output
+        )
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

@@ -79,6 +79,7 @@ async def test_what_is_refused_for_good_is_an_error_of_its_own(sink: Sink) -> No
     assert sink.mailed == []
 
 
+@pytest.mark.alone
 async def test_a_server_that_falls_silent_is_waited_for_until_the_deadline(sink: Sink) -> None:
     sink.hang()
     began = monotonic()

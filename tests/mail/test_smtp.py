@@ -167,6 +167,7 @@ async def test_a_login_for_a_server_that_knows_none() -> None:
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("lines", [[], [b"220 hello"], [b"220 hello", b"250 hello", b"250 from"]])
 async def test_a_server_that_hangs(lines: list[bytes]) -> None:
     async with scripted(says(*lines, then=nothing)) as address:
@@ -176,6 +177,7 @@ async def test_a_server_that_hangs(lines: list[bytes]) -> None:
         assert monotonic() - began < 2
 
 
+@pytest.mark.alone
 async def test_one_deadline_binds_all_answers_together() -> None:
     async def trickles(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 hello\r\n")

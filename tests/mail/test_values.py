@@ -42,6 +42,7 @@ def test_no_name_of_a_mailbox_shows(before: str, address: str, after: str) -> No
         assert address not in masked(f"{before} <{address}> {after}")
 
 
+@pytest.mark.alone
 def test_an_endless_text_is_cut_before_it_takes_long() -> None:
     began = monotonic()
     assert len(masked("x" * 10**7)) == 500

@@ -15,6 +15,8 @@ import pytest
 from shared.outgoing import Outgoing, Unreachable
 from tests.outgoing.receiver import INTERNET, Receiver, Script, a_call, calling, receiving, reset, scripted
 
+pytestmark = pytest.mark.alone
+
 PATIENCE = 0.4
 
 

@@ -74,9 +74,10 @@ def _is_up(server: Server) -> bool:
 
 
 def down() -> None:
-    """End every server of this checkout's stack, also those that a dead starter left, and forget their data."""
-    with places.sole_starter():
-        _down()
+    """End every server of this checkout, also those that dead starters and workers left, and forget their data."""
+    for home in places.homes():
+        with places.at(home), places.sole_starter():
+            _down()
 
 
 def _down() -> None:
@@ -166,9 +167,20 @@ class Session:
                 (places.home() / _STOPPED_BY_LAST_SESSION).touch()
 
     def close(self) -> None:
-        with places.sole_starter():
-            if self._use.leave() and (places.home() / _STOPPED_BY_LAST_SESSION).exists():
-                _down()
+        _end_if_unused(self._use)
+
+
+def down_unused() -> None:
+    """End what sessions started and nobody uses any more: a worker that was killed has closed nothing."""
+    for home in places.homes():
+        with places.at(home):
+            _end_if_unused(places.InUse())
+
+
+def _end_if_unused(use: places.InUse) -> None:
+    with places.sole_starter():
+        if use.leave() and (places.home() / _STOPPED_BY_LAST_SESSION).exists():
+            _down()
 
 
 def keep() -> None:

@@ -1,6 +1,7 @@
 """Where the stack of this checkout keeps its data, its logs and its downloads, and the locks that guard them."""
 
 import fcntl
+import glob
 import hashlib
 import os
 import sys
@@ -30,6 +31,31 @@ def home() -> Path:
     return folder
 
 
+def beside(worker: str) -> Path:
+    """The folder of the stack that a test worker has beside the usual one."""
+    usual = home()
+    return usual.with_name(f"{usual.name}-{worker}")
+
+
+def homes() -> list[Path]:
+    """The folders of this checkout's stack and of those beside it."""
+    usual = home()
+    return [usual, *usual.parent.glob(f"{glob.escape(usual.name)}-gw[0-9]*")]
+
+
+@contextmanager
+def at(folder: Path) -> Iterator[None]:
+    """Speak of the stack in that folder meanwhile."""
+    before = os.environ.get(HOME_VARIABLE)
+    os.environ[HOME_VARIABLE] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop(HOME_VARIABLE)
+        if before is not None:
+            os.environ[HOME_VARIABLE] = before
+
+
 def cache() -> Path:
     """What is downloaded once for all checkouts of this user."""
     chosen = os.environ.get("CARILLON_CACHE")
@@ -48,6 +74,14 @@ def sole_starter() -> Iterator[None]:
         except BlockingIOError:
             say("another process is starting or stopping it: waiting")
             fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def sole_installer() -> Iterator[None]:
+    """Only one of this user's processes at a time fetches what is missing, whichever stack it is for."""
+    with (cache() / "installer.lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -122,7 +122,8 @@ def bring_up(server: Server, *, may_wipe: bool) -> None:
     if _reusable(server):
         return
     take_down(server)
-    server.install()
+    with places.sole_installer():
+        server.install()
     began = time.monotonic()
     if server.ready_file.exists():
         try:

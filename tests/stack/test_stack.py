@@ -208,7 +208,8 @@ def test_what_cannot_be_had_is_said(home: Path, monkeypatch: pytest.MonkeyPatch,
         class_path()
 
 
-def test_a_missing_server_skips_its_test_loudly_and_fails_it_in_ci(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_a_missing_server_skips_its_test_loudly_and_fails_it_in_ci(tmp_path: Path, workers: str) -> None:
     test = "async def test_it(mongo_database): pass\ndef test_other(): pass\n"
     (tmp_path / "test_one.py").write_text(test)
     (tmp_path / "conftest.py").write_text(
@@ -216,22 +217,23 @@ def test_a_missing_server_skips_its_test_loudly_and_fails_it_in_ci(tmp_path: Pat
         "@pytest.fixture(scope='session')\n"
         "def stack(): return Endpoints(addresses={}, missing={'mongo': 'not today'}, pids={})\n"
     )
-    skipped = run_pytest(tmp_path, CI="")
+    skipped = run_pytest(tmp_path, workers, CI="")
     assert "1 passed, 1 skipped" in skipped.stdout
     assert "TESTS THAT DID NOT RUN" in skipped.stdout
     assert "mongo: not today" in skipped.stdout
-    failed = run_pytest(tmp_path, CI="true")
+    failed = run_pytest(tmp_path, workers, CI="true")
     assert failed.returncode == 1
     assert "mongo: not today" in failed.stdout
 
 
-def run_pytest(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, workers: str, **env: str) -> subprocess.CompletedProcess[str]:
     words = [
         "-m",
         "pytest",
         "-p",
         "no:cacheprovider",
         "-q",
+        workers,
         "--rootdir",
         str(folder),
         "-o",

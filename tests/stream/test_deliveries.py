@@ -127,6 +127,7 @@ async def test_many_groups_at_once_arrive_once_each(kafka: KafkaStream, stack: E
     assert await bodies_in(stack, topic) == list(range(10_000))
 
 
+@pytest.mark.alone
 async def test_a_missing_topic_is_told_at_once_and_not_made(
     kafka: KafkaStream, stack: Endpoints, topic: str, admin: AIOKafkaAdminClient
 ) -> None:
@@ -211,6 +212,7 @@ def frozen_kafka() -> Iterator[None]:
         native.unpause("kafka")
 
 
+@pytest.mark.alone
 @pytest.mark.chaos
 async def test_a_frozen_kafka_is_given_up_at_the_deadline_and_for_good(stack: Endpoints, topic: str) -> None:
     stream = KafkaStream(stack.kafka_servers, request_timeout_seconds=1)

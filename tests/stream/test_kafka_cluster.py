@@ -65,6 +65,7 @@ def _receipt(servers: str) -> Any:
     return ledger.receipt(replace(a_batch(), owner="somebody"))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("call", [_ping, _setup, _receipt])
 async def test_a_connection_that_nobody_answers_is_closed(frozen: Frozen, call: Callable[[str], Any]) -> None:
     with pytest.raises(Unavailable) as raised:
@@ -76,6 +77,7 @@ async def test_a_connection_that_nobody_answers_is_closed(frozen: Frozen, call: 
     assert (frozen.opened, len(frozen.open)) == (1, 0)
 
 
+@pytest.mark.alone
 async def test_a_client_that_does_not_close_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.stream.kafka.cluster.STOP_SECONDS", 0.05)
     gone = asyncio.Event()

@@ -307,6 +307,7 @@ async def test_lists_leave_the_copied_templates_where_they_are(house: House) -> 
     assert (await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/pause")).json["status"] == "paused"
 
 
+@pytest.mark.alone
 async def test_a_post_takes_under_50_ms(house: House) -> None:
     app_id = await house.app_with_template()
     await _post(house, app_id)

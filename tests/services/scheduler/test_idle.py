@@ -11,7 +11,7 @@ from shared.domain.tasks import QUEUES
 from shared.runtime.configuration import load
 from tests.stack import Endpoints
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.alone]
 
 SECONDS = 10.0
 # How the driver keeps its connections alive is not ours to count, nor is a look at the server's clock a query.

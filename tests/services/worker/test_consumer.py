@@ -94,6 +94,7 @@ async def is_answered(at: Place) -> bool:
     return not at.unanswered and not await at.broker.depth(at.queue)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("error", [AWAY, LaneLost("lane", "no reply")])
 async def test_a_blip_is_tried_again_in_place(error: Exception) -> None:
     stage, began = Scripted(error, error, None), time.monotonic()
@@ -104,6 +105,7 @@ async def test_a_blip_is_tried_again_in_place(error: Exception) -> None:
     assert await at.dead() == []
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("error", [AWAY, LaneLost("lane", "no reply")])
 async def test_what_stays_away_is_put_off_and_leaves_its_slot_to_others(error: Exception) -> None:
     stage, began = Scripted(error), time.monotonic()
@@ -133,6 +135,7 @@ async def test_what_is_away_never_fails_the_work(monkeypatch: pytest.MonkeyPatch
     assert stage.given_up == []
 
 
+@pytest.mark.alone
 async def test_a_fault_is_put_off_at_once_and_counted() -> None:
     stage, began = Scripted(BROKEN), time.monotonic()
     async with place(stage, SendBatch("one", 0, 4, attempt=7)) as at:

@@ -1,0 +1,79 @@
+"""Tests on several workers at once (`pytest -n`, as `make test` runs them).
+
+Each worker has servers of its own, so a test may kill, freeze or fill them whatever runs beside it: what workers share
+is the machine. A test that needs the machine for itself, because it measures time, is marked `alone`: it waits until no
+other test runs, and none begins before it has ended. Without workers all tests are alone: nothing here does anything.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shared.runtime import processes
+from tests import stack
+from tests.stack import places
+
+_MOST = 4
+_PORT_RANGES = 8
+_turns = pytest.StashKey[Path]()
+
+
+def workers_here() -> int | None:
+    """What `-n auto` means: more than there are cores, as half of a test is waiting. Each has 1 GB of servers."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None  # xdist reads it
+    return min((os.cpu_count() or 1) + 1, _MOST)
+
+
+def settle_in(config: pytest.Config) -> None:
+    """Give this process its servers, if it is a worker. The first one has those that a person may have started."""
+    if name := _worker(config):
+        config.stash[_turns] = places.home()
+        # What one test has found free is not yet taken when another one looks.
+        processes._PORTS = processes._PORTS[int(name.removeprefix("gw")) % _PORT_RANGES :: _PORT_RANGES]
+        if name != "gw0":
+            os.environ[places.HOME_VARIABLE] = str(places.beside(name))
+
+
+def clear_up(config: pytest.Config) -> None:
+    """After the workers: what those left that were interrupted or died."""
+    if config.getoption("numprocesses", None):
+        stack.down_unused()
+
+
+def put_in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest first, so that no worker is left with one when the others are done; the lonely last, all together."""
+    if _worker(config):
+        items.sort(key=lambda item: (_is_alone(item), item.get_closest_marker("chaos") is None))
+
+
+@contextmanager
+def turn(item: pytest.Item) -> Iterator[None]:
+    """Hold the machine for a test: with others, or alone."""
+    folder = item.config.stash.get(_turns, None)
+    if folder is None:
+        yield
+        return
+    with (folder / "door.lock").open("ab") as door, (folder / "room.lock").open("ab") as room:
+        # Whoever waits to be alone stands in the door meanwhile: else there would always be somebody in the room.
+        fcntl.flock(door, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)
+        fcntl.flock(door, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            # Closing would not do: a child that a test has forked may have the file open too.
+            fcntl.flock(room, fcntl.LOCK_UN)
+
+
+def _worker(config: pytest.Config) -> str | None:
+    given: dict[str, str] = getattr(config, "workerinput", {})
+    return given.get("workerid")
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
