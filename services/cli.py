@@ -140,7 +140,7 @@ def up(context: click.Context, data_dir: str | None) -> None:
     logs.set_up(settings.logs, service="embedded")
 
     def announce(house: embedded.House) -> None:
-        click.echo(f"{embedded.described(house)}\n\nNext, in another terminal: carillon seed. Ctrl-C ends this.")
+        click.echo(f"{embedded.described(house)}\n\nNext, in another terminal: {sys.argv[0]} seed. Ctrl-C ends this.")
 
     run_async(embedded.serve(settings, announce))
 
