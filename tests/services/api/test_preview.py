@@ -44,7 +44,7 @@ async def test_a_preview_tells_the_audience_the_records_and_what_to_look_at(hous
     assert reply.json["topic"] == "push-game_apns-massive"
     assert reply.json["audience"] == {
         "exact": True, "devices": 1200, "users": 600, "estimatedDevices": 1200, "estimatedUsers": 600,
-        "withoutToken": 0, "unknown": 0, "repeated": 0,
+        "withoutToken": 0, "unknown": 0, "repeated": 0, "heldOutUsers": 0,
         "zones": [{"tz": tz, "devices": 300} for tz in (None, "+0000", "+0545", "-0000")],
         "locales": [{"locale": locale, "devices": 300} for locale in (None, "PT", "en", "fr")],
     }  # fmt: skip
@@ -208,8 +208,8 @@ async def test_only_a_few_are_made_at_a_time(house: House) -> None:
         ({"filters": {"nothere": "b"}}, "filters.nothere"),
         ({"filters": {"locale": 5}}, "filters.locale"),
         ({"localized": True}, "localized"),
-        ({"localized": True, "startsAt": 1, "pastTimeStrategy": "later"}, "pastTimeStrategy"),
-        ({"localized": True, "startsAt": 1, "pastTimeStrategy": "skip"}, "startsAt"),
+        ({"localized": True, "startsAt": 10**18, "pastTimeStrategy": "later"}, "pastTimeStrategy"),
+        ({"localized": True, "startsAt": 10**18, "pastTimeStrategy": "skip"}, "startsAt"),
         ({"context": {"a": "\0"}}, "context.a"),
     ],
 )

@@ -36,7 +36,7 @@ async def test_the_users_of_a_file_are_looked_up(house: House, crowd: Audience) 
     assert reply.status == 200, reply.body
     assert reply.json["audience"] == {
         "exact": True, "devices": 6, "users": 3, "estimatedDevices": 6, "estimatedUsers": 3,
-        "withoutToken": 0, "unknown": 1, "repeated": 1,
+        "withoutToken": 0, "unknown": 1, "repeated": 1, "heldOutUsers": 0,
         "zones": [{"tz": tz, "devices": n} for tz, n in ((None, 2), ("+0545", 2), ("+0000", 1), ("-0000", 1))],
         "locales": [{"locale": locale, "devices": n} for locale, n in ((None, 2), ("fr", 2), ("PT", 1), ("en", 1))],
     }  # fmt: skip
