@@ -44,7 +44,7 @@ class Place(Struct, frozen=True):
         await execute(self.servers.postgres_url, f'CREATE DATABASE "{name}"')
         with tempfile.TemporaryDirectory() as folder:
             environment = self._environment(name, push_database) | settings
-            async with house_on(environment, Path(folder), push_database) as house:
+            async with house_on(environment, Path(folder), push_database, forks=False) as house:
                 yield house
                 await Topic(self.servers.kafka_servers, house.topic).delete()
         await execute(self.servers.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')

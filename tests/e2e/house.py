@@ -81,8 +81,17 @@ class Process:
 class House:
     """The processes of one test, one app with two locales, and its devices."""
 
-    def __init__(self, environment: dict[str, str], folder: Path, push_database: str, with_: Capabilities) -> None:
+    def __init__(
+        self,
+        environment: dict[str, str],
+        folder: Path,
+        push_database: str,
+        with_: Capabilities,
+        *,
+        forks: bool = True,
+    ) -> None:
         self.environment = environment
+        self._forks = forks
         self.with_ = with_
         self.app = f"t{secrets.token_hex(5)}"
         self.app_id = str(uuid.uuid4())
@@ -102,10 +111,19 @@ class House:
         number = next(self._numbers)
         log, faults = self._folder / f"{service}-{number}.log", self._folder / f"{service}-{number}.faults"
         armed = {"CARILLON_FAULT": fault, "CARILLON_FAULT_FILE": str(faults)}
-        child = await _started(service, {**os.environ, **self.environment, **armed, **environment}, log)
+        child = await self._child(service, {**os.environ, **self.environment, **armed, **environment}, log)
         process = Process(child, log, faults)
         self._processes.append(process)
         return process
+
+    async def _child(self, service: str, environment: dict[str, str], log: Path) -> asyncio.subprocess.Process | Forked:
+        # A library is only loaded before others by a program that starts.
+        if self._forks and "LD_PRELOAD" not in environment:
+            return fork(service, environment, log)
+        with log.open("wb") as output:
+            return await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "services", service, env=environment, stdout=output, stderr=output
+            )
 
     async def devices(self, count: int, service: str = APNS) -> None:
         """Fill the app's table: users `u<n>`, every third one Portuguese."""
@@ -221,15 +239,6 @@ class House:
             await process.end()
 
 
-async def _started(service: str, environment: dict[str, str], log: Path) -> asyncio.subprocess.Process | Forked:
-    if "LD_PRELOAD" not in environment:
-        return fork(service, environment, log)
-    with log.open("wb") as output:
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services", service, env=environment, stdout=output, stderr=output
-        )
-
-
 async def _once(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
@@ -266,11 +275,13 @@ async def until(condition: Callable[[], Any], what: str, seconds: float = SETTLE
 
 
 @asynccontextmanager
-async def house_on(environment: dict[str, str], folder: Path, push_database: str) -> AsyncIterator[House]:
-    """A house with everything set up and nothing running."""
+async def house_on(
+    environment: dict[str, str], folder: Path, push_database: str, *, forks: bool = True
+) -> AsyncIterator[House]:
+    """A house with everything set up and nothing running. Unless it `forks`, its processes start as an operator's."""
     with_ = await opened(load(environment), service="test")
     await with_.setup()
-    house = House(environment, folder, push_database, with_)
+    house = House(environment, folder, push_database, with_, forks=forks)
     try:
         yield house
     finally:
