@@ -44,10 +44,15 @@ class Meter:
             self._recent += batch.receipt.recipients
             self._since = min(self._since, batch.taken_at or batch.changed_at)
 
-    def progress(self, totals: Totals, *, planned: bool) -> Progress:
-        """What they tell. `planned`: no more batches will come than `totals` knows of."""
+    def progress(self, totals: Totals, *, planned: bool, sized: bool = True) -> Progress:
+        """What they tell. `planned`: no more batches will come than `totals` knows of. `sized`: how many recipients an
+        unsettled batch has is known; else it is taken to be like the settled ones."""
         rate = self._recent / max(self._now - self._since, _AT_LEAST).total_seconds()
-        left = totals.planned - totals.done
+        left = totals.planned - totals.done if sized else _like_the_settled(totals)
         if not planned or not rate or left <= 0:
             return Progress(self._summed, rate)
         return Progress(self._summed, rate, self._now + timedelta(seconds=left / rate))
+
+
+def _like_the_settled(totals: Totals) -> float:
+    return (totals.batches - totals.settled) * totals.done / max(totals.settled, 1)

@@ -169,7 +169,8 @@ class JobFlow:
         meter = Meter(await self._store.now())
         async for batch in self._store.batches.outcomes(job.id):
             meter.add(batch)
-        return totals, meter.progress(totals, planned=job.plan.end is not None)
+        sized = not (job.csv_path and job.zone)
+        return totals, meter.progress(totals, planned=job.plan.end is not None, sized=sized)
 
     async def _await_start(self, job: Job) -> None:
         start = once(start_of(job.id), "", job.starts, accepted_at=await self._store.now())

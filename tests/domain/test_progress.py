@@ -43,6 +43,16 @@ def test_nothing_is_guessed_before_the_plan_has_its_end_or_while_nothing_moves()
     assert progress([], Totals(), planned=True, now=NOW) == Progress()
 
 
+def test_batches_of_unknown_size_are_taken_to_be_like_the_settled_ones() -> None:
+    """As those of a zone in a file, whose users are told apart when they are read."""
+    meter = Meter(NOW)
+    for batch in (settled(9, Receipt(sent=300)), settled(0, Receipt(sent=200))):
+        meter.add(batch)
+    totals = Totals(batches=10, settled=2, planned=500, sent=500)
+    assert meter.progress(totals, planned=True, sized=False).ends_at == NOW + timedelta(seconds=8 * 250 / 50)
+    assert meter.progress(totals, planned=True, sized=True).ends_at is None
+
+
 def test_a_job_that_is_done_ends_nowhere() -> None:
     totals = Totals(batches=1, settled=1, planned=10, sent=10)
     assert progress([settled(0, Receipt(sent=10))], totals, planned=True, now=NOW).ends_at is None
