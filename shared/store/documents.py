@@ -20,6 +20,7 @@ from pymongo.errors import (
     NotPrimaryError,
     OperationFailure,
     PyMongoError,
+    ServerSelectionTimeoutError,
     WTimeoutError,
 )
 
@@ -158,6 +159,9 @@ def translated(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[N
         if duplicate is None:
             raise
         raise duplicate() from error
+    except ServerSelectionTimeoutError as error:
+        # Behind the addresses and what is wrong there comes a page of topology.
+        raise Unavailable(f"MongoDB cannot be reached: {str(error).partition(' (configured')[0]}") from error
     except _AWAY as error:
         raise Unavailable(f"MongoDB: {type(error).__name__}") from error
     except OperationFailure as error:

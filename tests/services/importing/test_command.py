@@ -89,4 +89,4 @@ async def test_a_store_that_is_away_is_told_in_one_line(house: House) -> None:
     await house.source.app()
     done = await carillon(store="mongodb://127.0.0.1:1/carillon", source=house.url)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1].startswith("Error: MongoDB: ")
+    assert done.stderr.splitlines()[-1].startswith("Error: MongoDB cannot be reached: 127.0.0.1:1: ")
