@@ -14,8 +14,8 @@ from tests.stack import Endpoints
 pytestmark = [pytest.mark.native, pytest.mark.alone]
 
 SECONDS = 10.0
-# How the driver keeps its connections alive is not ours to count, nor is a look at the server's clock a query.
 _FIRST_LOOKS = 15  # of upkeep, sweep and retention, each of which looks at every collection that it cares for
+# How the driver keeps its connections alive is not ours to count, nor is a look at the server's clock a query.
 _NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCursors"})
 
 
