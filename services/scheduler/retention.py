@@ -60,10 +60,12 @@ class Retention:
         """Look at some plans of files a round. A plan is only ever made for a job that is there."""
         plan_ids = await self._store.files.ids(after=self._seen_file, limit=_STEP)
         self._seen_file = plan_ids[-1] if len(plan_ids) == _STEP else ""
-        orphans = set(plan_ids) - await self._store.jobs.with_file_plans(plan_ids) if plan_ids else None
+        if not plan_ids:
+            return 0
+        orphans = set(plan_ids) - await self._store.jobs.with_file_plans(plan_ids)
         if orphans:
             await self._store.files.remove_of(sorted(orphans))
-        return len(orphans or ())
+        return len(orphans)
 
     async def _finished_files(self, job_ids: Sequence[str]) -> list[str]:
         """The plans of files that nobody will read any more, now that these jobs are closed."""

@@ -16,7 +16,7 @@ from shared.domain.csv_cuts import users_in
 from shared.domain.errors import Invalid
 from shared.domain.jobs import Job
 from shared.domain.sources import File
-from shared.domain.zones import REST, zone_of
+from shared.domain.zones import zone_of
 
 GONE = "gone"
 
@@ -54,12 +54,11 @@ class Reader:
         async with aclosing(self._blobs.read(job.plan.source, lines.start, lines.end)) as chunks:
             content = b"".join([chunk async for chunk in chunks])
         users = users_in(lines, content)
-        # Whoever has no zone, and whoever is unknown, is only found by looking for all.
-        for_all = job.counts_unknown or job.zone in {"", REST}
-        zone = "" if for_all else job.zone
+        # Whoever is unknown, and whoever has no zone, is only found by looking for all; so the last zone does.
+        zone = "" if job.counts_unknown else job.zone
         rows = await self._audience.of_users(_table(job), [user for user in users if user], zone=zone)
-        unknown = len(users) - len({row[1] for row in rows}) if job.counts_unknown or not job.zone else 0
-        if job.zone and for_all:
+        unknown = len(users) - len({row[1] for row in rows}) if job.counts_unknown else 0
+        if job.zone and job.counts_unknown:
             rows = [row for row in rows if zone_of(row[4]) == job.zone]
         return Recipients(rows, (), Receipt(unknown=unknown))
 

@@ -166,7 +166,7 @@ class Job(Struct, frozen=True, kw_only=True):
     control_group_csv_path: str = ""
     localized: bool = False
     zone: str = ""
-    counts_unknown: bool = False
+    counts_unknown: bool = True
     expires_at: int = 0
     starts_at: int = 0
     created_at: int = 0

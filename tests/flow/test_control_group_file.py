@@ -1,6 +1,5 @@
 """The file of a control group that cannot be written: what the job's events say, and that the job closes."""
 
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,11 +12,11 @@ from shared.blobs.files import FolderBlobs
 from shared.blobs.s3 import S3Blobs
 from shared.domain.errors import Unavailable
 from shared.domain.jobs import FINISH, SEND_ENDED, STOPPABLE, Event, EventState, Job, JobStatus
-from shared.domain.records import APNS
 from shared.flow import Breaker, Finish
 from shared.store import Store
 from tests.blobs.answers import answering, refusal
 from tests.clock import ManualClock
+from tests.store.made import added
 
 pytestmark = pytest.mark.native
 
@@ -41,20 +40,10 @@ def _finish(store: Store, breaker: Breaker, clock: ManualClock, blobs: Blobs) ->
 
 async def all_sent(store: Store) -> str:
     """A job of which nothing is left to do but to close it; its id."""
-    job = Job(
-        id=str(uuid.uuid4()),
-        app_id="a",
-        app_name="a",
-        service=APNS,
-        template_names=("like",),
-        created_by="me",
-        group_id="g",
-        control_group=0.1,
-    )
-    await store.jobs.add(job)
-    await store.batches.add_end(job.id, 0)
-    await store.jobs.end_plan(job.id, end=0)
-    return job.id
+    job_id = await added(store, control_group=0.1)
+    await store.batches.add_end(job_id, 0)
+    await store.jobs.end_plan(job_id, end=0)
+    return job_id
 
 
 async def found(store: Store, job_id: str) -> Job:

@@ -3,7 +3,6 @@
 import uuid
 
 import pytest
-from msgspec.structs import replace
 
 from shared.broker.memory import MemoryBroker
 from shared.domain.errors import Unavailable
@@ -14,7 +13,7 @@ from shared.domain.tasks import QUEUES
 from shared.flow import Feed, GroupFlow, JobFlow
 from shared.runtime.clock import SystemClock
 from shared.store import Store
-from tests.store.made import added
+from tests.store.made import a_job
 
 pytestmark = pytest.mark.native
 
@@ -42,9 +41,8 @@ async def flow(store: Store, kind: type[JobFlow] = JobFlow) -> GroupFlow:
 
 
 async def a_group(store: Store) -> Group:
-    asked = await store.jobs.view(await added(store))
-    assert asked is not None
-    group = grouped(replace(asked, group_id=str(uuid.uuid4()), localized=True), [(zone, FAR) for zone in ZONES])
+    asked = a_job(group_id=str(uuid.uuid4()), localized=True)
+    group = grouped(asked, [(zone, FAR) for zone in ZONES])
     return (await (await flow(store)).start(group))[0]
 
 

@@ -9,11 +9,11 @@ import pytest
 from services.scheduler.retention import Retention
 from shared.domain.batches import ByteRange, Receipt
 from shared.domain.jobs import STOPPABLE, Job, JobStatus, Totals
-from shared.domain.records import APNS
 from shared.domain.sources import File
 from shared.flow import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
+from tests.store.made import a_job
 
 pytestmark = pytest.mark.native
 
@@ -34,16 +34,7 @@ def retention(store: Store) -> Retention:
 
 async def over_a_file(store: Store, **fields: Any) -> Job:
     """A job whose file is being cut: one page is stored."""
-    job = Job(
-        id=str(uuid.uuid4()),
-        app_id="a",
-        app_name="a",
-        service=APNS,
-        template_names=("like",),
-        created_by="me",
-        csv_path=FILE.path,
-        **({"group_id": str(uuid.uuid4())} | fields),
-    )
+    job = a_job(csv_path=FILE.path, **({"group_id": str(uuid.uuid4())} | fields))
     await store.jobs.add(job)
     await store.files.begin(job.file_plan_id, FILE, cut_records=1_000)
     await store.files.add_page(job.file_plan_id, 0, [ByteRange(3, 500, 100)])

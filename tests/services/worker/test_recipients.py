@@ -13,9 +13,9 @@ from shared.blobs.files import FolderBlobs
 from shared.domain.batches import Batch, ByteRange
 from shared.domain.groups import grouped, zone_jobs
 from shared.domain.jobs import Job, Plan
-from shared.domain.records import APNS
 from shared.domain.sources import File
 from shared.domain.zones import REST
+from tests.store.made import a_job
 
 pytestmark = pytest.mark.native
 
@@ -68,18 +68,7 @@ async def test_the_last_zone_of_a_group_counts_the_unknown(
     audience: Audience, blobs: FolderBlobs, zones: list[str], expected: list[tuple[list[int], int]]
 ) -> None:
     file, group_id = await the_file(blobs), str(uuid.uuid4())
-    asked = Job(
-        id=group_id,
-        app_id="a",
-        app_name="game",
-        service=APNS,
-        template_names=("like",),
-        created_by="me",
-        group_id=group_id,
-        csv_path=file.path,
-        localized=True,
-        plan=Plan(source=file),
-    )
+    asked = a_job(app_name="game", group_id=group_id, csv_path=file.path, localized=True, plan=Plan(source=file))
 
     jobs = zone_jobs(grouped(asked, [(zone, 1) for zone in zones]))
 
