@@ -17,6 +17,7 @@ from shared.domain.jobs import DueMail, Idempotency, Job, JobStatus
 from shared.domain.mails import arrival
 from shared.domain.sources import File
 from shared.domain.zones import zone_starts
+from shared.flow.jobs import fresh_incarnation
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -108,6 +109,7 @@ class JobDrafts:
         own_id = job_body.read_id(body.id) or fresh_id(now)
         return Job(
             id=own_id,
+            incarnation=fresh_incarnation(),
             app_id=app.id,
             app_name=app.name,
             service=body.service,

@@ -130,7 +130,7 @@ class JobsResource:
     ) -> Response[bytes]:
         """Hold a job: nothing more is sent until it is resumed."""
         app, job = await self._job(app_id, job_id)
-        paused = await self._flow.pause(job.id, by=caller_of(request).name)
+        paused = await self._flow.pause(job.key, by=caller_of(request).name)
         if paused is None:
             raise await self._forbidden("pause", job)
         return await self._answered(paused, None, app)
@@ -138,7 +138,7 @@ class JobsResource:
     async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Let a paused job, or one that broke its circuit, go on; before its `startsAt`, let it start then."""
         app, job = await self._job(app_id, job_id)
-        resumed = await self._flow.resume(job.id)
+        resumed = await self._flow.resume(job.key)
         if resumed is None:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
         return await self._answered(resumed, None, app)
@@ -148,7 +148,7 @@ class JobsResource:
     ) -> Response[bytes]:
         """End a job for good; what is not sent is dropped. A stopped job stays stopped."""
         app, job = await self._job(app_id, job_id)
-        stopped = await self._flow.stop(job.id, by=caller_of(request).name) or await self._stopped(job.id)
+        stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._stopped(job.id)
         if stopped is None:
             raise await self._forbidden("stop", job)
         return await self._answered(stopped, None, app)
@@ -166,9 +166,9 @@ class JobsResource:
         try:
             check_staying(await self._store.apps.get(app.id), app.id)
         except Conflict:
-            for job_id in [job.id] if group is None else group.job_ids:
-                if not await self._flow.withdraw(job_id):
-                    await self._flow.stop(job_id, failure="the app is being deleted")
+            for job_key in [job.key] if group is None else group.job_keys:
+                if not await self._flow.withdraw(job_key):
+                    await self._flow.stop(job_key, failure="the app is being deleted")
             raise
 
     async def _job(self, app_id: str, job_id: str) -> tuple[App, Job]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from services.api import job_body
 from services.importing.kinds import Names, Reasons
 from services.importing.past import Standing, read_job, standing
@@ -19,6 +21,7 @@ from shared.domain.audiences import table_name
 from shared.domain.errors import Conflict, Refused
 from shared.domain.jobs import Job
 from shared.flow import JobFlow
+from shared.flow.jobs import fresh_incarnation
 from shared.marathon import JobRow
 from shared.store import Store
 
@@ -46,7 +49,7 @@ class Starts:
     async def start(self, job: Job) -> bool:
         """Store the job and its occurrence; `False` when its id is taken."""
         try:
-            await self._flow.start(job)
+            await self._flow.start(replace(job, incarnation=fresh_incarnation()))
         except Conflict:
             return False
         return True

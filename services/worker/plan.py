@@ -19,7 +19,7 @@ from shared.domain.audiences import table_name, topic_name
 from shared.domain.batches import Batch, ByteRange
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.domain.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job, Plan
-from shared.domain.rendering import largest_record_bytes
+from shared.domain.rendering import fitting_records
 from shared.domain.sources import File, PushTable, Source
 from shared.domain.tasks import PlanJob, Task
 from shared.domain.templates import Template
@@ -32,9 +32,6 @@ from shared.store.batches import PlanEnd
 from shared.stream import Stream
 
 log = structlog.get_logger(__name__)
-
-# A batch is rendered as a whole, and several are in flight: large records make small batches.
-_BATCH_BYTES = 8_000_000
 
 
 class Planner:
@@ -85,11 +82,11 @@ class Planner:
 
     async def _stop(self, job: Job, error: Invalid) -> None:
         if not job.csv_path:
-            await self._flow.stop(job.id, failure=error.reason, stage=SEND_DIRECT)
+            await self._flow.stop(job.key, failure=error.reason, stage=SEND_DIRECT)
         elif error.field == "csvPath":
             await self._flow.stop_over_file(job, error.reason)
         else:
-            await self._flow.stop(job.id, failure=error.reason, stage=READ_FILE)
+            await self._flow.stop(job.key, failure=error.reason, stage=READ_FILE)
 
     async def put_off(self, task: Task) -> None:
         """Have the plan taken up again later, from wherever it stands then."""
@@ -111,7 +108,7 @@ class Planner:
         source = await self._source(replace(job, plan=Plan(templates=templates)))
         stage = READ_FILE if isinstance(source, File) else PLAN
         events = [Event(stage, EventState.RUNNING, "starting", self._clock.now_ns())]
-        begun = await self._store.jobs.begin_plan(job.id, source=source, templates=templates, events=events)
+        begun = await self._store.jobs.begin_plan(job.key, source=source, templates=templates, events=events)
         return begun or await self._again(job)
 
     async def _source(self, job: Job) -> Source:
@@ -131,10 +128,10 @@ class Planner:
         return plan.file
 
     def _batch_size(self, job: Job) -> int:
-        return min(self._worker.batch_size, max(1, _BATCH_BYTES // largest_record_bytes(job)))
+        return min(self._worker.batch_size, fitting_records(job))
 
     async def _again(self, job: Job) -> Job:
-        found = await self._store.jobs.get(job.id)
+        found = await self._store.jobs.get(job.key)
         if found is None:
             raise Invalid("the job is gone", field="job")
         return found
@@ -146,12 +143,12 @@ class Planner:
         return tuple(templates)
 
     async def _plan(self, job: Job) -> None:
-        while not isinstance(last := await self._store.batches.last(job.id), PlanEnd):
+        while not isinstance(last := await self._store.batches.last(job.key), PlanEnd):
             if not await self._planned_on(job, last):
                 return
-        await self._store.jobs.end_plan(job.id, end=last.ordinal, events=self._ended(job, last.ordinal))
-        await self._breaker.look(job.id)
-        await self._feed.job(job.id)
+        await self._store.jobs.end_plan(job.key, end=last.ordinal, events=self._ended(job, last.ordinal))
+        await self._breaker.look(job.key)
+        await self._feed.job(job.key)
         log.info("planned", batches=last.ordinal)
 
     def _ended(self, job: Job, batches: int) -> list[Event]:
@@ -166,18 +163,18 @@ class Planner:
         async with aclosing(self._pages(job, last)) as pages:
             async for parts in pages:
                 if parts:
-                    if not await self._store.batches.add_page(_batches(job.id, ordinal, parts)):
+                    if not await self._store.batches.add_page(_batches(job.key, ordinal, parts)):
                         return True
                     ordinal += len(parts)
                     await fault("plan.after_page")
-                    await self._feed.job(job.id)
-                await self._store.jobs.touch(job.id)
+                    await self._feed.job(job.key)
+                await self._store.jobs.touch(job.key)
                 if await self._stopped(job):
                     return False
                 if self.stopping:
                     raise Unavailable("this process is stopping; the plan goes on elsewhere")
         await fault("plan.before_end")
-        await self._store.batches.add_end(job.id, ordinal)
+        await self._store.batches.add_end(job.key, ordinal)
         return True
 
     def _pages(self, job: Job, last: Batch | None) -> AsyncGenerator[list[Part]]:
@@ -195,10 +192,10 @@ class Planner:
                 assert_never(source)
 
     async def _stopped(self, job: Job) -> bool:
-        standing = await self._store.jobs.standing(job.id)
+        standing = await self._store.jobs.standing(job.key)
         if standing is not None and not standing.stopped:
             return False
-        await self._flow.drop_unsent(job.id)
+        await self._flow.drop_unsent(job.key)
         return True
 
 

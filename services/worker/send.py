@@ -1,6 +1,7 @@
 """The sender: brings one batch to its end.
 
     recover ──> gate ──> read ──> hold_out ──> render ──> take ──> produce ──> settle ──> feed
+                  └<─────────────── advance, where that was only a part of it ──┘
 
 Recovery comes before everything, whatever the job's status: a batch with an owner may be out already. Reading,
 rendering and noting who is held out come before the take, so that a transaction is short. Exactly once is the work of
@@ -8,20 +9,20 @@ three lines: the take (a compare-and-set that names the lane), the transaction (
 recovery (fence, then look).
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
-from msgspec.structs import replace
 
 from services.record_rules import record_rules
 from services.worker.recipients import Reader
 from shared.domain.audiences import topic_name
-from shared.domain.batches import Batch, BatchStatus, Receipt, verdict
+from shared.domain.batches import Batch, BatchStatus, Part, Receipt, is_hopeless, larger, verdict
 from shared.domain.errors import Invalid, LaneLost, Unavailable
-from shared.domain.jobs import Gate, Job, gate
-from shared.domain.rendering import Rendered, Renderer
+from shared.domain.jobs import SEND, Event, EventState, Gate, Job, gate
+from shared.domain.rendering import Renderer, fitting_records
 from shared.domain.tasks import SendBatch, Task
 from shared.flow import Breaker, Feed, JobFlow
 from shared.runtime.clock import Clock
@@ -40,6 +41,9 @@ OUTCOME_UNKNOWN = "outcome-unknown"
 UNREADABLE = "unreadable"
 REFUSED = "refused"
 FAULT = "fault"
+HOPELESS = "not-taken"
+# Takes that sent nothing, one after the other; then the job's events tell.
+_TOLD_AT = 3
 
 
 class Sender:
@@ -70,7 +74,7 @@ class Sender:
         self._rules = record_rules(worker, records)
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
         self._knowable = timedelta(days=records.marker_retention_days / 2)
-        self._jobs: OrderedDict[str, tuple[Job, Renderer]] = OrderedDict()
+        self._jobs: OrderedDict[str, tuple[Job, Renderer, int]] = OrderedDict()
         self._in_hand: set[str] = set()
         self._lost: OrderedDict[tuple[str, int], str] = OrderedDict()
 
@@ -140,18 +144,27 @@ class Sender:
 
     async def _recovered(self, batch: Batch) -> Batch | None:
         """The batch without an owner, for certain; `None` when that settled it, or when somebody else was faster."""
-        receipt = await self._stream.recover(batch)
-        if receipt is not None:
+        part = await self._stream.recover(batch)
+        if part is not None:
             RECOVERIES.labels("sent").inc()
-            await self._settle_and_feed(batch, receipt)
+            if part.next is not None:
+                return await self._store.batches.advance(batch, part, halvings=batch.halvings)
+            await self._settle_and_feed(batch, part.receipt)
             return None
         if await self._is_forgotten(batch):
             RECOVERIES.labels("unknown").inc()
-            lost = Receipt(failed=batch.at_stake, reasons={OUTCOME_UNKNOWN: batch.at_stake})
-            await self._settle_and_feed(batch, lost, to=BatchStatus.FAILED)
+            await self._settle_and_feed(batch, _rest_failed(batch, OUTCOME_UNKNOWN), to=BatchStatus.FAILED)
             return None
         RECOVERIES.labels("clear").inc()
-        return await self._store.batches.disown(batch)
+        return await self._disowned(batch)
+
+    async def _disowned(self, batch: Batch) -> Batch | None:
+        unowned = await self._store.batches.disown(batch)
+        if unowned is not None and unowned.fruitless == _TOLD_AT:
+            reason = f"batch {batch.ordinal} was not sent in {_TOLD_AT} takes; it is tried again in smaller parts"
+            event = Event(SEND, EventState.FAIL, reason, self._clock.now_ns())
+            await self._store.jobs.note_first(batch.job_id, event)
+        return unowned
 
     async def _is_forgotten(self, batch: Batch) -> bool:
         """Whether the batch was taken so long ago that its marker may have expired."""
@@ -163,95 +176,117 @@ class Sender:
 
     async def _brought_to_its_end(self, batch: Batch) -> bool:
         """Whether this call settled the batch."""
+        standing: Batch | None = batch
+        while standing is not None and not standing.settled:
+            standing = await self._brought_on(standing)
+        return standing is not None
+
+    async def _brought_on(self, batch: Batch) -> Batch | None:
+        """The batch after one more part, or settled; `None` where it is not ours to go on with."""
         standing = await self._store.jobs.standing(batch.job_id)
         if standing is None:
-            return False
+            return None
         match gate(standing, self._clock.now_ns()):
             case Gate.PARK:
-                return await self._parked(batch)
+                await self._parked(batch)
+                return None
             case Gate.DROP:
-                return await self._store.batches.drop(batch) is not None
+                return await self._store.batches.drop(batch)
             case Gate.OPEN:
                 return await self._sent(batch)
 
-    async def _parked(self, batch: Batch) -> bool:
+    async def _parked(self, batch: Batch) -> None:
         if await self._store.batches.put_back(batch):
             # The job may have been resumed in between, and found nothing planned in this chain.
             await self._feed.job(batch.job_id)
-        return False
 
-    async def _sent(self, batch: Batch) -> bool:
+    async def _sent(self, batch: Batch) -> Batch | None:
         found = await self._job(batch.job_id)
         if found is None:
-            return False
-        job, renderer = found
+            return None
+        if batch.fruitless and is_hopeless(batch, await self._store.now()):
+            return await self._failed(batch, HOPELESS, "no part of it was taken for a day, however small")
+        job, renderer, fitting = found
         try:
-            recipients = await self._reader.recipients(job, batch)
+            recipients = await self._reader.recipients(job, batch, fitting=fitting)
         except Invalid as error:
             if error.field == "csvPath":
                 # Nothing more can be read of a file that has changed.
                 await self._flow.stop_over_file(job, error.reason)
             return await self._failed(batch, UNREADABLE, error.reason)
         rendered = renderer.render(recipients.rows, now=self._clock.now())
-        rendered = replace(rendered, receipt=rendered.receipt + recipients.receipt)
+        receipt = batch.receipt + rendered.receipt + recipients.receipt
+        part = Part(receipt.bounded(), batch.parts + 1, recipients.next)
         async with self._stream.lane() as lane:
-            return await self._produced(job, batch, rendered, recipients.held_out, lane)
+            return await self._produced(job, batch, rendered.records, part, recipients.held_out, lane)
 
-    async def _produced(self, job: Job, batch: Batch, rendered: Rendered, held_out: Sequence[str], lane: Lane) -> bool:
+    async def _produced(
+        self, job: Job, batch: Batch, records: Sequence[bytes], part: Part, held_out: Sequence[str], lane: Lane
+    ) -> Batch | None:
         # Nothing but the transaction stands behind the take: what failed there would have to be recovered.
         if held_out:
             await self._store.held_out.put(batch, held_out, owner=lane.id)
         await fault("send.before_take")
         taken = await self._store.batches.take(batch, owner=lane.id)
         if taken is None:
-            return False
+            return None
         await fault("send.after_take")
         topic = topic_name(self._records.topic_template, job.app_name, job.service)
+        began = time.monotonic()
         try:
-            await lane.produce(taken, topic, rendered.records, rendered.receipt)
+            await lane.produce(taken, topic, records, part)
         except Aborted as error:
-            return await self._refused(taken, error, recipients=rendered.receipt.recipients)
-        RECORDS_SENT.labels(job.app_name, job.service).inc(len(rendered.records))
+            return await self._refused(taken, error, part)
+        RECORDS_SENT.labels(job.app_name, job.service).inc(len(records))
         await fault("send.after_commit")
-        settled = await self._settled(taken, rendered.receipt)
+        if part.next is None:
+            standing = await self._settled(taken, part.receipt)
+        else:
+            halvings = larger(taken, time.monotonic() - began, self._records.transaction_timeout_seconds / 2)
+            standing = await self._store.batches.advance(taken, part, halvings=halvings)
         await fault("send.after_settle")
-        return settled
+        return standing
 
-    async def _refused(self, batch: Batch, error: Aborted, *, recipients: int) -> bool:
+    async def _refused(self, batch: Batch, error: Aborted, part: Part) -> Batch | None:
         """The broker took none of the records, for certain: try again, but not for ever if it would refuse them
         again."""
-        if error.final and batch.attempts >= _TAKES:
+        if error.final and batch.fruitless + 1 >= _TAKES:
             log.error("batch refused by the stream", reason=str(error))
-            refused = Receipt(failed=recipients, reasons={REFUSED: recipients})
-            return await self._settled(batch, refused, to=BatchStatus.FAILED)
-        await self._store.batches.disown(batch)
+            at_least = part.receipt.recipients - batch.receipt.recipients
+            return await self._settled(batch, _rest_failed(batch, REFUSED, at_least), to=BatchStatus.FAILED)
+        await self._disowned(batch)
         raise Unavailable(str(error))
 
-    async def _failed(self, batch: Batch, key: str, reason: str) -> bool:
+    async def _failed(self, batch: Batch, key: str, reason: str) -> Batch | None:
         log.error("batch cannot be sent", key=key, reason=reason)
-        receipt = Receipt(failed=batch.at_stake, reasons={key: batch.at_stake})
-        return await self._noted(await self._store.batches.fail(batch, receipt=receipt))
+        return await self._noted(await self._store.batches.fail(batch, receipt=_rest_failed(batch, key).bounded()))
 
-    async def _settled(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> bool:
+    async def _settled(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> Batch | None:
         status = to or verdict(receipt, max_failed_share=self._worker.max_user_failure_in_batch)
         settled = await self._store.batches.settle(batch, to=status, receipt=receipt.bounded())
         return await self._noted(settled)
 
-    async def _noted(self, settled: Batch | None) -> bool:
-        if settled is None:
-            return False
-        BATCHES_SETTLED.labels(settled.status).inc()
-        if settled.status is BatchStatus.FAILED:
-            await self._breaker.look(settled.job_id)
-        return True
+    async def _noted(self, settled: Batch | None) -> Batch | None:
+        if settled is not None:
+            BATCHES_SETTLED.labels(settled.status).inc()
+            if settled.status is BatchStatus.FAILED:
+                await self._breaker.look(settled.job_id)
+        return settled
 
-    async def _job(self, job_id: str) -> tuple[Job, Renderer] | None:
-        if job_id not in self._jobs:
-            job = await self._store.jobs.get(job_id)
+    async def _job(self, job_key: str) -> tuple[Job, Renderer, int] | None:
+        """The job, what renders its records, and how many of them fit into one part."""
+        if job_key not in self._jobs:
+            job = await self._store.jobs.get(job_key)
             if job is None:
                 return None
-            self._jobs[job_id] = (job, Renderer(job, self._rules))
+            self._jobs[job_key] = (job, Renderer(job, self._rules), fitting_records(job))
             while len(self._jobs) > _JOBS_AT_HAND:
                 self._jobs.popitem(last=False)
-        self._jobs.move_to_end(job_id)
-        return self._jobs[job_id]
+        self._jobs.move_to_end(job_key)
+        return self._jobs[job_key]
+
+
+def _rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
+    """What is known of the batch, where all that is left of it fails."""
+    failed = max(batch.at_stake, at_least)
+    return batch.receipt + Receipt(failed=failed, reasons={key: failed})

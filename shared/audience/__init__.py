@@ -39,7 +39,8 @@ from shared.domain.preview import Counted
 __all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Row"]
 
 SCAN_ROWS = 200_000  # 60 ms when the table lies in the order of its keys, 200 ms when it lies in none
-DEVICES_AT_ONCE = 50_000  # of the users that are asked for together
+DEVICES_AT_ONCE = 50_000  # of one user; more are no person's
+_ALL = 2**63 - 1
 SCANS = 5  # how many such steps one call may take to fill a page that it has begun
 
 Row = tuple[int, str | None, str | None, str | None, str | None]
@@ -81,7 +82,7 @@ class Audience:
             log.warning("push table lacks an index", table=table, column=walks)
         for condition in wanted:
             await self._probe(described_now, condition)
-        await self._connections.fetch(statements.read(described_now, wanted), 0, 0, *statements.arguments(wanted))
+        await self._connections.fetch(statements.read(described_now, wanted), 0, 0, 1, *statements.arguments(wanted))
 
     async def sample(self, table: str) -> dict[str, str] | None:
         """The locale and the region of some device that has both, if one is found soon. Raises `Invalid`."""
@@ -121,18 +122,19 @@ class Audience:
             cuts = joined(cuts, page, size)
         return cuts[:batches]
 
-    async def read(self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "") -> list[Row]:
-        """The devices of a range that the filters and the zone keep, in the order of their seq_id. Raises `Invalid`."""
+    async def read(
+        self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "", limit: int = _ALL
+    ) -> list[Row]:
+        """The devices of a range that the filters and the zone keep, in the order of their seq_id: the first `limit` of
+        them, and all that share the last one's seq_id. Raises `Invalid`."""
         wanted = conditions(filters) + belonging(zone)
-        return await self._ask(table, wanted, statements.read, keys.after, keys.upto)
+        return await self._ask(table, wanted, statements.read, keys.after, keys.upto, limit)
 
-    async def of_users(self, table: str, users: Sequence[str], *, zone: str = "") -> list[Row]:
-        """The devices of these users in the zone, in the order of their seq_id. Raises `Invalid`, also where there are
-        more than `DEVICES_AT_ONCE`."""
-        rows = await self._ask(table, belonging(zone), statements.of_users, users, DEVICES_AT_ONCE + 1)
-        if len(rows) > DEVICES_AT_ONCE:
-            raise Invalid(f"{len(users):,} users have over {DEVICES_AT_ONCE:,} devices", field="user_id")
-        return rows
+    async def of_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> list[Row] | None:
+        """The devices of these users in the zone, in the order of their seq_id; `None` where there are more than
+        `limit`. Raises `Invalid`."""
+        rows = await self._ask(table, belonging(zone), statements.of_users, users, limit + 1)
+        return None if len(rows) > limit else rows
 
     async def count(self, table: str, filters: Mapping[str, str], *, seconds: float) -> Counted:
         """What is in the table that the filters keep, or in as much of it as can be looked at in so many seconds.

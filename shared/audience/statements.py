@@ -55,8 +55,9 @@ def probe(column_type: str) -> str:
 
 
 def read(table: Table, conditions: Sequence[Condition]) -> str:
-    """The devices between $1 and $2, in the order of their keys."""
-    return f"SELECT {_DEVICE} FROM {_between(table)} AND {_kept(table, conditions, first=3)} ORDER BY {KEY}"
+    """The first $3 devices between $1 and $2, in the order of their keys; of the last key, all of them."""
+    kept = _kept(table, conditions, first=4)
+    return f"SELECT {_DEVICE} FROM {_between(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
 
 
 def of_users(table: Table, conditions: Sequence[Condition]) -> str:

@@ -8,12 +8,16 @@ A batch is a reference, never data: a range of keys that can be read again and g
 `sending` means that a lane owns the batch. It leaves that status only by the owner after a confirmed commit or abort,
 or by recovery, which fences the owner first. Settled statuses are final.
 
+What a batch holds is read when it is sent, and may have grown since it was planned. What does not fit goes out in
+*parts*: each is a take of its own and a transaction of its own, whose marker says how far the batch has come. Between
+two parts the batch is `queued` again. When a transaction fails, the next part is smaller.
+
 A job has `SLOTS` chains. Batch n stands in slot n mod SLOTS and is fed only when batch n - SLOTS is settled, so that a
 chain has one batch in flight and its slot's marker on the ledger is always the last one that went out.
 """
 
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
@@ -112,13 +116,30 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
         )
 
 
+class Part(Struct, frozen=True):
+    """What one transaction of a batch leaves behind: `number` counts from 1, `receipt` sums up all parts so far, and
+    the next part begins at `next`; there is none where that is `None`.
+
+    What `next` is depends on the batch's range: the `seq_id` behind which the rest of a `KeyRange` lies, or how many
+    users of a `ByteRange` are dealt with.
+    """
+
+    receipt: Receipt
+    number: int = 1
+    next: int | None = None
+
+
 class Batch(Struct, frozen=True, kw_only=True):
-    """One page of a job's audience.
+    """One page of a job's audience; `job_id` is the job's key.
 
     `size` counts the rows of the push table when the plan was cut, or the users of a file's lines; once the batch is
     sent, its recipients. `whole` says that it is all of its job's audience. `turn` is raised, by compare-and-set, by
     whoever puts the batch on the broker; a message of another turn is void. `attempts` counts takes, `owner` names the
     lane that holds it. By the database's clock, `taken_at` is the last take and `changed_at` the last move of any kind.
+
+    So many `parts` are out, with `receipt` as their sums, and the rest begins at `next`; `holders` names the takes of
+    those that held users out. Since the last part, `fruitless` takes sent nothing, the first of them at
+    `fruitless_since`. A part has as many recipients as fit, halved so often as `halvings` says.
     """
 
     job_id: str
@@ -131,6 +152,12 @@ class Batch(Struct, frozen=True, kw_only=True):
     owner: str = ""
     whole: bool = False
     receipt: Receipt = Receipt()
+    parts: int = 0
+    next: int | None = None
+    holders: tuple[str, ...] = ()
+    fruitless: int = 0
+    fruitless_since: datetime | None = None
+    halvings: int = 0
     taken_at: datetime | None = None
     changed_at: datetime | None = None
 
@@ -140,20 +167,56 @@ class Batch(Struct, frozen=True, kw_only=True):
         return batch_id(self.job_id, self.ordinal)
 
     @property
+    def take(self) -> str:
+        """The take by which a lane owns it, one of its own for each part. A batch of one part has that of its lane."""
+        return f"{self.owner}/{self.parts}" if self.parts else self.owner
+
+    @property
     def slot(self) -> int:
         """The chain that the batch stands in."""
         return self.ordinal % SLOTS
 
     @property
     def at_stake(self) -> int:
-        """How many recipients count as failed where nobody can tell them: its size; or the users of its lines, where
-        nobody has read yet which of them belong to the zone."""
-        return self.size or (self.range.users if isinstance(self.range, ByteRange) else 0)
+        """How many recipients count as failed where nobody can tell them: what is left of its size; or the users of its
+        lines, where nobody has read yet which of them belong to the zone."""
+        size = self.size or (self.range.users if isinstance(self.range, ByteRange) else 0)
+        return max(size - self.receipt.recipients, 0)
 
     @property
     def settled(self) -> bool:
         """Whether its status is final."""
         return self.status in SETTLED
+
+
+_HALVED_AT_FAILURE = 2
+_MOST_HALVINGS = 30
+_ENOUGH_FRUITLESS = 20
+_FRUITLESS_FOR = timedelta(days=1)
+
+
+def part_limit(batch: Batch, most: int) -> int:
+    """How many recipients the next part may have, where `most` fit into one."""
+    return max(most >> batch.halvings, 1)
+
+
+def smaller(batch: Batch) -> int:
+    """The halvings after one more take that sent nothing: what a server cannot take in time, it may take in pieces. Of
+    the first one, only the process may have died."""
+    return min(batch.halvings + _HALVED_AT_FAILURE, _MOST_HALVINGS) if batch.fruitless else batch.halvings
+
+
+def larger(batch: Batch, lasted: float, patience: float) -> int:
+    """The halvings after a part that took so many seconds of those that it might have taken: the next one would take
+    half of them at most."""
+    doublings = sum(lasted * factor <= patience for factor in (4, 8))
+    return max(batch.halvings - doublings, 0)
+
+
+def is_hopeless(batch: Batch, now: datetime) -> bool:
+    """Whether nothing of it went out, however small the parts, for so long that nothing ever will."""
+    since = batch.fruitless_since
+    return since is not None and batch.fruitless >= _ENOUGH_FRUITLESS and since < now - _FRUITLESS_FOR
 
 
 def batch_id(job_id: str, ordinal: int) -> str:

@@ -4,9 +4,9 @@ Whatever is decided per device (which of several templates, which message id, wh
 job and the device's `seq_id` alone. So a batch that is tried again, by another worker or another release, comes out the
 same.
 
-A job has one 64-bit key per purpose (a hash of its id), so that two choices for one device are independent, and so are
-two jobs' choices. Key and `seq_id` are mixed by the finaliser of splitmix64 (Steele, Lea and Flood, 2014), a bijection
-of 64 bits: cheaper than any digest, and even neighbouring ids are spread uniformly.
+A job has one 64-bit key per purpose (a hash of its own key), so that two choices for one device are independent, and so
+are two jobs' choices. Key and `seq_id` are mixed by the finaliser of splitmix64 (Steele, Lea and Flood, 2014), a
+bijection of 64 bits: cheaper than any digest, and even neighbouring ids are spread uniformly.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ _MULTIPLY_1 = 0xBF58_476D_1CE4_E5B9
 _MULTIPLY_2 = 0x94D0_49BB_1331_11EB
 
 
-def job_key(job_id: str, purpose: str) -> int:
+def choice_key(job_key: str, purpose: str) -> int:
     """64 bits that belong to this job and this kind of choice."""
-    return int.from_bytes(blake2b(job_id.encode(), digest_size=8, person=purpose.encode()).digest())
+    return int.from_bytes(blake2b(job_key.encode(), digest_size=8, person=purpose.encode()).digest())
 
 
 def mixed(key: int, seq_id: int) -> int:

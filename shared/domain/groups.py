@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.jobs import Idempotency, Job, JobStatus
+from shared.domain.jobs import Idempotency, Job, JobStatus, job_key
 
 
 class ZoneStart(Struct, frozen=True):
@@ -34,7 +34,12 @@ class Group(Struct, frozen=True, kw_only=True):
     @property
     def job_ids(self) -> tuple[str, ...]:
         """The ids of its jobs, in the order of their zones."""
-        return tuple(zone_job_id(self.id, each.zone) for each in self.zones)
+        return tuple(zone_job_id(self, each.zone) for each in self.zones)
+
+    @property
+    def job_keys(self) -> tuple[str, ...]:
+        """The keys of its jobs, in the order of their zones."""
+        return tuple(job_key(job_id, self.job.incarnation) for job_id in self.job_ids)
 
 
 def grouped(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
@@ -56,7 +61,7 @@ def zone_jobs(group: Group) -> list[Job]:
     return [
         replace(
             group.job,
-            id=zone_job_id(group.id, each.zone),
+            id=zone_job_id(group, each.zone),
             zone=each.zone,
             starts_at=each.starts_at,
             status=JobStatus.SCHEDULED,
@@ -67,6 +72,7 @@ def zone_jobs(group: Group) -> list[Job]:
     ]
 
 
-def zone_job_id(group_id: str, zone: str) -> str:
-    """The one id that the job of this zone can have."""
-    return str(uuid.uuid5(uuid.UUID(group_id), zone))
+def zone_job_id(group: Group, zone: str) -> str:
+    """The one id that the job of this zone can have. Nobody can know it before the group is made, and take it."""
+    incarnation = group.job.incarnation
+    return str(uuid.uuid5(uuid.UUID(group.id), f"{incarnation}/{zone}" if incarnation else zone))

@@ -146,9 +146,14 @@ class Job(Struct, frozen=True, kw_only=True):
     and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
     failed when the job was last resumed. `mails` are those still to be sent. `changed_at` is the database's time of the
     last move or page of planning.
+
+    A caller may choose the `id`, and may use it again once its app was deleted. `incarnation` is random, and tells such
+    jobs apart: whatever is derived from a job (batches, tasks, occurrences, markers, message ids) is named by its
+    `key`. Jobs of the first version have no incarnation.
     """
 
     id: str
+    incarnation: str = ""
     app_id: str
     app_name: str
     service: str
@@ -185,6 +190,11 @@ class Job(Struct, frozen=True, kw_only=True):
     changed_at: datetime | None = None
 
     @property
+    def key(self) -> str:
+        """Its id and its incarnation, as one text."""
+        return job_key(self.id, self.incarnation)
+
+    @property
     def starts(self) -> datetime:
         """When it is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
         return from_ms(-(-self.starts_at // 1_000_000))
@@ -192,7 +202,7 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def file_plan_id(self) -> str:
         """The key under which its file is cut: all zones of a localized job share the cuts."""
-        return self.group_id if self.zone else self.id
+        return job_key(self.group_id if self.zone else self.id, self.incarnation)
 
     @property
     def unplanned(self) -> bool:
@@ -213,6 +223,17 @@ class Job(Struct, frozen=True, kw_only=True):
     def standing(self) -> "Standing":
         """What of it decides about its batches."""
         return Standing(self.status, self.plan.end, self.expires_at)
+
+
+def job_key(job_id: str, incarnation: str) -> str:
+    """What names one job among all that ever had this id."""
+    return f"{job_id}.{incarnation}" if incarnation else job_id
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """The id and the incarnation in a job's key; the incarnation is "" where the key is a bare id."""
+    job_id, _, incarnation = key.partition(".")
+    return job_id, incarnation
 
 
 class Standing(Struct, frozen=True):

@@ -112,9 +112,9 @@ def recipients(created_by: str, mailing: Mailing) -> tuple[str, ...]:
     return tuple({address.casefold(): address for address in (*creator, *mailing.addressees)}.values())
 
 
-def letter_id(job_id: str, kind: Kind, at_ns: int, domain: str) -> str:
+def letter_id(job_key: str, kind: Kind, at_ns: int, domain: str) -> str:
     """The Message-ID of the mail about the move that happened at `at_ns`, the same for whoever writes it."""
-    return f"{job_id}.{kind.value}.{at_ns}@{domain}"
+    return f"{job_key}.{kind.value}.{at_ns}@{domain}"
 
 
 def written(
@@ -146,7 +146,7 @@ def written(
         case _:
             assert_never(kind)
     text = "\n\n".join([_clipped(_opening(kind, job, by)), *filter(None, parts)])
-    return Letter(letter_id(job.id, kind, at_ns, mailing.domain), to, SUBJECTS[kind], text + "\n")
+    return Letter(letter_id(job.key, kind, at_ns, mailing.domain), to, SUBJECTS[kind], text + "\n")
 
 
 def _opening(kind: Kind, job: Job, by: str) -> str:

@@ -55,6 +55,8 @@ class Rendered(Struct, frozen=True):
 
 # What stands around a body: keys, ids, the token and the user id.
 _ENVELOPE_BYTES = 600
+# A batch is rendered as a whole, and several are in flight: large records make small batches.
+_BATCH_BYTES = 8_000_000
 
 
 class Unrenderable(Exception):
@@ -77,9 +79,9 @@ class Renderer:
         self._rules = rules
         self._templates = {(template.name, template.locale): template for template in job.plan.templates}
         self._bodies: dict[tuple[str, str], dict[str, Any]] = {}
-        self._name_key = fanout.job_key(job.id, "template")
-        self._id_key = fanout.job_key(job.id, "message id")
-        self._token_key = fanout.job_key(job.id, "fake token")
+        self._name_key = fanout.choice_key(job.key, "template")
+        self._id_key = fanout.choice_key(job.key, "message id")
+        self._token_key = fanout.choice_key(job.key, "fake token")
 
     def render(self, rows: Sequence[Recipient], *, now: datetime) -> Rendered:
         """The records of these rows, which differ by `seq_id`. The same rows in the same second give the same bytes.
@@ -166,6 +168,11 @@ def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any
     """
     values = {**template.defaults, **context}
     return {_filled_text(key, values): _filled(inner, values) for key, inner in template.body.items()}
+
+
+def fitting_records(job: Job) -> int:
+    """How many of the job's records a batch may hold, which is a bound in bytes."""
+    return max(1, _BATCH_BYTES // largest_record_bytes(job))
 
 
 def largest_record_bytes(job: Job) -> int:

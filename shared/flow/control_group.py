@@ -73,7 +73,7 @@ class ControlGroupFile:
         first = next((event.at for event in job.events if event.stage == FINISH), None)
         if first is None:
             waits = f"{failure}; it is tried again for {_TRIED_FOR // timedelta(hours=1)} hours"
-            await self._store.jobs.note_first(job.id, Event(FINISH, EventState.FAIL, waits, now))
+            await self._store.jobs.note_first(job.key, Event(FINISH, EventState.FAIL, waits, now))
             return False
         return now - first >= _TRIED_FOR // timedelta(microseconds=1) * 1_000
 
@@ -87,7 +87,7 @@ class ControlGroupFile:
     async def _stored(self, job: Job) -> AsyncIterator[bytes]:
         yield _lines_of(_HEADER)
         repeats = Repeats()
-        async for batch in self._store.batches.settled(job.id):
+        async for batch in self._store.batches.settled(job.key):
             if batch.receipt.held_out:
                 users = await self._store.held_out.of(batch)
                 # Somebody's devices may stand in several batches.

@@ -122,7 +122,7 @@ class Feed:
     async def mails(self, job: Job) -> None:
         """Have the mails sent that are due about the job."""
         for due in job.mails:
-            await self.publish(SendMail(job.id, due.kind, due.at))
+            await self.publish(SendMail(job.key, due.kind, due.at))
 
     async def publish(self, task: Task) -> None:
         """Put the task into its queue. Raises `Unavailable`."""

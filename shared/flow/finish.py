@@ -1,8 +1,8 @@
 """Closing a job: exact totals, summed from its batches, and the file of its control group, each written once.
 
-Completion is counted, never guessed: the plan has its end and every batch is settled. A stopped job closes when
-nothing of it is unsettled, wherever its plan stood. A file that cannot be had keeps no job from closing: a `fail` event
-tells of it.
+Completion is counted, never guessed: the plan has its end, and as many batches are settled as it says. A stopped job
+closes when nothing of it is unsettled, wherever its plan stood. A file that cannot be had keeps no job from closing: a
+`fail` event tells of it.
 """
 
 from shared.blobs import Blobs
@@ -38,14 +38,17 @@ class Finish:
             await self._end_plan(job_id)
             await self._store.batches.drop_unsent(job_id)
         job = await self._store.jobs.view(job_id)
-        if job is None or await self._store.batches.any_unsettled(job_id):
+        if job is None or job.plan.end is None or await self._store.batches.any_unsettled(job_id):
             return None
         if not standing.stopped and await self._breaker.look(job_id):
             return None
         totals = (await self._store.batches.totals([job_id])).get(job_id, Totals())
-        summed = Receipt()
+        summed, receipts = Receipt(), 0
         async for receipt in self._store.batches.receipts(job_id):
-            summed = summed + receipt
+            summed, receipts = summed + receipt, receipts + 1
+        # A server that answers with an older state, as one that has just become the primary may, leaves batches out.
+        if not totals.settled == receipts == job.plan.end:
+            return None
         await fault("finish.after_totals")
         if await self._found_nobody(job, totals):
             await self._stop(job, totals)
@@ -56,7 +59,7 @@ class Finish:
         await fault("finish.after_file")
         now = self._clock.now_ns()
         return await self._store.jobs.close(
-            job.id,
+            job.key,
             totals=totals,
             summed=summed,
             completed_at=now,
@@ -80,7 +83,7 @@ class Finish:
         now = self._clock.now_ns()
         failure = f"none of the {totals.unknown:,} users in the file has a device"
         await self._store.jobs.move(
-            job.id,
+            job.key,
             to=JobStatus.STOPPED,
             only=STOPPABLE,
             at=now,

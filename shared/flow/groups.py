@@ -46,8 +46,10 @@ class GroupFlow:
 
         Raises:
             Invalid: its idempotency key was used for another request.
-            Conflict: its id is taken.
+            Conflict: its id is taken, by a group or by a job.
         """
+        if await self._store.jobs.view(group.id) is not None:
+            raise Conflict("a job has this id", field="id", value=group.id)
         try:
             await self._store.groups.add(group)
         except Conflict:
@@ -81,7 +83,7 @@ class GroupFlow:
         await self._store.jobs.add_missing(jobs)
         await fault("group.after_jobs")
         now = await self._store.now()
-        await self._store.occurrences.add([once(start_of(job.id), "", job.starts, accepted_at=now) for job in jobs])
+        await self._store.occurrences.add([once(start_of(job.key), "", job.starts, accepted_at=now) for job in jobs])
         await fault("group.before_made")
         await self._store.groups.mark_made(group.id)
 
@@ -97,7 +99,7 @@ class GroupFlow:
     async def resume(self, group: Group) -> int:
         """Resume every job whose status allows it; how many."""
         await self._made(group)
-        return await self._each(group.job_ids, self._jobs.resume)
+        return await self._each(group.job_keys, self._jobs.resume)
 
     async def stop(self, group: Group, *, by: str = "") -> int:
         """Stop every job whose status allows it; how many."""
@@ -107,7 +109,7 @@ class GroupFlow:
         """Move the jobs, the last one first: its move brings the mail that tells of all of them. Where it has ended,
         the next one's does; where it has moved already, somebody who was interrupted has told."""
         await self._made(group)
-        left = list(group.job_ids)
+        left = list(group.job_keys)
         last = await self._store.jobs.standing(left[-1])
         if last is not None and last.status is to:
             return await self._each(left, partial(move, quietly=True))
@@ -120,15 +122,15 @@ class GroupFlow:
         if not group.made:
             await self.complete(group)
 
-    async def _each(self, job_ids: Sequence[str], move: _Move) -> int:
+    async def _each(self, job_keys: Sequence[str], move: _Move) -> int:
         """Move these jobs, some at a time; how many there were to move."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def moved(job_id: str) -> Job | None:
+        async def moved(job_key: str) -> Job | None:
             async with gate:
-                return await move(job_id)
+                return await move(job_key)
 
-        return sum(job is not None for job in await asyncio.gather(*map(moved, job_ids)))
+        return sum(job is not None for job in await asyncio.gather(*map(moved, job_keys)))
 
     async def _attempt(self, group: Group) -> None:
         try:

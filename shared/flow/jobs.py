@@ -5,6 +5,7 @@ its status, so whoever dies between two steps leaves something that upkeep finds
 does no harm.
 """
 
+import secrets
 from collections.abc import Awaitable, Sequence
 
 import structlog
@@ -53,8 +54,10 @@ class JobFlow:
 
         Raises:
             Invalid: its idempotency key was used for another request.
-            Conflict: its id is taken.
+            Conflict: its id is taken, by a job or by a group.
         """
+        if await self._store.groups.get(job.id) is not None:
+            raise Conflict("a localized job has this id", field="id", value=job.id)
         try:
             await self._store.jobs.add(job)
         except Conflict:
@@ -63,7 +66,7 @@ class JobFlow:
                 raise
             return earlier, False
         await fault("api.after_job_insert")
-        await self._attempt(self._await_start(job) if job.waits else self._feed.plan(job.id), job.id)
+        await self._attempt(self._await_start(job) if job.waits else self._feed.plan(job.key), job.id)
         await self.announce(job)
         return job, True
 
@@ -80,7 +83,7 @@ class JobFlow:
         job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=STARTABLE, at=self._clock.now_ns())
         if job is not None:
             log.info("job begun", job_id=job_id)
-            await self._attempt(self._feed.plan(job_id), job_id)
+            await self._attempt(self._feed.plan(job.key), job_id)
 
     async def earlier(self, key: Idempotency | None) -> Job | None:
         """The job that the same request made before, if any. Raises `Invalid` where that was another request."""
@@ -103,15 +106,17 @@ class JobFlow:
 
     async def resume(self, job_id: str) -> Job | None:
         """The job, running, or scheduled again if its start lies ahead; `None` when its status does not allow it."""
-        job = await self._store.jobs.view(job_id)
-        if job is not None and job.waits and job.starts > await self._store.now():
-            return await self._wait_again(job_id)
-        failed = (await self._store.batches.counts(job_id)).failed
+        held = await self._store.jobs.view(job_id)
+        if held is None:
+            return None
+        if held.waits and held.starts > await self._store.now():
+            return await self._wait_again(held.key)
+        failed = (await self._store.batches.counts(held.key)).failed
         job = await self._store.jobs.move(
-            job_id, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns(), forgiven=failed
+            held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns(), forgiven=failed
         )
         if job is not None:
-            await self._attempt(self._feed.plan(job_id) if job.unplanned else self._feed.job(job_id), job_id)
+            await self._attempt(self._feed.plan(job.key) if job.unplanned else self._feed.job(job.key), job_id)
         return job
 
     async def stop(
@@ -139,27 +144,27 @@ class JobFlow:
         first of them tells of it."""
         plan = await self._store.files.plan(job.file_plan_id)
         told = bool(job.zone) and plan is not None and bool(plan.failure)
-        await self.stop(job.id, failure=failure, stage=READ_FILE, quietly=told)
+        await self.stop(job.key, failure=failure, stage=READ_FILE, quietly=told)
         await self._store.files.fail(job.file_plan_id, failure, path=job.csv_path)
 
-    async def withdraw(self, job_id: str) -> bool:
+    async def withdraw(self, job_key: str) -> bool:
         """Forget a job that nobody has begun to plan; `False` when there is no such."""
-        withdrawn = await self._store.jobs.withdraw(job_id)
+        withdrawn = await self._store.jobs.withdraw(job_key)
         if withdrawn:
-            await self._attempt(self._store.occurrences.remove_of(start_of(job_id)), job_id)
+            await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)
         return withdrawn
 
-    async def drop_unsent(self, job_id: str) -> None:
+    async def drop_unsent(self, job_key: str) -> None:
         """Drop what no lane owns of a stopped job, and have it closed."""
-        await self._store.batches.drop_unsent(job_id)
-        await self._feed.finish_if_done(job_id)
+        await self._store.batches.drop_unsent(job_key)
+        await self._feed.finish_if_done(job_key)
 
     async def progress(self, jobs: Sequence[Job]) -> dict[str, Totals]:
         """The sums of each job by id: those of closed ones as written, those of open ones as they are now."""
         written = {job.id: job.totals for job in jobs if job.totals is not None}
-        unwritten = [job.id for job in jobs if job.totals is None]
+        unwritten = [job.key for job in jobs if job.totals is None]
         counted = await self._store.batches.totals(unwritten) if unwritten else {}
-        return {job.id: written.get(job.id) or counted.get(job.id, Totals()) for job in jobs}
+        return {job.id: written.get(job.id) or counted.get(job.key, Totals()) for job in jobs}
 
     async def shown(self, job: Job) -> tuple[Totals, Progress]:
         """The sums of one job, by reason, and how fast they grow."""
@@ -167,13 +172,13 @@ class JobFlow:
         if not job.open:
             return totals, Progress(Receipt(reasons=job.reasons, locales=job.locales))
         meter = Meter(await self._store.now())
-        async for batch in self._store.batches.outcomes(job.id):
+        async for batch in self._store.batches.outcomes(job.key):
             meter.add(batch)
         sized = not (job.csv_path and job.zone)
         return totals, meter.progress(totals, planned=job.plan.end is not None, sized=sized)
 
     async def _await_start(self, job: Job) -> None:
-        start = once(start_of(job.id), "", job.starts, accepted_at=await self._store.now())
+        start = once(start_of(job.key), "", job.starts, accepted_at=await self._store.now())
         await self._store.occurrences.add([start])
 
     async def _wait_again(self, job_id: str) -> Job | None:
@@ -186,15 +191,15 @@ class JobFlow:
         """Have the job begun at its start, or now: its occurrence may have come in vain a moment before."""
         await self._await_start(job)
         if job.starts <= await self._store.now():
-            await self.begin(job.id)
+            await self.begin(job.key)
 
     def _mail(self, kind: Kind, at: int, by: str) -> DueMail | None:
         return DueMail(kind.value, at, by) if self._mails else None
 
     async def _ended(self, job: Job) -> None:
         if job.starts_at:
-            await self._store.occurrences.remove_of(start_of(job.id))
-        await self.drop_unsent(job.id)
+            await self._store.occurrences.remove_of(start_of(job.key))
+        await self.drop_unsent(job.key)
 
     async def _attempt(self, work: Awaitable[None], job_id: str) -> None:
         try:
@@ -203,6 +208,11 @@ class JobFlow:
             log.warning("job left to upkeep", job_id=job_id, reason=str(error))
 
 
-def start_of(job_id: str) -> str:
+def fresh_incarnation() -> str:
+    """What tells a job from all others that ever had its id."""
+    return secrets.token_hex(8)
+
+
+def start_of(job_key: str) -> str:
     """The owner of the occurrence that begins the job."""
-    return owner_text(JobOwner(job_id, JobStage.START))
+    return owner_text(JobOwner(job_key, JobStage.START))

@@ -95,9 +95,9 @@ class Lost:
         """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
         since = await self._since()
         found = Found()
-        async for job_id in self._store.jobs.open_ids():
+        async for job_id in self._store.jobs.open_keys():
             found = _sum(found, await self._apart(self._in(job_id, since), job_id))
-        async for job_id in self._store.jobs.overdue_ids(since.starts_ns):
+        async for job_id in self._store.jobs.overdue_keys(since.starts_ns):
             found = _sum(found, await self._apart(self._begin(job_id), job_id))
         self._looks += 1
         return _sum(found, await self._rarely(since)) if self._looks % _RARELY == 1 else found
@@ -137,17 +137,17 @@ class Lost:
         if job is None or not job.open:
             return Found()
         owned = await self._renew(job, BatchStatus.SENDING, since.owned)
-        if job.standing.may_finish and await self._is_put_off(job.id, JobStage.FINISH):
+        if job.standing.may_finish and await self._is_put_off(job.key, JobStage.FINISH):
             return Found(jobs=1, owned=owned)
         if job.standing.stopped:
-            await self._flow.drop_unsent(job.id)
+            await self._flow.drop_unsent(job.key)
             return Found(jobs=1, owned=owned)
         plans = await self._plan(job, since.plans)
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, owned=owned)
         queued = await self._renew(job, BatchStatus.QUEUED, since.batches)
-        await self._breaker.look(job.id)
-        await self._feed.job(job.id)
+        await self._breaker.look(job.key)
+        await self._feed.job(job.key)
         return Found(jobs=1, plans=plans, queued=queued, owned=owned)
 
     async def _begin(self, job_id: str) -> Found:
@@ -172,10 +172,10 @@ class Lost:
         worked_at = job.changed_at is not None and job.changed_at >= since
         if job.plan.end is not None or worked_at or job.waits:
             return 0
-        if await self._is_put_off(job.id, JobStage.PLAN):
+        if await self._is_put_off(job.key, JobStage.PLAN):
             return 0
-        await self._store.jobs.touch(job.id)
-        await self._feed.plan(job.id)
+        await self._store.jobs.touch(job.key)
+        await self._feed.plan(job.key)
         log.info("plan taken up again", job_id=job.id)
         return 1
 
@@ -184,7 +184,7 @@ class Lost:
 
     async def _renew(self, job: Job, status: BatchStatus, since: datetime) -> int:
         renewed = 0
-        for batch in await self._silent(job.id, status, since):
+        for batch in await self._silent(job.key, status, since):
             renewed += await self._feed.again(batch)
         if renewed:
             log.info("batches queued again", job_id=job.id, status=status, batches=renewed)

@@ -13,7 +13,7 @@ from pymongo import ASCENDING, DESCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
-from shared.domain.batches import Batch, BatchStatus, Receipt, batch_id
+from shared.domain.batches import Batch, BatchStatus, Part, Receipt, batch_id, smaller
 from shared.domain.jobs import Counts, Totals
 from shared.domain.progress import Settled
 from shared.store.documents import Codec, Document, is_duplicate, translated
@@ -122,14 +122,33 @@ class Batches:
 
     async def disown(self, batch: Batch) -> Batch | None:
         """sending → queued for a batch whose fenced owner sent nothing; the turn stays."""
-        return await self._move(_owned(batch), {"status": BatchStatus.QUEUED.value, "owner": ""})
+        fruitless = {
+            "fruitless": batch.fruitless + 1,
+            "fruitless_since": batch.fruitless_since or batch.taken_at,
+            "halvings": smaller(batch),
+        }
+        return await self._move(_owned(batch), {"status": BatchStatus.QUEUED.value, "owner": ""} | fruitless)
+
+    async def advance(self, batch: Batch, part: Part, *, halvings: int) -> Batch | None:
+        """sending → queued for a batch of which this part is out; the turn stays."""
+        change = {
+            "status": BatchStatus.QUEUED.value,
+            "owner": "",
+            "parts": part.number,
+            "next": part.next,
+            "receipt": _receipt(part.receipt),
+            "fruitless": 0,
+            "fruitless_since": None,
+            "halvings": halvings,
+        }
+        return await self._move(_owned(batch), change | _holders(batch, part.receipt))
 
     async def settle(self, batch: Batch, *, to: BatchStatus, receipt: Receipt) -> Batch | None:
         """sending → sent or failed, if its owner is still the same."""
-        return await self._move(_owned(batch), _outcome(batch.job_id, to, receipt))
+        return await self._move(_owned(batch), _outcome(batch.job_id, to, receipt) | _holders(batch, receipt))
 
     async def fail(self, batch: Batch, *, receipt: Receipt) -> Batch | None:
-        """queued → failed, for a batch that cannot be sent at all."""
+        """queued → failed, for a batch that cannot be sent, or not to its end."""
         return await self._move(_queued(batch), _outcome(batch.job_id, BatchStatus.FAILED, receipt))
 
     async def drop(self, batch: Batch) -> Batch | None:
@@ -248,7 +267,9 @@ def _queued(batch: Batch) -> Document:
 
 
 def _owned(batch: Batch) -> Document:
-    return {"_id": batch.id, "status": BatchStatus.SENDING.value, "owner": batch.owner}
+    """Of this very take: a lane may take the parts of one batch one after the other."""
+    owned = {"_id": batch.id, "status": BatchStatus.SENDING.value, "owner": batch.owner}
+    return owned | {"attempts": batch.attempts}
 
 
 def _outcome(job_id: str, status: BatchStatus, receipt: Receipt) -> Document:
@@ -256,6 +277,13 @@ def _outcome(job_id: str, status: BatchStatus, receipt: Receipt) -> Document:
     failed = {"failed_of": job_id} if status is BatchStatus.FAILED else {}
     outcome = {"status": status.value, "receipt": _receipt(receipt), "size": receipt.recipients, "settled": True}
     return outcome | failed
+
+
+def _holders(batch: Batch, receipt: Receipt) -> Document:
+    """The takes whose parts held users out, where this one did."""
+    if receipt.held_out == batch.receipt.held_out:
+        return {}
+    return {"holders": [*batch.holders, batch.take]}
 
 
 def _document(batch: Batch) -> Document:

@@ -1,11 +1,12 @@
 """The users whom control groups hold out, batch by batch, until their job's file of them is written.
 
-A batch may be tried more than once, and its table change in between; so what each lane holds out has a document of its
-own, written before the lane takes the batch, and the owner that settled the batch tells which one counts.
+A batch may be tried more than once, and its table change in between; so what each take holds out has a document of its
+own, written before the lane takes the batch, and the batch names the takes that count.
 """
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -25,15 +26,17 @@ class HeldOut:
 
     async def put(self, batch: Batch, users: Sequence[str], *, owner: str) -> None:
         """Note whom this lane holds out, should it take the batch."""
-        key = _key(batch.id, owner)
+        key = _key(batch.id, replace(batch, owner=owner).take)
         with translated():
             await self._held_out.replace_one({"_id": key}, {"job_id": batch.job_id, "users": list(users)}, upsert=True)
 
     async def of(self, batch: Batch) -> list[str]:
-        """Whom the lane that settled the batch held out."""
+        """Whom the takes that sent the batch held out."""
+        # A batch of the first version names none: its last owner sent it.
+        keys = [_key(batch.id, take) for take in batch.holders or (batch.owner,)]
         with translated():
-            document = await self._held_out.find_one({"_id": _key(batch.id, batch.owner)})
-        return [] if document is None else list(document["users"])
+            found = self._held_out.find({"_id": {"$in": keys}}, {"users": 1})
+            return [user async for document in found for user in document["users"]]
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
         """Forget whom these jobs held out."""
@@ -41,5 +44,5 @@ class HeldOut:
             await self._held_out.delete_many({"job_id": {"$in": list(job_ids)}})
 
 
-def _key(batch_id: str, owner: str) -> str:
-    return f"{batch_id}/{owner}"
+def _key(batch_id: str, take: str) -> str:
+    return f"{batch_id}/{take}"

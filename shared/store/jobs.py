@@ -4,6 +4,9 @@ many, and none of them is read before it is due.
 Two fields serve retention alone, and are found by sparse indexes until it has done its work: `kept_since` is there
 while a closed job has its batches, `idempotency.created_at` while it has its key.
 
+A `job_id` is a job's id, whichever job has it now, or its key, which means that one job and no other that had its id
+before or has it since. Whoever works in the background goes by keys.
+
 A job's copies of its templates may be megabytes, and only whoever plans or renders it needs them: `get` and
 `begin_plan` answer with them, everything else without (`plan.templates` is empty).
 """
@@ -18,13 +21,25 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.batches import Receipt
 from shared.domain.errors import Conflict
 from shared.domain.instants import from_ms
-from shared.domain.jobs import STARTABLE, DueMail, Event, Job, JobStatus, Standing, Totals, sources
+from shared.domain.jobs import (
+    STARTABLE,
+    DueMail,
+    Event,
+    Job,
+    JobStatus,
+    Standing,
+    Totals,
+    job_key,
+    sources,
+    split_key,
+)
 from shared.domain.sources import Source
 from shared.domain.templates import Template
 from shared.store.documents import Document, free_keys, insert_new, json_text, translated
 from shared.store.job_documents import copies_of, counts_of, document_of, job_of
 
 _VIEW = {"plan.templates": 0}
+_NAMES = {"incarnation": 1}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
 _NOW = {"changed_at": True}
@@ -76,25 +91,27 @@ class Jobs:
     async def with_ids(self, job_ids: Sequence[str]) -> dict[str, Job]:
         """Those of these jobs that there are, whatever their apps, by id."""
         with translated():
-            found = self._jobs.find({"_id": {"$in": list(job_ids)}}, _VIEW)
+            found = self._jobs.find(_any_of(job_ids), _VIEW)
             return {document["_id"]: job_of(document) async for document in found}
 
     async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
         """Which of these keys of file plans are those of a job, or of a group that has jobs."""
-        ids = list(plan_ids)
+        ids = [split_key(plan_id)[0] for plan_id in plan_ids]
+        shown = {"incarnation": 1, "group_id": 1}
         with translated():
-            alone = {document["_id"] async for document in self._jobs.find({"_id": {"$in": ids}}, {"_id": 1})}
-            return alone.union(await self._jobs.distinct("group_id", {"group_id": {"$in": ids}}))
+            alone = {_key(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
+            grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
+            return alone | {_key(document, "group_id") async for document in grouped}
 
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
         with translated():
-            return _job_or_none(await self._jobs.find_one({"_id": job_id}))
+            return _job_or_none(await self._jobs.find_one(_one(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
         """The job, whatever its app."""
         with translated():
-            return _job_or_none(await self._jobs.find_one({"_id": job_id}, _VIEW))
+            return _job_or_none(await self._jobs.find_one(_one(job_id), _VIEW))
 
     async def with_key(self, key: str) -> Job | None:
         """The job that was made with this idempotency key."""
@@ -126,35 +143,35 @@ class Jobs:
         with translated():
             return await self._jobs.find_one({"group_id": group_id, "open": True}, {"_id": 1}) is not None
 
-    async def open_ids(self) -> AsyncIterator[str]:
-        """The ids of all jobs with something left to do now: those that wait for their start are not among them."""
-        async for job_id in self._ids({"open": True, "status": {"$in": _BEGUN}}):
-            yield job_id
+    async def open_keys(self) -> AsyncIterator[str]:
+        """The keys of all jobs with something left to do now: those that wait for their start are not among them."""
+        async for key in self._keys({"open": True, "status": {"$in": _BEGUN}}):
+            yield key
 
-    async def overdue_ids(self, before_ns: int) -> AsyncIterator[str]:
-        """The ids of jobs that still wait for a start that has passed by then (ns)."""
+    async def overdue_keys(self, before_ns: int) -> AsyncIterator[str]:
+        """The keys of jobs that still wait for a start that has passed by then (ns)."""
         query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": before_ns}}
-        async for job_id in self._ids(query):
-            yield job_id
+        async for key in self._keys(query):
+            yield key
 
-    async def closed_ids(self, app_id: str, *, limit: int) -> list[str]:
-        """The ids of some of an app's jobs with nothing left to do."""
+    async def closed_keys(self, app_id: str, *, limit: int) -> list[str]:
+        """The keys of some of an app's jobs with nothing left to do."""
         with translated():
-            found = self._jobs.find({"app_id": app_id, "open": False}, {"_id": 1}).limit(limit)
-            return [document["_id"] async for document in found]
+            found = self._jobs.find({"app_id": app_id, "open": False}, _NAMES).limit(limit)
+            return [_key(document) async for document in found]
 
     async def closed_before(self, before_ns: int, *, limit: int) -> list[str]:
-        """The ids of some jobs that were closed before then (ns, by the database's clock) and still have their batches,
-        the earliest first."""
+        """The keys of some jobs that were closed before then (ns, by the database's clock) and still have their
+        batches, the earliest first."""
         query = {"kept_since": {"$lt": from_ms(before_ns // 1_000_000)}}
         with translated():
-            found = self._jobs.find(query, {"_id": 1}).sort("kept_since", ASCENDING).limit(limit)
-            return [document["_id"] async for document in found]
+            found = self._jobs.find(query, _NAMES).sort("kept_since", ASCENDING).limit(limit)
+            return [_key(document) async for document in found]
 
     async def batches_forgotten(self, job_ids: Sequence[str]) -> None:
         """Note that these closed jobs have no batches any more: `closed_before` will not name them again."""
         with translated():
-            await self._jobs.update_many({"_id": {"$in": list(job_ids)}}, {"$unset": {"kept_since": ""}})
+            await self._jobs.update_many(_any_of(job_ids), {"$unset": {"kept_since": ""}})
 
     async def expire_keys(self, before_ns: int, *, limit: int) -> int:
         """Free the idempotency keys of some jobs that were made before then (ns); of how many."""
@@ -163,19 +180,19 @@ class Jobs:
     async def remove_closed(self, job_ids: Sequence[str]) -> None:
         """Forget those of these jobs that have nothing left to do."""
         with translated():
-            await self._jobs.delete_many({"_id": {"$in": list(job_ids)}, "open": False})
+            await self._jobs.delete_many(_any_of(job_ids) | {"open": False})
 
     async def withdraw(self, job_id: str) -> bool:
         """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
         such."""
         with translated():
-            result = await self._jobs.delete_one({"_id": job_id, "plan.source": None, "open": True})
+            result = await self._jobs.delete_one(_one(job_id) | {"plan.source": None, "open": True})
         return result.deleted_count == 1
 
     async def standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""
         with translated():
-            document = await self._jobs.find_one({"_id": job_id}, {"status": 1, "plan.end": 1, "expires_at": 1})
+            document = await self._jobs.find_one(_one(job_id), {"status": 1, "plan.end": 1, "expires_at": 1})
         if document is None:
             return None
         return Standing(JobStatus(document["status"]), document["plan"]["end"], document["expires_at"])
@@ -199,7 +216,7 @@ class Jobs:
         change |= {"failure": failure} if failure else {}
         change |= {"completed_at": completed_at} if completed_at else {}
         change |= {} if forgiven is None else {"forgiven": forgiven}
-        query = {"_id": job_id, "status": {"$in": sorted(only & sources(to))}}
+        query = _one(job_id) | {"status": {"$in": sorted(only & sources(to))}}
         return await self._set(query, change, events=events, mail=mail)
 
     async def begin_plan(
@@ -212,16 +229,16 @@ class Jobs:
         """
         copies = copies_of(templates)
         fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
-        return await self._set({"_id": job_id, "plan.source": None}, fixed, shown=None, events=events)
+        return await self._set(_one(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
 
     async def end_plan(self, job_id: str, *, end: int, events: Sequence[Event] = ()) -> Job | None:
         """Note that the plan has `end` batches; `None` when that was noted before."""
-        return await self._set({"_id": job_id, "plan.end": None}, {"plan.end": end}, events=events)
+        return await self._set(_one(job_id) | {"plan.end": None}, {"plan.end": end}, events=events)
 
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""
         with translated():
-            await self._jobs.update_one({"_id": job_id}, {"$currentDate": _NOW})
+            await self._jobs.update_one(_one(job_id), {"$currentDate": _NOW})
 
     async def close(
         self,
@@ -246,7 +263,7 @@ class Jobs:
             "control_group_csv_path": control_group_csv_path,
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
-        query: dict[str, Any] = {"_id": job_id, "open": True}
+        query = _one(job_id) | {"open": True}
         dated = _NOW | {"kept_since": True}
         runs = {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}
         return await self._set(
@@ -255,12 +272,12 @@ class Jobs:
 
     async def note_first(self, job_id: str, event: Event) -> None:
         """Add an event to an open job, unless it has one of that stage."""
-        await self._set({"_id": job_id, "open": True, "events.stage": {"$ne": event.stage}}, {}, events=[event])
+        await self._set(_one(job_id) | {"open": True, "events.stage": {"$ne": event.stage}}, {}, events=[event])
 
-    async def _ids(self, query: Document) -> AsyncIterator[str]:
+    async def _keys(self, query: Document) -> AsyncIterator[str]:
         with translated():
-            async for document in self._jobs.find(query, {"_id": 1}):
-                yield document["_id"]
+            async for document in self._jobs.find(query, _NAMES):
+                yield _key(document)
 
     async def _set(
         self,
@@ -287,6 +304,20 @@ class Jobs:
                     query, change, projection=shown, return_document=ReturnDocument.AFTER
                 )
             )
+
+
+def _one(job_id: str) -> Document:
+    """The query for the job that a key means; for a bare id, whichever job has it."""
+    plain, incarnation = split_key(job_id)
+    return {"_id": plain, "incarnation": incarnation} if incarnation else {"_id": plain}
+
+
+def _any_of(job_ids: Sequence[str]) -> Document:
+    return {"_id": {"$in": [split_key(job_id)[0] for job_id in job_ids]}}
+
+
+def _key(document: Document, id_field: str = "_id") -> str:
+    return job_key(document[id_field], document.get("incarnation", ""))
 
 
 def _job_or_none(document: Document | None) -> Job | None:

@@ -9,7 +9,7 @@ import msgspec
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.jobs import DueMail
+from shared.domain.jobs import DueMail, job_key, split_key
 from shared.store.documents import Document, translated
 
 
@@ -24,15 +24,16 @@ class Mails:
         await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
 
     async def waiting(self, before_ns: int) -> AsyncIterator[str]:
-        """The ids of jobs with mails that were due, or queued the last time, before then (ns)."""
+        """The keys of jobs with mails that were due, or queued the last time, before then (ns)."""
         with translated():
-            async for document in self._jobs.find({"mail_since": {"$lt": before_ns}}, {"_id": 1}):
-                yield document["_id"]
+            async for document in self._jobs.find({"mail_since": {"$lt": before_ns}}, {"incarnation": 1}):
+                yield job_key(document["_id"], document.get("incarnation", ""))
 
     async def touch(self, job_id: str, at: int) -> None:
         """Note that the job's mails were queued at this time (ns)."""
         with translated():
-            await self._jobs.update_one({"_id": job_id, "mail_since": {"$exists": True}}, {"$set": {"mail_since": at}})
+            waiting = {"_id": split_key(job_id)[0], "mail_since": {"$exists": True}}
+            await self._jobs.update_one(waiting, {"$set": {"mail_since": at}})
 
     async def lease(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
         """Take the right to send this mail, if it is due and nobody has it; one mail of a job at a time."""

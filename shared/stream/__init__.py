@@ -3,11 +3,11 @@ delivers users' messages too, as the callbacks of their schedules: those outside
 
 How a batch goes out (the reasons and the measurements are in `shared/stream/kafka/`):
 
-- A **lane** sends one batch at a time: its records and its receipt become visible together, or not at all. A lane's
-  id is random and never used again, so whoever knows the id can **fence** the lane: abort what it has open and make
-  every later commit of it fail.
-- `Stream.recover(batch)` fences the batch's owner and then tells whether the batch went out: its receipt, or `None`.
-  The answer is final: after `None`, no process can ever make this attempt visible.
+- A batch goes out in one **part** or several. A **lane** sends one part at a time: its records and what it says of
+  itself (`shared.domain.batches.Part`) become visible together, or not at all. A lane's id is random and never used
+  again, so whoever knows the id can **fence** the lane: abort what it has open and make every later commit of it fail.
+- `Stream.recover(batch)` fences the batch's owner and then tells whether the part behind `batch.parts` went out: that
+  part, or `None`. The answer is final: after `None`, no process can ever make this attempt visible.
 - `Lane.produce` ends in one of three ways: it returns (confirmed commit), raises `Aborted` (confirmed: nothing is out
   and nothing will be), or raises `LaneLost` (nobody knows; only `recover` can tell, and the lane is never used again).
 - A batch that is marked as taken by a lane is handed to `produce` at most once per take.
@@ -21,7 +21,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from shared.domain.batches import Batch, Receipt
+from shared.domain.batches import Batch, Part
 from shared.domain.errors import CarillonError
 from shared.domain.messages import Outcome, TopicMessage
 
@@ -42,8 +42,8 @@ class Lane(Protocol):
 
     id: str
 
-    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
-        """Commit the records and the batch's receipt as one.
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: Part) -> None:
+        """Commit the records and the batch's next part as one.
 
         Raises:
             Aborted: nothing went out, for certain.
@@ -95,8 +95,9 @@ class Stream(Protocol):
         """Borrow a lane, waiting for a free one; a lost one is replaced. Raises `Unavailable` when none can be
         started."""
 
-    async def recover(self, batch: Batch) -> Receipt | None:
-        """Fence `batch.owner`, then tell what of the batch went out: its receipt, or `None` for nothing, for ever.
+    async def recover(self, batch: Batch) -> Part | None:
+        """Fence `batch.owner`, then tell what it sent of the batch: the part behind those that are known to be out, or
+        `None` for nothing, for ever.
 
         Raises `Unavailable` when that cannot be known now.
         """

@@ -1,8 +1,9 @@
 """The stream as a local log in SQLite, for the embedded mode: the same promise without a broker.
 
-A batch's records and its receipt are one SQLite transaction, and a batch has at most one receipt. Fencing a lane is a
-row that every later transaction of the lane looks for, inside the transaction. All statements run one after the other
-on a thread of their own, so a fence waits for what is open. A topic is one partition. A group has one reader at a time.
+The records of a batch's part and its receipt are one SQLite transaction, and a batch has one receipt, of its last part.
+Fencing a lane is a row that every later transaction of the lane looks for, inside the transaction. All statements run
+one after the other on a thread of their own, so a fence waits for what is open. A topic is one partition. A group has
+one reader at a time.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from shared.domain.batches import Batch, Receipt
+from shared.domain.batches import Batch, Part, Receipt
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.messages import Outcome, TopicMessage, Undeliverable
 from shared.runtime.faults import fault
@@ -28,9 +29,20 @@ _SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS topics (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, PRIMARY KEY (topic, position)) WITHOUT
-ROWID; CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS records (topic TEXT, position INTEGER, value BLOB, PRIMARY KEY (topic, position))
+WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS receipts (batch TEXT PRIMARY KEY, lane TEXT, receipt TEXT, part INTEGER DEFAULT 1,
+                                     next INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fenced (lane TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+# What the first version did not have.
+_NEW_COLUMNS = ("part INTEGER DEFAULT 1", "next INTEGER")
+# The part that follows the one that is out, and no other.
+_NEXT_PART = """
+INSERT INTO receipts (batch, lane, receipt, part, next) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (batch) DO UPDATE SET lane = excluded.lane, receipt = excluded.receipt, part = excluded.part,
+                                  next = excluded.next
+WHERE receipts.part = excluded.part - 1
 """
 _READ_AT_ONCE = 5_000
 
@@ -69,12 +81,13 @@ class LocalStream:
         async with self._permits:
             yield LocalLane(self)
 
-    async def recover(self, batch: Batch) -> Receipt | None:
+    async def recover(self, batch: Batch) -> Part | None:
         await self.transact(lambda log: log.execute("INSERT OR IGNORE INTO fenced VALUES (?)", (batch.owner,)))
         await fault("stream.marker_read")
-        query = "SELECT receipt FROM receipts WHERE batch = ? AND lane = ?"
-        found = await self.transact(lambda log: log.execute(query, (batch.id, batch.owner)).fetchone())
-        return msgspec.json.decode(found[0], type=Receipt) if found else None
+        query = "SELECT receipt, part, next FROM receipts WHERE batch = ? AND lane = ? AND part = ?"
+        wanted = (batch.id, batch.owner, batch.parts + 1)
+        found = await self.transact(lambda log: log.execute(query, wanted).fetchone())
+        return Part(msgspec.json.decode(found[0], type=Receipt), *found[1:]) if found else None
 
     async def publish(self, topic: str, values: Sequence[bytes]) -> None:
         await self.transact(lambda log: _append(log, topic, values))
@@ -125,6 +138,7 @@ class LocalStream:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self._path, check_same_thread=False, isolation_level="IMMEDIATE")
             self._connection.executescript(_SCHEMA)
+            _add_columns(self._connection)
         with self._connection as log:
             return work(log)
 
@@ -136,20 +150,19 @@ class LocalLane:
         self.id = f"local-{secrets.token_hex(12)}"
         self._stream = stream
 
-    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
-        encoded = msgspec.json.encode(receipt).decode()
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: Part) -> None:
         await fault("send.in_transaction")
         try:
-            await self._stream.transact(lambda log: self._commit(log, batch.id, topic, records, encoded))
+            await self._stream.transact(lambda log: self._commit(log, batch.id, topic, records, part))
             await fault("stream.commit_reply")
         except (sqlite3.IntegrityError, Unavailable, OSError) as error:
             raise LaneLost(self.id, str(error)) from error
         await self._stream.announce()
 
-    def _commit(
-        self, log: sqlite3.Connection, batch_id: str, topic: str, records: Sequence[bytes], receipt: str
-    ) -> None:
-        log.execute("INSERT INTO receipts VALUES (?, ?, ?)", (batch_id, self.id, receipt))
+    def _commit(self, log: sqlite3.Connection, batch_id: str, topic: str, records: Sequence[bytes], part: Part) -> None:
+        receipt = msgspec.json.encode(part.receipt).decode()
+        if not log.execute(_NEXT_PART, (batch_id, self.id, receipt, part.number, part.next)).rowcount:
+            raise sqlite3.IntegrityError("the part is out, or the one before it is not")
         if log.execute("SELECT 1 FROM fenced WHERE lane = ?", (self.id,)).fetchone():
             raise sqlite3.IntegrityError("fenced")
         _append(log, topic, records)
@@ -193,6 +206,13 @@ class LocalReader:
         if new:
             stored = await self._positions(new) if self._positions else {}
             self._next |= {partition: stored.get(partition, 0) for partition in new}
+
+
+def _add_columns(log: sqlite3.Connection) -> None:
+    present = {row[1] for row in log.execute("PRAGMA table_info(receipts)")}
+    for column in _NEW_COLUMNS:
+        if column.split()[0] not in present:
+            log.execute(f"ALTER TABLE receipts ADD COLUMN {column}")
 
 
 def _append(log: sqlite3.Connection, topic: str, values: Sequence[bytes]) -> None:

@@ -25,7 +25,7 @@ def chi_square(counts: list[int]) -> float:
 
 def test_golden_choices() -> None:
     """The published way of choosing: a change here would send other templates on a retry across releases."""
-    key = fanout.job_key(JOB, "template")
+    key = fanout.choice_key(JOB, "template")
     assert key == 0x3C06EFD40DB7ADB3
     assert (
         "".join(fanout.pick("abc", key, seq_id) for seq_id in range(40)) == "aaabaabbbbacabcaaacabbabbacbacbabacbcabc"
@@ -42,7 +42,7 @@ def test_mixing_is_splitmix64() -> None:
 @pytest.mark.parametrize("stride", [1, 2, 7, 1000, 2**32])
 def test_uniform_over_any_stride_of_ids(names: int, stride: int) -> None:
     choices = [str(number) for number in range(names)]
-    key = fanout.job_key(JOB, "template")
+    key = fanout.choice_key(JOB, "template")
     counts = Counter(fanout.picks(choices, key, range(5, 5 + 20_000 * stride, stride)))
     assert chi_square([counts[choice] for choice in choices]) < CHI_SQUARE[names - 1]
 
@@ -54,7 +54,7 @@ def test_uniform_over_any_stride_of_ids(names: int, stride: int) -> None:
 )
 def test_choices_are_independent(one: tuple[str, str], other: tuple[str, str]) -> None:
     pairs = Counter(
-        (fanout.pick("ab", fanout.job_key(*one), seq_id), fanout.pick("abc", fanout.job_key(*other), seq_id))
+        (fanout.pick("ab", fanout.choice_key(*one), seq_id), fanout.pick("abc", fanout.choice_key(*other), seq_id))
         for seq_id in range(30_000)
     )
     assert chi_square([pairs[pair] for pair in product("ab", "abc")]) < 20.52  # 5 degrees of freedom

@@ -120,7 +120,7 @@ def oracle_body(value: Any, values: dict[str, Any]) -> Any:
 
 
 def oracle_template(job: Job, row: Recipient) -> Template | None:
-    name = fanout.pick(job.template_names, fanout.job_key(job.id, "template"), row[0])
+    name = fanout.pick(job.template_names, fanout.choice_key(job.key, "template"), row[0])
     for locale in ((row[3] or "").lower(), "en"):
         for template in job.plan.templates:
             if (template.name, template.locale) == (name, locale):
@@ -134,7 +134,7 @@ def oracle_record(job: Job, template: Template, row: Recipient) -> dict[str, Any
     dry = job.metadata.get("dryRun")
     metadata = {
         "jobId": job.id,
-        "muid": message_ids(fanout.job_key(job.id, MUID_KEY), [row[0]])[0],
+        "muid": message_ids(fanout.choice_key(job.key, MUID_KEY), [row[0]])[0],
         "pushTime": PUSH_TIME,
         "pushType": "massive",
         "templateName": template.name,

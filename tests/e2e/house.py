@@ -25,6 +25,7 @@ from services.compose import Capabilities, opened
 from shared.domain.jobs import Job, JobStatus
 from shared.domain.records import APNS
 from shared.domain.templates import Template
+from shared.flow.jobs import fresh_incarnation
 from shared.runtime.configuration import load
 from tests.e2e.forked import Forked, fork
 
@@ -177,6 +178,7 @@ class House:
         }
         return Job(
             id=str(uuid.uuid4()),
+            incarnation=fresh_incarnation(),
             app_id=self.app_id,
             app_name=self.app,
             created_by="test@example.com",
@@ -186,9 +188,9 @@ class House:
         )
 
     async def post(self, **fields: Any) -> str:
-        """Start a job as the API does."""
+        """Start a job as the API does; its key."""
         job, _ = await self.with_.jobs.start(self.job(**fields))
-        return job.id
+        return job.key
 
     async def closed(self, job_id: str) -> Job:
         """Wait until nothing is left to do for the job."""

@@ -105,7 +105,7 @@ async def test_several_templates_share_the_devices(house: House) -> None:
         await house.start(service)
     await house.exactly_once(job_id, 6_000)
     records = await house.records(6_000)
-    key = fanout.job_key(job_id, "template")
+    key = fanout.choice_key(job_id, "template")
     for record in records:
         name = fanout.pick(("a", "b"), key, int(record["metadata"]["userId"][1:]))
         assert record["metadata"]["templateName"] == record["Payload"]["templateName"] == name

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.domain.batches import SLOTS, TRANSITIONS, Batch, BatchStatus, KeyRange, Receipt
+from shared.domain.batches import SLOTS, TRANSITIONS, Batch, BatchStatus, KeyRange, Part, Receipt
 from shared.domain.jobs import Totals
 from shared.store import Store
 from shared.store.batches import PlanEnd
@@ -92,7 +92,7 @@ async def test_a_turn_that_has_passed_moves_nothing(store: Store) -> None:
     assert await store.batches.get(batch.job_id, 0) == renewed
 
 
-commands = st.sampled_from(["queue", "requeue", "put_back", "take", "disown", "settle", "fail", "drop"])
+commands = st.sampled_from(["queue", "requeue", "put_back", "take", "disown", "advance", "settle", "fail", "drop"])
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -122,10 +122,57 @@ def move(store: Store, batch: Batch, lane: str) -> dict[str, Callable[[], Awaita
         "put_back": lambda: batches.put_back(batch),
         "take": lambda: batches.take(batch, owner=lane),
         "disown": lambda: batches.disown(batch),
+        "advance": lambda: batches.advance(batch, Part(Receipt(1), batch.parts + 1, next=1), halvings=0),
         "settle": lambda: batches.settle(batch, to=BatchStatus.SENT, receipt=Receipt(10)),
         "fail": lambda: batches.fail(batch, receipt=Receipt(failed=10)),
         "drop": lambda: batches.drop(batch),
     }
+
+
+async def test_a_part_that_is_out_leaves_the_rest_to_be_sent(store: Store) -> None:
+    (batch,) = a_plan(1)
+    await store.batches.add_page([batch])
+    queued = await store.batches.queue(batch.job_id, 0)
+    assert queued is not None
+    taken = await store.batches.take(queued, owner="lane")
+    assert taken is not None
+    part = Part(Receipt(sent=4, held_out=1, locales={"en": 4}), 1, next=7)
+
+    advanced = await store.batches.advance(taken, part, halvings=3)
+
+    assert advanced is not None
+    assert (advanced.status, advanced.turn, advanced.owner) == (BatchStatus.QUEUED, 1, "")
+    assert (advanced.parts, advanced.next, advanced.receipt) == (1, 7, part.receipt)
+    assert (advanced.halvings, advanced.holders) == (3, ("lane",))
+    again = await store.batches.take(advanced, owner="lane")
+    assert again is not None
+    # Whoever slept since the first part, of the same lane, changes nothing.
+    assert await store.batches.advance(taken, part, halvings=0) is None
+    assert await store.batches.disown(taken) is None
+    assert await store.batches.settle(taken, to=BatchStatus.SENT, receipt=part.receipt) is None
+    settled = await store.batches.settle(again, to=BatchStatus.SENT, receipt=Receipt(sent=8, held_out=2))
+    assert settled is not None
+    assert settled.holders == ("lane", "lane/1")
+    totals = (await store.batches.totals([batch.job_id]))[batch.job_id]
+    assert (totals.sent, totals.held_out, totals.settled) == (8, 2, 1)
+
+
+async def test_takes_that_send_nothing_are_counted_and_make_parts_smaller(store: Store) -> None:
+    (batch,) = a_plan(1)
+    await store.batches.add_page([batch])
+    standing = await store.batches.queue(batch.job_id, 0)
+    halvings, since = [], set()
+    for number in range(4):
+        assert standing is not None
+        taken = await store.batches.take(standing, owner=f"lane-{number}")
+        assert taken is not None
+        standing = await store.batches.disown(taken)
+        assert standing is not None
+        assert standing.fruitless == number + 1
+        halvings.append(standing.halvings)
+        since.add(standing.fruitless_since)
+    assert halvings == [0, 2, 4, 6]
+    assert len(since) == 1
 
 
 async def test_heads_are_the_lowest_unsettled_of_each_chain(store: Store) -> None:

@@ -152,9 +152,9 @@ async def test_open_jobs_are_not_removed(store: Store) -> None:
         await store.jobs.add(job)
     for job in (ended, others):
         await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=0)
-    assert await store.jobs.closed_ids("app", limit=5) == [ended.id]
+    assert await store.jobs.closed_keys("app", limit=5) == [ended.id]
     await store.jobs.remove_closed([running.id, ended.id])
-    assert await store.jobs.closed_ids("app", limit=5) == []
+    assert await store.jobs.closed_keys("app", limit=5) == []
     assert await store.jobs.view(running.id) == running
     assert await store.jobs.view(others.id) is not None
 
@@ -200,7 +200,7 @@ async def test_only_open_jobs_are_looked_at(store: Store) -> None:
     for job in (running, stopped):
         await store.jobs.add(job)
     await store.jobs.close(stopped.id, totals=Totals(), summed=Receipt(), completed_at=0)
-    assert [job_id async for job_id in store.jobs.open_ids()] == [running.id]
+    assert [job_id async for job_id in store.jobs.open_keys()] == [running.id]
     assert await store.jobs.has_open("app")
     assert not await store.jobs.has_open("other")
 
@@ -210,11 +210,11 @@ async def test_jobs_that_wait_are_looked_at_when_their_start_has_passed(store: S
     others = [a_job(status=status, starts_at=10) for status in (JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.STOPPED)]
     for job in waiting + others:
         await store.jobs.add(job)
-    assert {job_id async for job_id in store.jobs.open_ids()} == {job.id for job in others}
-    assert {job_id async for job_id in store.jobs.overdue_ids(20)} == {job.id for job in waiting[:2]}
+    assert {job_id async for job_id in store.jobs.open_keys()} == {job.id for job in others}
+    assert {job_id async for job_id in store.jobs.overdue_keys(20)} == {job.id for job in waiting[:2]}
     assert await store.jobs.move(waiting[0].id, to=JobStatus.PAUSED, only=PAUSABLE, at=1)
-    assert {job_id async for job_id in store.jobs.overdue_ids(20)} == {waiting[1].id}
-    assert {job_id async for job_id in store.jobs.open_ids()} == {job.id for job in [waiting[0], *others]}
+    assert {job_id async for job_id in store.jobs.overdue_keys(20)} == {waiting[1].id}
+    assert {job_id async for job_id in store.jobs.open_keys()} == {job.id for job in [waiting[0], *others]}
 
 
 async def test_old_keys_are_freed_in_steps(store: Store) -> None:

@@ -6,13 +6,14 @@ import secrets
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.batches import Batch, BatchStatus, KeyRange, Receipt
+from shared.domain.batches import Batch, BatchStatus, KeyRange, Part, Receipt
 from shared.domain.errors import LaneLost
 from shared.domain.messages import TopicMessage, Undeliverable
 from shared.stream import Stream
 from tests.stream.conftest import OpenStream
 
 RECEIPT = Receipt(sent=3, skipped=1, reasons={"no-token": 1}, locales={"en": 2, "pt": 1})
+PART = Part(RECEIPT)
 
 
 def records(count: int = 3) -> list[bytes]:
@@ -40,10 +41,10 @@ async def committed(stream: Stream, topic: str, expected: int) -> list[bytes]:
 async def test_a_batch_goes_out_once_with_its_receipt(stream: Stream, topic: str) -> None:
     batch = a_batch()
     async with stream.lane() as lane:
-        await lane.produce(batch, topic, records(), RECEIPT)
+        await lane.produce(batch, topic, records(), PART)
         owned = replace(batch, owner=lane.id)
     assert sorted(await committed(stream, topic, 3)) == records()
-    assert await stream.recover(owned) == RECEIPT
+    assert await stream.recover(owned) == PART
 
 
 async def test_an_owner_that_sent_nothing_has_no_receipt(stream: Stream) -> None:
@@ -57,11 +58,11 @@ async def test_a_fenced_lane_commits_nothing_ever(open_stream: OpenStream, strea
     async with stream.lane() as lane:
         assert await other.recover(replace(batch, owner=lane.id)) is None
         with pytest.raises(LaneLost):
-            await lane.produce(batch, topic, records(), RECEIPT)
+            await lane.produce(batch, topic, records(), PART)
         lost = lane.id
     async with stream.lane() as fresh:
         assert fresh.id != lost
-        await fresh.produce(batch, topic, records(), RECEIPT)
+        await fresh.produce(batch, topic, records(), PART)
     assert sorted(await committed(stream, topic, 3)) == records()
     assert await other.recover(replace(batch, owner=lost)) is None
     await other.close()
@@ -77,10 +78,10 @@ async def test_recovery_races_with_the_owner_and_one_of_them_wins(
         async with stream.lane() as lane:
             owned = replace(batch, owner=lane.id)
             produced, recovered = await asyncio.gather(
-                lane.produce(batch, topic, records(50), RECEIPT), other.recover(owned), return_exceptions=True
+                lane.produce(batch, topic, records(50), PART), other.recover(owned), return_exceptions=True
             )
         assert produced is None or isinstance(produced, LaneLost)
-        assert recovered is None or recovered == RECEIPT
+        assert recovered is None or recovered == PART
         # What recovery said stays true, and the owner never claims what recovery denied.
         assert await other.recover(owned) == recovered
         assert not (produced is None and recovered is None)
@@ -93,10 +94,47 @@ async def test_a_slot_remembers_its_last_batch(stream: Stream, topic: str) -> No
     first = a_batch(0)
     second = a_batch(32, first.job_id)
     async with stream.lane() as lane:
-        await lane.produce(first, topic, records(), RECEIPT)
+        await lane.produce(first, topic, records(), PART)
     async with stream.lane() as lane:
-        await lane.produce(second, topic, records(), RECEIPT)
-        assert await stream.recover(replace(second, owner=lane.id)) == RECEIPT
+        await lane.produce(second, topic, records(), PART)
+        assert await stream.recover(replace(second, owner=lane.id)) == PART
+
+
+async def test_the_parts_of_a_batch_go_out_one_after_the_other(stream: Stream, topic: str) -> None:
+    batch = a_batch()
+    first, second = Part(RECEIPT, 1, next=4), Part(RECEIPT + RECEIPT, 2)
+    async with stream.lane() as lane:
+        await lane.produce(batch, topic, records(), first)
+        sent = replace(batch, owner=lane.id)
+    assert await stream.recover(sent) == first
+    # The first part is known to be out, whichever lane has taken the second one.
+    assert await stream.recover(replace(sent, parts=1)) is None
+    async with stream.lane() as lane:
+        await lane.produce(replace(batch, parts=1), topic, records(), second)
+        assert await stream.recover(replace(batch, parts=1, owner=lane.id)) == second
+    assert sorted(await committed(stream, topic, 6)) == sorted(records() * 2)
+
+
+async def test_a_lane_may_send_the_next_part_of_its_batch(stream: Stream, topic: str) -> None:
+    batch = a_batch()
+    first, second = Part(RECEIPT, 1, next=4), Part(RECEIPT + RECEIPT, 2)
+    async with stream.lane() as lane:
+        await lane.produce(batch, topic, records(), first)
+        await lane.produce(replace(batch, parts=1), topic, records(), second)
+        owner = lane.id
+    assert await stream.recover(replace(batch, parts=1, owner=owner)) == second
+
+
+async def test_a_job_whose_id_was_used_before_has_markers_of_its_own(stream: Stream, topic: str) -> None:
+    earlier = a_batch(32, "job.one")
+    async with stream.lane() as lane:
+        await lane.produce(earlier, topic, records(), PART)
+    batch = a_batch(0, f"job.{secrets.token_hex(4)}")
+    async with stream.lane() as lane:
+        assert await stream.recover(replace(batch, owner=lane.id)) is None
+    async with stream.lane() as lane:
+        await lane.produce(batch, topic, records(), PART)
+        assert await stream.recover(replace(batch, owner=lane.id)) == PART
 
 
 async def test_readers_start_where_the_book_says(stream: Stream, topic: str) -> None:
@@ -141,8 +179,8 @@ async def test_a_topic_that_appears_later_is_read_from_its_first_record(stream: 
 async def test_an_empty_batch_has_a_receipt_too(stream: Stream, topic: str) -> None:
     batch = a_batch()
     async with stream.lane() as lane:
-        await lane.produce(batch, topic, [], Receipt(skipped=4))
-        assert await stream.recover(replace(batch, owner=lane.id)) == Receipt(skipped=4)
+        await lane.produce(batch, topic, [], Part(Receipt(skipped=4)))
+        assert await stream.recover(replace(batch, owner=lane.id)) == Part(Receipt(skipped=4))
 
 
 async def test_users_messages_are_appended_or_refused_one_by_one(stream: Stream, topic: str) -> None:

@@ -11,7 +11,7 @@ from shared.runtime import faults
 from shared.stream import Aborted
 from shared.stream.kafka import KafkaStream
 from tests.stack import Endpoints
-from tests.stream.test_contract import RECEIPT, a_batch, committed, records
+from tests.stream.test_contract import PART, a_batch, committed, records
 
 pytestmark = pytest.mark.native
 
@@ -40,12 +40,12 @@ async def test_one_refused_record_takes_its_whole_batch_back(kafka: KafkaStream,
     batch = a_batch()
     async with kafka.lane() as lane:
         with pytest.raises(Aborted, match="1 produce batches failed") as refused:
-            await lane.produce(batch, small_topic, [*records(5_000), b"x" * 980_000], RECEIPT)
+            await lane.produce(batch, small_topic, [*records(5_000), b"x" * 980_000], PART)
         owned = replace(batch, owner=lane.id)
     assert refused.value.final
     assert await kafka.recover(owned) is None
     async with kafka.lane() as lane:
-        await lane.produce(batch, small_topic, records(), RECEIPT)
+        await lane.produce(batch, small_topic, records(), PART)
     assert sorted(await committed(kafka, small_topic, 3)) == records()
 
 
@@ -57,9 +57,9 @@ async def test_a_commit_whose_reply_never_comes_is_recovered_as_sent(
     batch = a_batch()
     async with kafka.lane() as lane:
         with pytest.raises(LaneLost):
-            await lane.produce(batch, small_topic, records(), RECEIPT)
+            await lane.produce(batch, small_topic, records(), PART)
         owned = replace(batch, owner=lane.id)
-    assert await kafka.recover(owned) == RECEIPT
+    assert await kafka.recover(owned) == PART
     async with kafka.lane() as fresh:
         assert fresh.id != owned.owner
 
@@ -67,19 +67,19 @@ async def test_a_commit_whose_reply_never_comes_is_recovered_as_sent(
 async def test_a_marker_that_cannot_be_read_is_no_answer(kafka: KafkaStream, small_topic: str) -> None:
     batch = a_batch()
     async with kafka.lane() as lane:
-        await lane.produce(batch, small_topic, records(), RECEIPT)
+        await lane.produce(batch, small_topic, records(), PART)
         owned = replace(batch, owner=lane.id)
     faults.arm("stream.marker_read=raise")
     with pytest.raises(Unavailable):
         await kafka.recover(owned)
-    assert await kafka.recover(owned) == RECEIPT
+    assert await kafka.recover(owned) == PART
 
 
 async def test_a_marker_beyond_the_batch_is_no_answer(kafka: KafkaStream, small_topic: str) -> None:
     earlier = a_batch(0)
     later = a_batch(32, earlier.job_id)
     async with kafka.lane() as lane:
-        await lane.produce(later, small_topic, records(), RECEIPT)
+        await lane.produce(later, small_topic, records(), PART)
         with pytest.raises(Unavailable, match="beyond"):
             await kafka.recover(replace(earlier, owner=lane.id))
 

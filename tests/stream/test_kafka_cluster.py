@@ -62,7 +62,7 @@ def _setup(servers: str) -> Any:
 
 def _receipt(servers: str) -> Any:
     ledger = Ledger(servers, client_id="test", topic="ledger", timeout_seconds=0.3)
-    return ledger.receipt(replace(a_batch(), owner="somebody"))
+    return ledger.part(replace(a_batch(), owner="somebody"))
 
 
 @pytest.mark.alone

@@ -1,8 +1,8 @@
-"""Exactly once on Apache Kafka: one transaction a batch, holding its records and its marker.
+"""Exactly once on Apache Kafka: one transaction for each part of a batch, holding its records and its marker.
 
-The marker is a consumer offset: group `carillon.job.<job>`, ledger partition = the batch's slot, offset = its
-ordinal, and the receipt as the offset's metadata. Records and marker become visible together, or not at all, so
-whoever can read the marker knows what became of the records.
+The marker is a consumer offset: group `carillon.job.<key of the job>`, ledger partition = the batch's slot, offset =
+its ordinal, and the part as the offset's metadata, with the sums of all parts so far. Records and marker become visible
+together, or not at all, so whoever can read the marker knows what became of the records.
 
 `recover` first fences the batch's owner: it starts a producer with the owner's transactional id, which aborts what is
 open and makes every later commit of the owner fail. Only then it reads the marker. Before fencing, a marker may be
@@ -21,7 +21,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Self
 from urllib.parse import urlsplit
 
-from shared.domain.batches import Batch, Receipt
+from shared.domain.batches import Batch, Part
 from shared.domain.errors import Invalid
 from shared.domain.messages import Outcome, TopicMessage
 from shared.stream import Lane, Positions, Reader
@@ -105,10 +105,10 @@ class KafkaStream:
     def lane(self) -> AbstractAsyncContextManager[Lane]:
         return self._lanes.borrow()
 
-    async def recover(self, batch: Batch) -> Receipt | None:
+    async def recover(self, batch: Batch) -> Part | None:
         self._lanes.discard(batch.owner)
         await self._lanes.fence(batch.owner)
-        return await self._ledger.receipt(batch)
+        return await self._ledger.part(batch)
 
     async def publish(self, topic: str, values: Sequence[bytes]) -> None:
         await self._publisher.publish(topic, values)

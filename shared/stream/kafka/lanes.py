@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from shared.domain.batches import Batch, Receipt
+from shared.domain.batches import Batch, Part
 from shared.domain.errors import LaneLost
 from shared.runtime.faults import fault
 from shared.stream import Aborted
@@ -34,14 +34,14 @@ class KafkaLane:
         self._ledger_topic = ledger_topic
         self._timeout_seconds = timeout_seconds
 
-    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: Part) -> None:
         """See `shared.stream.Lane`. The deadline is half the transaction's time-out, so that the broker gives up
         later than we do."""
         self.usable = False
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await self._producer.begin_transaction()
-                await self._fill(batch, topic, records, receipt)
+                await self._fill(batch, topic, records, part)
                 await self._producer.commit_transaction()
                 await fault("stream.commit_reply")
         except _RecordsFailed as error:
@@ -54,13 +54,13 @@ class KafkaLane:
         """End the producer; an open transaction is left to its time-out or to whoever fences it."""
         await stopped(self._producer)
 
-    async def _fill(self, batch: Batch, topic: str, records: Sequence[bytes], receipt: Receipt) -> None:
+    async def _fill(self, batch: Batch, topic: str, records: Sequence[bytes], part: Part) -> None:
         pending = await appended(self._producer, topic, records, now_ms=time.time_ns() // 1_000_000)
         await fault("send.in_transaction")
         # A commit succeeds even when records failed: look at every one before the marker is sent.
         if failures := await delivered(pending):
             raise _RecordsFailed(failures)
-        marker = entry(self._ledger_topic, batch, self.id, receipt)
+        marker = entry(self._ledger_topic, batch, self.id, part)
         await self._producer.send_offsets_to_transaction(marker, group_of(batch.job_id))
 
     async def _abort(self, cause: "_RecordsFailed") -> None:

@@ -10,7 +10,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from msgspec import Struct
 
-from shared.domain.batches import Batch, Receipt
+from shared.domain.batches import Batch, Part, Receipt
 from shared.domain.errors import Unavailable
 from shared.runtime.faults import fault
 from shared.stream.kafka.cluster import closed, connected
@@ -22,27 +22,31 @@ _NOTHING_COMMITTED = -1
 
 
 class Marker(Struct, frozen=True, array_like=True):
-    """What a transaction says of itself: the batch, the lane that sent it and its receipt."""
+    """What a transaction says of itself: the batch, the lane that sent it, and the part. (A marker of the first version
+    ends with the receipt: its batch has one part.)"""
 
     batch: str
     lane: str
     receipt: Receipt
+    number: int = 1
+    next: int | None = None
 
 
 _decoder = msgspec.json.Decoder(Marker)
 
 
-def group_of(job_id: str) -> str:
+def group_of(job_key: str) -> str:
     """The consumer group that holds a job's markers."""
-    return f"carillon.job.{job_id}"
+    return f"carillon.job.{job_key}"
 
 
-def entry(topic: str, batch: Batch, lane: str, receipt: Receipt) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offset to commit in the batch's transaction."""
-    metadata = msgspec.json.encode(Marker(batch.id, lane, receipt.bounded()))
+def entry(topic: str, batch: Batch, lane: str, part: Part) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offset to commit in the part's transaction."""
+    receipt = part.receipt.bounded()
+    metadata = msgspec.json.encode(Marker(batch.id, lane, receipt, part.number, part.next))
     if len(metadata) > _METADATA_BYTES:
         bare = msgspec.structs.replace(receipt, reasons={}, locales={})
-        metadata = msgspec.json.encode(Marker(batch.id, lane, bare))
+        metadata = msgspec.json.encode(Marker(batch.id, lane, bare, part.number, part.next))
     return {TopicPartition(topic, batch.slot): OffsetAndMetadata(batch.ordinal, metadata.decode())}
 
 
@@ -57,8 +61,9 @@ class Ledger:
         self._client: AIOKafkaClient | None = None
         self._lock = asyncio.Lock()
 
-    async def receipt(self, batch: Batch) -> Receipt | None:
-        """The receipt that the batch's owner committed, `None` for nothing. Raises `Unavailable` for any doubt."""
+    async def part(self, batch: Batch) -> Part | None:
+        """The part that the batch's owner committed by its last take, `None` for nothing. Raises `Unavailable` for any
+        doubt."""
         async with self._lock:
             try:
                 with translated():
@@ -71,9 +76,9 @@ class Ledger:
         if offset > batch.ordinal:
             # The chain has gone on without this batch being settled: never conclude that it did not go out.
             raise Unavailable(f"the marker of slot {batch.slot} is beyond batch {batch.id}")
-        if marker is None or (marker.batch, marker.lane) != (batch.id, batch.owner):
+        if marker is None or (marker.batch, marker.lane, marker.number) != (batch.id, batch.owner, batch.parts + 1):
             return None
-        return marker.receipt
+        return Part(marker.receipt, marker.number, marker.next)
 
     async def close(self) -> None:
         """Close the connection; the next read opens another."""

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from services.feedback.listener import Listener
-from shared.domain.batches import Batch, KeyRange, Receipt
+from shared.domain.batches import Batch, KeyRange, Part, Receipt
 from shared.domain.feedback import MAX_KEYS
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
@@ -176,7 +176,7 @@ async def test_transactions_leave_gaps_that_count_nothing(kafka: Stream, store: 
         for ordinal in range(6):
             batch = Batch(job_id=job, ordinal=ordinal, range=KeyRange(0, 9), size=7)
             async with kafka.lane() as lane:
-                await lane.produce(batch, topic, answers(job, 7), Receipt(sent=7))
+                await lane.produce(batch, topic, answers(job, 7), Part(Receipt(sent=7)))
             await until(acks(store, job, 7 * (ordinal + 1)), "a transaction's records")
     async with listening(kafka, store, topic, flush_seconds=OFTEN):
         await kafka.publish(topic, answers(job, 1))
