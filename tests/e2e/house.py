@@ -192,6 +192,12 @@ class House:
         job, _ = await self.with_.jobs.start(self.job(**fields))
         return job.key
 
+    async def key_of(self, job_id: str) -> str:
+        """The key of the job that has this id now."""
+        job = await self.with_.store.jobs.view(job_id)
+        assert job is not None
+        return job.key
+
     async def closed(self, job_id: str) -> Job:
         """Wait until nothing is left to do for the job."""
 

@@ -104,17 +104,18 @@ async def test_a_job_is_paused_resumed_and_repeated_by_its_key(house: House, cus
     path = f"/apps/{app_id}/jobs/{job_id}"
     assert (await customer.call("PUT", f"{path}/pause"))[1]["status"] == "paused"
     assert (await customer.call("PUT", f"{path}/pause"))[0] == 403
-    await until(lambda: nothing_in_flight(house, job_id), "what was in flight to end")
-    held = await house.with_.store.batches.totals([job_id])
-    assert held[job_id].sent < 50_000
+    job_key = await house.key_of(job_id)
+    await until(lambda: nothing_in_flight(house, job_key), "what was in flight to end")
+    held = await house.with_.store.batches.totals([job_key])
+    assert held[job_key].sent < 50_000
     assert (await customer.call("PUT", f"{path}/resume"))[1]["status"] == ""
     await house.exactly_once(job_id, 50_000)
     assert (await customer.call("PUT", f"{path}/stop"))[0] == 403
 
 
-async def nothing_in_flight(house: House, job_id: str) -> bool:
-    standing = await house.with_.store.jobs.standing(job_id)
-    heads = await house.with_.store.batches.heads(job_id)
+async def nothing_in_flight(house: House, job_key: str) -> bool:
+    standing = await house.with_.store.jobs.standing(job_key)
+    heads = await house.with_.store.batches.heads(job_key)
     return standing is not None and standing.end is not None and all(head.planned for head in heads)
 
 

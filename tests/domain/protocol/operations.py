@@ -74,7 +74,7 @@ class Fence(NamedTuple):
 
 
 class ReadMarker(NamedTuple):
-    """(ordinal, receipt) of the slot's marker, None, or SILENCE."""
+    """(ordinal, part, receipt) of the slot's marker, None, or SILENCE."""
 
     slot: int
 

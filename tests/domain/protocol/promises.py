@@ -12,28 +12,32 @@ MAX_ROUNDS = 400
 def check(before: World, now: World, rules: Rules) -> None:
     """Raise `Violation` unless this step kept every promise."""
     if now.topic is not before.topic or now.entries is not before.entries:
-        check_records(now)
+        check_records(now, rules)
         check_chains(now, rules)
         check_plan(now)
     for old, new in zip(before.markers, now.markers, strict=True):
-        if old is not None and (new is None or new[0] < old[0] or (new[0] == old[0] and new != old)):
+        if old is not None and (new is None or new[:2] < old[:2] or (new[:2] == old[:2] and new != old)):
             raise Violation(Promise.BACKWARDS, f"{old} -> {new}")
     if not now.job.open:
-        check_closed(now)
+        check_closed(now, rules)
     if rules.takes and any(batch.attempts > rules.takes for batch in now.batches):
         raise Violation(Promise.CHURN, repr(now.batches))
 
 
-def check_records(world: World) -> None:
-    """A batch is out at most once; sent ones are, with their receipt; no other one is, unless a lane owns it."""
+def check_records(world: World, rules: Rules) -> None:
+    """A part is out at most once; all of a sent batch are, the last one with its receipt; of any other one are those
+    that are known to be, and perhaps one more that a lane owns."""
     for ordinal, batch in enumerate(world.batches):
-        out = [receipt for other, receipt in world.topic if other == ordinal]
-        if len(out) > 1:
+        out = [(part, receipt) for other, part, receipt in world.topic if other == ordinal]
+        parts = [part for part, _ in out]
+        if len(set(parts)) < len(parts):
             raise Violation(Promise.TWICE, f"{ordinal}: {out}")
-        if batch.status is BatchStatus.SENT and out != [batch.receipt]:
+        if batch.status is BatchStatus.SENT and (len(out) != rules.parts or out[-1][1] != batch.receipt):
             raise Violation(Promise.UNTRUE, f"{ordinal} is sent by {batch.receipt!r}, out is {out}")
-        if batch.status not in (BatchStatus.SENT, BatchStatus.SENDING) and out:
-            raise Violation(Promise.UNTRUE, f"{ordinal} is {batch.status}, but out")
+        known = list(range(batch.parts))
+        owned = [[*known, batch.parts]] if batch.status is BatchStatus.SENDING else []
+        if batch.status is not BatchStatus.SENT and parts not in [known, *owned]:
+            raise Violation(Promise.UNTRUE, f"{ordinal} is {batch.status} with {batch.parts} parts, out is {out}")
         if (batch.status is BatchStatus.SENDING) > bool(batch.owner):
             raise Violation(Promise.UNTRUE, f"{ordinal} is sending without an owner")
 
@@ -57,13 +61,13 @@ def check_plan(world: World) -> None:
         raise Violation(Promise.TORN, f"ends at {upto}")
 
 
-def check_closed(world: World) -> None:
+def check_closed(world: World, rules: Rules) -> None:
     """A closed job has nothing unsettled, and a completed one has sent everything that did not fail."""
     if not world.all_settled:
         raise Violation(Promise.TOTALS, f"closed with unsettled batches: {world.batches}")
     if world.job.status is JobStatus.COMPLETED:
         done = sum(batch.upto - batch.after for batch in world.batches)
-        sent = {ordinal for ordinal, _ in world.topic}
+        sent = {ordinal for ordinal, part, _ in world.topic if part == rules.parts - 1}
         said = {ordinal for ordinal, batch in enumerate(world.batches) if batch.status is BatchStatus.SENT}
         if done != world.devices or sent != said:
             raise Violation(Promise.TOTALS, f"{done} of {world.devices} devices; {sent} are out, {said} are sent")

@@ -20,7 +20,7 @@ from tests.domain.protocol.operations import (
     Requeue,
     Start,
 )
-from tests.domain.protocol.world import Flaw, Message, Move, Piece, Rules
+from tests.domain.protocol.world import Entry, Flaw, Message, Move, Piece, Rules
 
 
 def worker(rules: Rules) -> Program:
@@ -42,32 +42,37 @@ def send(rules: Rules, ordinal: int, turn: int, lane: str) -> Program:
         yield from chain_of(rules, ordinal)
         return False
     if batch.owner:
-        free = yield from recover(rules, ordinal, batch.owner)
-        if not free:
-            return False
+        batch = yield from recover(rules, ordinal, batch)
+    lost = False
+    while batch is not None and not lost:
+        lost, batch = yield from send_part(rules, ordinal, turn, lane, batch)
+    return lost
+
+
+def send_part(rules: Rules, ordinal: int, turn: int, lane: str, batch: Entry) -> Program:
+    """Whether the batch, or the lane, was lost to somebody; and the batch where another part is to be sent."""
     wanted = None if rules.flaw is Flaw.IGNORED_TURN else turn
     passed = yield from gate(rules, ordinal, wanted, batch.attempts)
     if not passed:
-        return False
+        return False, None
     taken = yield from move(rules, Move(ordinal, (QUEUED,), SENDING, turn=wanted, take=lane))
     if taken is None:
-        return True
-    return (yield from produce(rules, ordinal, lane))
+        return True, None
+    return (yield from produce(rules, ordinal, lane, taken))
 
 
-def recover(rules: Rules, ordinal: int, owner: str) -> Program:
-    """Fence the owner, then read the marker. True where nothing is out and the batch is free again."""
-    receipt = yield from outcome(rules, ordinal, owner)
+def recover(rules: Rules, ordinal: int, batch: Entry) -> Program:
+    """Fence the owner, then read the marker. The batch where it is free again, and something is left to be sent."""
+    receipt = yield from outcome(rules, ordinal, batch)
     if receipt is not None:
-        yield from settle(rules, ordinal, owner, receipt)
-        return False
-    match = None if rules.flaw is Flaw.BLIND_CLEAR else owner
-    freed = yield from move(rules, Move(ordinal, (SENDING,), QUEUED, owner=match, clear=True))
-    return freed is not None
+        return (yield from go_on(rules, ordinal, batch, receipt))
+    match = None if rules.flaw is Flaw.BLIND_CLEAR else batch.owner
+    return (yield from move(rules, Move(ordinal, (SENDING,), QUEUED, owner=match, clear=True)))
 
 
-def outcome(rules: Rules, ordinal: int, owner: str) -> Program:
-    """The receipt that the batch went out with, or None for nothing, for ever."""
+def outcome(rules: Rules, ordinal: int, batch: Entry) -> Program:
+    """The receipt that the part behind those that are known went out with, or None for nothing, for ever."""
+    owner = batch.owner
     if rules.flaw not in (Flaw.NO_FENCE, Flaw.MARKER_BEFORE_FENCE):
         yield Fence(owner)
     marker = yield ReadMarker(ordinal % rules.slots)
@@ -75,15 +80,18 @@ def outcome(rules: Rules, ordinal: int, owner: str) -> Program:
         marker = yield ReadMarker(ordinal % rules.slots)
     if rules.flaw is Flaw.MARKER_BEFORE_FENCE:
         yield Fence(owner)
-    return marker[1] if marker not in (None, SILENCE) and marker[0] == ordinal else None
+    if marker in (None, SILENCE) or marker[0] != ordinal or marker[2] != owner:
+        return None
+    return marker[2] if marker[1] == batch.parts or rules.flaw is Flaw.ANY_PART else None
 
 
 def recover_own(rules: Rules, ordinal: int, lane: str) -> Program:
     """After a lost lane: recover the batch unless another has it by now. True where the message is worth keeping."""
     batch = yield Read(ordinal)
-    if batch.owner != lane:
+    if batch.owner != lane or batch.settled:
         return False
-    return (yield from recover(rules, ordinal, lane))
+    freed = yield from recover(rules, ordinal, batch)
+    return freed is not None
 
 
 def gate(rules: Rules, ordinal: int, turn: int | None, attempts: int) -> Program:
@@ -104,46 +112,53 @@ def gate(rules: Rules, ordinal: int, turn: int | None, attempts: int) -> Program
     return True
 
 
-def produce(rules: Rules, ordinal: int, lane: str) -> Program:
-    """Records and marker in one transaction. True where the lane was lost: the batch stays owned."""
+def produce(rules: Rules, ordinal: int, lane: str, batch: Entry) -> Program:
+    """Records and marker of a part in one transaction. Whether the lane was lost: the batch stays owned; and the batch
+    where another part is to be sent."""
     apart = rules.flaw is Flaw.MARKER_OUTSIDE
     if rules.flaw is Flaw.LATE_START:
         yield Start()
-    reply = yield Append(Piece(ordinal, lane, marker=not apart))
+    reply = yield Append(Piece(ordinal, lane, batch.parts, marker=not apart))
     if reply == REFUSED:
-        return (yield from roll_back(rules, ordinal, lane))
+        lost = yield from roll_back(rules, ordinal, batch)
+        return lost, None
     if reply == OK:
         reply = yield Commit()
     if reply == OK and apart:
-        yield Append(Piece(ordinal, lane, records=False))
+        yield Append(Piece(ordinal, lane, batch.parts, records=False))
         reply = yield Commit()
     if reply == OK or (reply == SILENCE and rules.flaw is Flaw.BELIEVED_COMMIT):
-        yield from settle(rules, ordinal, lane, lane)
-        return False
+        standing = yield from go_on(rules, ordinal, batch, lane)
+        return False, standing
     if reply == SILENCE and rules.flaw is Flaw.BELIEVED_ABORT:
-        yield from put_back(rules, ordinal, lane)
-        return False
-    return True
+        yield from put_back(rules, ordinal, batch)
+        return False, None
+    return True, None
 
 
-def settle(rules: Rules, ordinal: int, owner: str, receipt: str) -> Program:
-    """The records are out: say so, and feed the chain."""
-    yield from move(rules, Move(ordinal, (SENDING,), BatchStatus.SENT, owner=owner, receipt=receipt))
+def go_on(rules: Rules, ordinal: int, batch: Entry, receipt: str) -> Program:
+    """A part is out. Behind the last one, say so and feed the chain; else the batch, free for its next part."""
+    if batch.parts + 1 < rules.parts:
+        advance = Move(ordinal, (SENDING,), QUEUED, owner=batch.owner, clear=True, parts=batch.parts + 1)
+        return (yield from move(rules, advance))
+    settle = Move(ordinal, (SENDING,), BatchStatus.SENT, owner=batch.owner, receipt=receipt)
+    yield from move(rules, settle)
     yield from chain_of(rules, ordinal)
+    return None
 
 
-def roll_back(rules: Rules, ordinal: int, lane: str) -> Program:
+def roll_back(rules: Rules, ordinal: int, batch: Entry) -> Program:
     """After a refused record; the batch is put back only where the abort is confirmed."""
     reply = yield Abort()
     if reply != OK:
         return True
-    yield from put_back(rules, ordinal, lane)
+    yield from put_back(rules, ordinal, batch)
     return False
 
 
-def put_back(rules: Rules, ordinal: int, lane: str) -> Program:
+def put_back(rules: Rules, ordinal: int, batch: Entry) -> Program:
     """The owner lets go of the batch and publishes its next turn."""
-    match = None if rules.flaw is Flaw.BLIND_RELEASE else lane
+    match = None if rules.flaw is Flaw.BLIND_RELEASE else batch.owner
     freed = yield from move(rules, Move(ordinal, (SENDING,), QUEUED, owner=match, clear=True, raises=True))
     if freed is not None:
         yield Publish(Message("send", ordinal, freed.turn))

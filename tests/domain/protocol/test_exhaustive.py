@@ -42,7 +42,7 @@ SCENES = (
     Scene("pause, resume, stop, and the worker dies", 6_000, Faults(clicks=2, crash=1), workers=1, users=1),
     Scene("two chains", 6_000, Faults(crash=1), rules=Rules(slots=2)),
     Scene(
-        "a lost lane's worker recovers", 18_000, Faults(double=1, silent=1), batches=1, rules=Rules(self_recovery=True)
+        "a lost lane's worker recovers", 14_000, Faults(double=1, silent=1), batches=1, rules=Rules(self_recovery=True)
     ),
     Scene("attempts run out", 4_500, Faults(crash=1, double=1), batches=1, rules=Rules(attempts=1)),
     Scene("two planners", 18_000, Faults(double=1), batches=0, devices=3, workers=0, planners=2),
@@ -57,11 +57,31 @@ SCENES = (
         planners=1,
         users=1,
     ),
+    Scene("parts: nothing fails", 100, Faults(), rules=Rules(parts=2)),
+    Scene("parts: a worker dies, upkeep looks", 22_000, Faults(crash=1, chores=1), batches=1, rules=Rules(parts=2)),
+    Scene("parts: a worker dies, and another", 8_000, Faults(crash=2), batches=1, rules=Rules(parts=3)),
+    Scene(
+        "parts: a message comes twice, a reply is lost",
+        1_000,
+        Faults(double=1, silent=1),
+        batches=1,
+        rules=Rules(parts=2),
+    ),
+    Scene("parts: a marker shows late, a worker dies", 1_000, Faults(lag=1, crash=1), batches=1, rules=Rules(parts=2)),
+    Scene("parts: a stopped worker loses its message", 1_000, Faults(cut=1, expire=1), batches=1, rules=Rules(parts=3)),
+    Scene("parts: a record is refused", 1_000, Faults(double=1, refuse=1), batches=1, rules=Rules(parts=2)),
+    Scene(
+        "parts: pause, resume, stop",
+        1_000,
+        Faults(clicks=2, chores=1),
+        batches=1,
+        workers=1,
+        users=1,
+        rules=Rules(parts=2),
+    ),
     Scene("healthy lanes are left alone", 10_000, Faults(chores=2), rules=Rules(patient=True)),
     Scene("one take a message", 500, Faults(double=1), batches=1, rules=Rules(takes=2)),
-    Scene(
-        "one take a message, recovering", 1_000, Faults(double=1), batches=1, rules=Rules(takes=2, self_recovery=True)
-    ),
+    Scene("one take a message, recovering", 800, Faults(double=1), batches=1, rules=Rules(takes=2, self_recovery=True)),
 )
 
 

@@ -59,6 +59,7 @@ CASES = (
         planners=1,
         users=1,
     ),
+    Case(Flaw.ANY_PART, Promise.UNTRUE, Faults(crash=1), rules=Rules(parts=2)),
     Case(Flaw.NO_UPKEEP, Promise.NEVER, Faults(purge=1), batches=2),
 )
 

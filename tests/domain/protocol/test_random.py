@@ -11,7 +11,8 @@ TROUBLE = Faults(crash=3, cut=3, purge=2, double=2, silent=3, lag=2, expire=2, r
 
 
 def rules_of(seed: int) -> Rules:
-    return Rules(slots=1 + seed % 3, attempts=(0, 3)[seed // 3 % 2], self_recovery=bool(seed // 6 % 2))
+    parts = 1 + seed // 12 % 3
+    return Rules(slots=1 + seed % 3, attempts=(0, 3)[seed // 3 % 2], self_recovery=bool(seed // 6 % 2), parts=parts)
 
 
 def world_of(seed: int) -> World:

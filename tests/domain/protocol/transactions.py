@@ -9,7 +9,7 @@ def ended(world: World, lane: Lane, commit: bool, *, lagging: bool = False) -> W
     """The transaction is committed, or rolled back."""
     if not commit:
         return with_lane(world, lane._replace(content=(), asked=False))
-    records = tuple((piece.ordinal, piece.receipt) for piece in lane.content if piece.records)
+    records = tuple((piece.ordinal, piece.part, piece.receipt) for piece in lane.content if piece.records)
     markers = tuple(piece for piece in lane.content if piece.marker)
     world = world._replace(topic=tuple(sorted((*world.topic, *records))))
     world = superseded(world, {slot_of(world, piece) for piece in markers})
@@ -36,7 +36,8 @@ def shown(world: World, id: str) -> World:
     """The markers of the lane's last commit can be read by everybody."""
     lane = world.lane(id)
     for piece in lane.hidden:
-        world = world._replace(markers=swap(world.markers, slot_of(world, piece), (piece.ordinal, piece.receipt)))
+        marker = (piece.ordinal, piece.part, piece.receipt)
+        world = world._replace(markers=swap(world.markers, slot_of(world, piece), marker))
     return with_lane(world, lane._replace(hidden=()))
 
 

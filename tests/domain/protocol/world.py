@@ -36,6 +36,7 @@ class Flaw(StrEnum):
     STUBBORN_PLANNER = "an overtaken planner goes on with the rest of its page"
     UNENDED_STOP = "a stopped job is closed without ending its plan"
     NO_UPKEEP = "nobody looks for lost work"
+    ANY_PART = "recovery takes the marker of an earlier part for that of the last take"
 
 
 class Promise(StrEnum):
@@ -66,7 +67,8 @@ class Rules(NamedTuple):
 
     `attempts`: takes after which a batch fails; 0 means never. `self_recovery`: a worker that lost its lane recovers
     the batch itself if it still owns it. `patient`: upkeep spares owned batches, as its ages have it do while nothing
-    fails; nobody may be fenced then. `takes`: how often a batch may be taken; 0 means no limit.
+    fails; nobody may be fenced then. `takes`: how often a batch may be taken; 0 means no limit. `parts`: in how many
+    transactions a batch goes out.
     """
 
     slots: int = 1
@@ -74,11 +76,13 @@ class Rules(NamedTuple):
     self_recovery: bool = False
     patient: bool = False
     takes: int = 0
+    parts: int = 1
     flaw: Flaw | None = None
 
 
 class Entry(NamedTuple):
-    """One entry of the plan: a batch of the devices `after` + 1 to `upto`, or the plan's end (status None)."""
+    """One entry of the plan: a batch of the devices `after` + 1 to `upto`, or the plan's end (status None). So many of
+    its `parts` are known to be out."""
 
     after: int
     upto: int
@@ -87,6 +91,7 @@ class Entry(NamedTuple):
     attempts: int = 0
     owner: str = ""
     receipt: str = ""
+    parts: int = 0
 
     @property
     def settled(self) -> bool:
@@ -110,10 +115,11 @@ class Message(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What a transaction holds: the records of a batch, its marker, or both. The receipt tells attempts apart."""
+    """What a transaction holds: the records of a part, its marker, or both. The receipt tells attempts apart."""
 
     ordinal: int
     receipt: str
+    part: int = 0
     records: bool = True
     marker: bool = True
 
@@ -164,19 +170,19 @@ class Faults(NamedTuple):
 class World(NamedTuple):
     """All there is.
 
-    `topic` lists the committed batches, `markers` the last marker of each slot, `late` the writes that reach MongoDB
-    after their sender gave up on them.
+    `topic` lists the committed parts and `markers` the last marker of each slot, as (ordinal, part, receipt). `late`
+    are the writes that reach MongoDB after their sender gave up on them.
     """
 
     job: Job
     entries: tuple[Entry, ...]
     messages: tuple[Message, ...]
     actors: tuple[Actor, ...]
-    markers: tuple[tuple[int, str] | None, ...]
+    markers: tuple[tuple[int, int, str] | None, ...]
     devices: int
     faults: Faults = Faults()
     lanes: tuple[Lane, ...] = ()
-    topic: tuple[tuple[int, str], ...] = ()
+    topic: tuple[tuple[int, int, str], ...] = ()
     late: tuple["Write", ...] = ()
 
     @property
@@ -208,7 +214,7 @@ class Move(NamedTuple):
     """A compare-and-set on a batch; the reply is the new batch or None.
 
     It applies to a batch in one of `sources`, of this `turn` and `owner` where they are given. `take` is the new owner;
-    `clear` removes the owner; `raises` makes it the next turn.
+    `clear` removes the owner; `raises` makes it the next turn; so many `parts` are out then.
     """
 
     ordinal: int
@@ -220,6 +226,7 @@ class Move(NamedTuple):
     clear: bool = False
     raises: bool = False
     receipt: str = ""
+    parts: int | None = None
 
     def matches(self, batch: Entry) -> bool:
         """Whether the compare-and-set finds what it wants."""
@@ -233,6 +240,7 @@ class Move(NamedTuple):
             attempts=batch.attempts + bool(self.take),
             owner="" if self.clear else self.take or batch.owner,
             receipt=self.receipt or batch.receipt,
+            parts=batch.parts if self.parts is None else self.parts,
         )
 
     def landed(self, batch: Entry) -> bool:
@@ -242,6 +250,7 @@ class Move(NamedTuple):
             and (not self.take or batch.owner == self.take)
             and (not self.receipt or batch.receipt == self.receipt)
             and (not self.raises or self.turn is None or batch.turn == self.turn + 1)
+            and self.parts in (None, batch.parts)
         )
 
 

@@ -81,6 +81,14 @@ def class_path() -> str:
     return f"{jars}{os.sep}*"
 
 
+def throttle(servers: str, bytes_a_second: int | None) -> None:
+    """Let all producers together send so many bytes a second to a broker, or as many as they like again."""
+    change = f"producer_byte_rate={bytes_a_second}" if bytes_a_second else "producer_byte_rate"
+    verb = "--add-config" if bytes_a_second else "--delete-config"
+    entity = ("--entity-type", "clients", "--entity-default")
+    _java("kafka.admin.ConfigCommand", "--bootstrap-server", servers, "--alter", verb, change, *entity)
+
+
 def _fetch(maven: str, into: Path) -> None:
     goal = ["-q", "-B", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={into}"]
     done = subprocess.run([maven, *goal], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)

@@ -1,0 +1,104 @@
+"""A job closes when all of its batches are settled, and not because a server has not heard of some."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.blobs.files import FolderBlobs
+from shared.domain.batches import Batch, BatchStatus, KeyRange, Receipt
+from shared.domain.jobs import JobStatus, Totals
+from shared.flow import Breaker, Finish
+from shared.store import Store
+from tests.clock import ManualClock
+from tests.store.made import added
+
+pytestmark = pytest.mark.native
+
+SIZE = 10
+
+
+async def planned(store: Store, batches: int) -> str:
+    """A job that is planned to its end, with nothing sent yet."""
+    job_id = await added(store)
+    plan = [
+        Batch(job_id=job_id, ordinal=each, range=KeyRange(SIZE * each, SIZE * (each + 1)), size=SIZE)
+        for each in range(batches)
+    ]
+    await store.batches.add_page(plan)
+    await store.batches.add_end(job_id, batches)
+    await store.jobs.end_plan(job_id, end=batches)
+    return job_id
+
+
+async def send(store: Store, job_id: str, ordinal: int) -> None:
+    queued = await store.batches.queue(job_id, ordinal)
+    assert queued is not None
+    taken = await store.batches.take(queued, owner="lane")
+    assert taken is not None
+    await store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=SIZE))
+
+
+@pytest.fixture
+def finish(store: Store, tmp_path: Path) -> Finish:
+    clock = ManualClock()
+    breaker = Breaker(store, clock, max_failed_share=1, mails=False)
+    blobs = FolderBlobs.open(tmp_path.as_uri())
+    return Finish(store, blobs, breaker, clock, control_group_folder="held-out", mails=False)
+
+
+async def test_a_job_closes_with_its_last_batch(store: Store, finish: Finish) -> None:
+    job_id = await planned(store, 2)
+    await send(store, job_id, 0)
+    assert await finish.job(job_id) is None
+    await send(store, job_id, 1)
+    job = await finish.job(job_id)
+    assert job is not None
+    assert (job.status, job.totals) == (JobStatus.COMPLETED, Totals(batches=2, settled=2, planned=20, sent=20))
+
+
+@pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.STOPPED])
+async def test_a_server_that_lags_behind_closes_nothing(
+    store: Store, finish: Finish, monkeypatch: pytest.MonkeyPatch, status: JobStatus
+) -> None:
+    """It knows the job as it is now, and its batches as they were before they were cut."""
+    job_id = await planned(store, 2)
+    await send(store, job_id, 0)
+    if status is JobStatus.STOPPED:
+        await store.jobs.move(job_id, to=status, only=frozenset({JobStatus.RUNNING}), at=1)
+
+    async def nothing(*_: Any) -> Any:
+        return {}
+
+    async def no_receipts(*_: Any) -> AsyncIterator[Receipt]:
+        none: list[Receipt] = []
+        for receipt in none:
+            yield receipt
+
+    with monkeypatch.context() as lagging:
+        for name in ("any_unsettled", "any_failed", "totals"):
+            lagging.setattr(store.batches, name, nothing)
+        lagging.setattr(store.batches, "receipts", no_receipts)
+        assert await finish.job(job_id) is None
+    found = await store.jobs.view(job_id)
+    assert found is not None
+    assert (found.status, found.open) == (status, True)
+
+
+async def test_sums_of_too_few_batches_are_not_written(
+    store: Store, finish: Finish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer was from before the last batch was settled, the next one from after it."""
+    job_id = await planned(store, 2)
+    await send(store, job_id, 0)
+    before = await store.batches.totals([job_id])
+    await send(store, job_id, 1)
+
+    async def earlier(*_: Any) -> dict[str, Totals]:
+        return before
+
+    with monkeypatch.context() as lagging:
+        lagging.setattr(store.batches, "totals", earlier)
+        assert await finish.job(job_id) is None
+    assert await finish.job(job_id) is not None
