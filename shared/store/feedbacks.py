@@ -64,8 +64,12 @@ class Feedbacks:
         try:
             with translated(), pymongo.timeout(_TRANSACTION_SECONDS):
                 async with self._client.start_session() as session:
-                    # Not inherited from the collections: a transaction has a write concern of its own.
-                    return await session.with_transaction(transaction, write_concern=self._positions.write_concern)
+                    # Not inherited from the collections: without these, a transaction takes the URL's.
+                    return await session.with_transaction(
+                        transaction,
+                        write_concern=self._positions.write_concern,
+                        read_preference=self._positions.read_preference,
+                    )
         except DuplicateKeyError:
             return False  # somebody else stored the partition's first step
         except Unavailable:
