@@ -117,8 +117,8 @@ class Audience:
                 break
             bounds = (after, upto, size, size * batches, self._scan_rows)
             page = [Cut(*row) for row in await self._ask(table, wanted, statements.cut, *bounds)]
-            after = page[-1].upto if page else await self._edge(table, after, upto)
-            cuts = joined(cuts, page, size)
+            after = page[-1].upto
+            cuts = joined(cuts, [found for found in page if found.size], size)
         return cuts[:batches]
 
     async def read(self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "") -> list[Row]:
@@ -171,10 +171,6 @@ class Audience:
     async def close(self) -> None:
         """End the connections."""
         await self._connections.close()
-
-    async def _edge(self, table: str, after: int, upto: int) -> int:
-        rows = await self._ask(table, (), lambda known, _: statements.edge(known), after, upto, self._scan_rows)
-        return rows[0][0] if rows else upto
 
     async def _ask(
         self,

@@ -1,8 +1,8 @@
 """MongoDB, the only truth: one module per aggregate, each with a class around its collection.
 
 Every write is acknowledged by a majority and journalled. Every read goes to the primary, whatever the URL says: a
-secondary that lags behind would show a running job as finished. Every move is a compare-and-set that answers with the new
-value or `None`, which means that somebody else moved first. A compare-and-set whose reply was lost is decided by
+secondary that lags behind would show a running job as finished. Every move is a compare-and-set that answers with the
+new value or `None`, which means that somebody else moved first. A compare-and-set whose reply was lost is decided by
 reading again. Time is the database's: `changed_at` fields are set by `$currentDate`, and ages are told against
 `Store.now()`.
 
