@@ -127,7 +127,10 @@ class Planner:
             raise Invalid(error.reason, field="csvPath") from error
         if file.size > self._max_file_bytes:
             raise Invalid(f"the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed", field="csvPath")
-        plan = await self._store.files.begin(job.file_plan_id, file, cut_records=self._batch_size(job))
+        user_type = await self._audience.user_type(table_name(job.app_name, job.service))
+        plan = await self._store.files.begin(
+            job.file_plan_id, file, cut_records=self._batch_size(job), user_type=user_type
+        )
         return plan.file
 
     def _batch_size(self, job: Job) -> int:

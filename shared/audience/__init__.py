@@ -72,16 +72,26 @@ class Audience:
         it through the table.
 
         Raises:
-            Invalid: the table is missing or is no push table (`field` is `app`), or a filter breaks its rule, names no
-                column or holds what its column cannot be compared with (`filters.<key>`).
+            Invalid: the table is missing or is no push table, or files cannot name its users (`field` is `app`), or a
+                filter breaks its rule, names no column or holds what its column cannot be compared with
+                (`filters.<key>`).
         """
         wanted = conditions(filters)
         described_now = await self._describe(table)
+        if walks == USER:
+            described_now.user_type()
         if not described_now.columns[walks].indexed:
             log.warning("push table lacks an index", table=table, column=walks)
         for condition in wanted:
             await self._probe(described_now, condition)
         await self._connections.fetch(statements.read(described_now, wanted), 0, 0, *statements.arguments(wanted))
+
+    async def user_type(self, table: str) -> str:
+        """The type of `user_id`, by which the users of a file are told apart (`shared.domain.user_ids`).
+
+        Raises `Invalid` for a missing table and for a type that files cannot name users by.
+        """
+        return (await self._describe(table)).user_type()
 
     async def sample(self, table: str) -> dict[str, str] | None:
         """The locale and the region of some device that has both, if one is found soon. Raises `Invalid`."""

@@ -72,6 +72,38 @@ async def test_a_million_ids(house: House) -> None:
     assert job.totals.unknown == 490_000
 
 
+@pytest.mark.parametrize(
+    ("column", "spellings"),
+    [
+        ("uuid USING lpad(to_hex(seq_id), 32, 'a')::uuid", ("{:a>32x}", "{:A>32X}")),
+        ("bigint USING seq_id", ("{}", "0{}")),
+    ],
+)
+async def test_two_spellings_of_a_user_in_two_cuts_are_one_user(
+    house: House, column: str, spellings: tuple[str, str]
+) -> None:
+    await house.devices(1_500)
+    await house.change_devices(f"ALTER TABLE {{table}} ALTER user_id TYPE {column}")
+    first, second = spellings
+    rows = [*(first.format(n) for n in range(1, 1_001)), *(second.format(n) for n in range(1, 501))]
+    await house.start("worker")
+    job_id = await house.post(csv_path=await house.file(b"id\n" + "\n".join(rows).encode()))
+    await house.exactly_once(job_id, 1_000)
+    job = await house.closed(job_id)
+    assert job.totals is not None
+    assert (job.totals.sent, job.totals.unknown) == (1_000, 0)
+
+
+async def test_a_column_that_became_unfit_for_files_stops_the_job(house: House) -> None:
+    await house.devices(10)
+    await house.change_devices("ALTER TABLE {table} ALTER user_id TYPE character(8)")
+    await house.start("worker")
+    job_id = await house.post(csv_path=await house.file(b"id\nu1\n"))
+    job = await house.closed(job_id)
+    assert job.status is JobStatus.STOPPED
+    assert "is bpchar; a csvPath needs" in job.events[-1].message
+
+
 async def test_pause_and_resume_in_the_middle_of_a_file(house: House) -> None:
     await house.devices(20_000)
     slow = ",".join(f"send.after_take@{n}=delay:0.2" for n in range(1, 40))
