@@ -6,6 +6,7 @@ import pytest
 from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 
+from shared.domain.feedback import Position
 from shared.store import COLLECTIONS, Store
 from tests.store.made import added
 from tests.store.test_templates import template
@@ -35,7 +36,7 @@ async def test_transactions_read_from_the_primary(mongo_database: str, preferenc
     await store.setup()
     job_id = await added(store)
     await store.templates.add_many([template(1), template(2)])
-    assert await store.feedbacks.flush("t/0", 0, 7, {(job_id, "ack"): 7})
+    assert await store.feedbacks.flush("t/0", Position(0), Position(7), {(job_id, "ack"): 7})
     counted: Any = await store.jobs.get(job_id)
     assert counted.feedbacks == {"ack": 7}
     await store.close()

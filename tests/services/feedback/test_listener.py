@@ -16,7 +16,7 @@ from structlog.typing import EventDict
 
 from services.feedback.listener import Listener
 from shared.domain.batches import Batch, KeyRange, Receipt
-from shared.domain.feedback import MAX_KEYS
+from shared.domain.feedback import MAX_KEYS, Position
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
@@ -103,6 +103,10 @@ def acks(store: Store, job: str, expected: int) -> Callable[[], Any]:
     return counted
 
 
+async def offset(store: Store, partition: str) -> int:
+    return (await store.feedbacks.positions([partition])).get(partition, Position()).offset
+
+
 def folded(listener: Listener, records: int) -> Callable[[], bool]:
     return lambda: sum(fold.counted for fold in listener._folds.values()) == records
 
@@ -134,7 +138,7 @@ async def test_a_fold_without_counts_moves_the_position_and_is_counted_as_skippe
     await stream.publish(topic, [b"not JSON", b"{}", b"{}", b'{"metadata":{"jobId":7}}'])
 
     async def moved() -> bool:
-        return await store.feedbacks.positions([f"{topic}/0"]) == {f"{topic}/0": 4}
+        return await offset(store, f"{topic}/0") == 4
 
     async with listening(stream, store, topic, flush_seconds=OFTEN):
         await until(moved, "the position to move")
@@ -196,30 +200,72 @@ async def test_a_log_that_was_cut_at_its_head_goes_on_at_the_first_record_that_i
         await until(acks(store, job, 120), "the 20 that are left")
         await kafka.publish(topic, answers(job, 5))
         await until(acks(store, job, 125), "5 more")
-    assert await store.feedbacks.positions([f"{topic}/0"]) == {f"{topic}/0": 155}
+    assert await offset(store, f"{topic}/0") == 155
 
 
-async def test_a_topic_that_was_made_anew_is_counted_from_its_beginning(
-    kafka: Stream, store: Store, topic: str, job: str, admin: AIOKafkaAdminClient, stack: Endpoints
-) -> None:
-    await kafka.setup({topic: 1})
-    await kafka.publish(topic, answers(job, 100))
-    async with listening(kafka, store, topic, flush_seconds=OFTEN):
-        await until(acks(store, job, 100), "100 counted")
+async def make_anew(admin: AIOKafkaAdminClient, topic: str, servers: str, records: list[bytes]) -> None:
+    """Delete the topic and make it again, with these records."""
     await admin.delete_topics([topic])
-    anew = KafkaStream(stack.kafka_servers)
 
     async def gone() -> bool:
         return topic not in await admin.list_topics()
 
     await until(gone, "the topic to be gone")
+    # A producer of its own: another one may still know the old topic.
+    anew = KafkaStream(servers)
     await anew.setup({topic: 1})
-    await anew.publish(topic, answers(job, 30))
-    async with listening(anew, store, topic, flush_seconds=OFTEN):
-        await until(acks(store, job, 130), "the new topic's 30")
-        await anew.publish(topic, answers(job, 5))
-        await until(acks(store, job, 135), "5 more")
+    await anew.publish(topic, records)
     await anew.close()
+
+
+@pytest.mark.parametrize("count", [30, 100, 150], ids=["shorter", "as long", "longer"])
+async def test_a_topic_that_was_made_anew_is_counted_from_its_beginning(
+    kafka: Stream,
+    store: Store,
+    topic: str,
+    job: str,
+    admin: AIOKafkaAdminClient,
+    stack: Endpoints,
+    count: int,
+) -> None:
+    await kafka.setup({topic: 1})
+    await kafka.publish(topic, answers(job, 100))
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 100), "100 counted")
+    await make_anew(admin, topic, stack.kafka_servers, answers(job, count))
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 100 + count), "the new topic's records")
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(lambda: offset_is(store, topic, count), "the new topic's end")
+        assert await acks(store, job, 100 + count)()
+
+
+async def offset_is(store: Store, topic: str, expected: int) -> bool:
+    return await offset(store, f"{topic}/0") == expected
+
+
+@pytest.mark.parametrize("count", [30, 150], ids=["shorter", "longer"])
+async def test_a_topic_that_is_made_anew_below_its_reader_is_counted_once(
+    kafka: Stream,
+    store: Store,
+    topic: str,
+    job: str,
+    admin: AIOKafkaAdminClient,
+    stack: Endpoints,
+    count: int,
+) -> None:
+    """What the reader holds of the old topic is stored, though it was not due and nobody can read it again."""
+    await kafka.setup({topic: 1})
+    await kafka.publish(topic, answers(job, 100))
+    async with listening(kafka, store, topic, flush_seconds=NEVER) as listener:
+        await until(folded(listener, 100), "100 folded")
+        await make_anew(admin, topic, stack.kafka_servers, answers(job, count))
+        await until(acks(store, job, 100), "the old topic's fold to be stored", 60)
+        await until(folded(listener, count), "the new topic's records", 60)
+    assert await acks(store, job, 100 + count)()
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(lambda: offset_is(store, topic, count), "the new topic's end")
+        assert await acks(store, job, 100 + count)()
 
 
 def waits(logs: list[EventDict]) -> int:
