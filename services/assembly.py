@@ -17,10 +17,10 @@ from services.scheduler.sweep import Sweep, sweeping
 from services.scheduler.upkeep import upkeep
 from services.worker.call import Caller
 from services.worker.consumer import Consumer
+from services.worker.denials import Denials, WatchingReader
 from services.worker.finish import Finisher
 from services.worker.mail import Mailer
 from services.worker.plan import Planner
-from services.worker.recipients import Reader
 from services.worker.send import Sender
 from services.worker.service import Workers
 from shared.domain.errors import Invalid
@@ -150,6 +150,7 @@ def _retention(with_: Capabilities) -> Component:
 
 def _workers(with_: Capabilities) -> Workers:
     worker, calls = with_.settings.worker, with_.settings.callbacks.calls_in_flight
+    denials = Denials(with_.store, with_.clock)
     planner = Planner(
         with_.store,
         with_.audience,
@@ -158,6 +159,7 @@ def _workers(with_: Capabilities) -> Workers:
         with_.feed,
         with_.jobs,
         with_.breaker,
+        denials,
         with_.clock,
         worker=worker,
         topics=with_.settings.stream,
@@ -165,7 +167,7 @@ def _workers(with_: Capabilities) -> Workers:
     )
     sender = Sender(
         with_.store,
-        Reader(with_.audience, with_.blobs),
+        WatchingReader(with_.audience, with_.blobs, denials),
         with_.stream,
         with_.feed,
         with_.jobs,

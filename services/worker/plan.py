@@ -13,6 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from services.worker.cutting import FileCuts, Part, TableCuts
+from services.worker.denials import Denials
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.audiences import table_name, topic_name
@@ -49,6 +50,7 @@ class Planner:
         feed: Feed,
         flow: JobFlow,
         breaker: Breaker,
+        denials: Denials,
         clock: Clock,
         *,
         worker: WorkerSettings,
@@ -64,6 +66,7 @@ class Planner:
         self._feed = feed
         self._flow = flow
         self._breaker = breaker
+        self._denials = denials
         self._clock = clock
         self._worker = worker
         self._topics = topics
@@ -78,7 +81,8 @@ class Planner:
             return
         with structlog.contextvars.bound_contextvars(job_id=job.id):
             try:
-                await self._plan(await self._begun(job))
+                async with self._denials.watching(job):
+                    await self._plan(await self._begun(job))
             except Invalid as error:
                 log.error("job cannot be planned", reason=error.reason)
                 await self._stop(job, error)

@@ -9,6 +9,7 @@ CarillonError
 │   ├── NotFound       there is no such thing (404)
 │   └── Conflict       the thing is there already, or is in use (409)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
+│   └── Denied         it answered and denies us: credentials or rights are wrong until somebody mends them
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
 ├── Undeliverable      a user's target answered and refused (`shared.domain.messages`)
 └── Poisoned           a message that can never be understood: dead letters
@@ -54,6 +55,10 @@ class Conflict(Refused):
 
 class Unavailable(CarillonError):
     """A server cannot be reached or gave no answer in time. What was asked may have happened."""
+
+
+class Denied(Unavailable):
+    """A server knows our credentials no more, or they may not do this."""
 
 
 class LaneLost(CarillonError):

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs import EventState, JobStatus
+from tests.blobs.answers import answering, refusal
 from tests.e2e.house import House, until
 
 pytestmark = pytest.mark.native
@@ -164,6 +165,31 @@ async def test_a_broken_file_sends_nothing_and_says_where(house: House, content:
     assert (job.status, job.plan.end) == (JobStatus.STOPPED, 0)
     assert reason in job.failure
     assert [(event.state, event.message) for event in job.events][-1] == ("fail", job.failure)
+
+
+async def test_a_job_over_a_file_that_we_are_denied_says_so_and_goes_on_once_somebody_has_mended_it(
+    house: House,
+) -> None:
+    await house.devices(10)
+    path = await house.file(b"id\nu1\nu2\n")
+    async with answering(lambda asked: refusal(asked, 403, "InvalidAccessKeyId")) as url:
+        denied = await house.start("worker", CARILLON_BLOBS_ENDPOINT_URL=url)
+        job_id = await house.post(csv_path=path)
+
+        async def told() -> bool:
+            job = await house.with_.store.jobs.get(job_id)
+            return job is not None and any("InvalidAccessKeyId" in event.message for event in job.events)
+
+        await until(told, "the denial to stand among the events")
+        await denied.end()
+    await house.start("worker")
+    await house.start("scheduler")
+    await house.exactly_once(job_id, 2)
+    job = await house.closed(job_id)
+    assert job.status is JobStatus.COMPLETED
+    [failure] = [event.message for event in job.events if event.state is EventState.FAIL]
+    assert failure.startswith(f"{path}: S3 refuses: ")
+    assert failure.endswith("; it is tried again for 10 minutes")
 
 
 async def test_a_file_that_is_gone_or_changed_stops_the_job(house: House) -> None:
