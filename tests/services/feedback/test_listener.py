@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import TopicPartition
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
@@ -22,6 +23,7 @@ from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.local import LocalStream
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import until
@@ -266,6 +268,28 @@ async def test_a_topic_that_is_made_anew_below_its_reader_is_counted_once(
     async with listening(kafka, store, topic, flush_seconds=OFTEN):
         await until(lambda: offset_is(store, topic, count), "the new topic's end")
         assert await acks(store, job, 100 + count)()
+
+
+async def test_records_whose_log_cannot_be_asked_for_are_read_again(
+    kafka: Stream, store: Store, topic: str, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was fetched then is dropped, and belongs to no fold."""
+    asked = 0
+
+    async def answer_two_of_three(client: Any, topics: Iterable[str]) -> dict[str, str]:
+        nonlocal asked
+        asked += 1
+        if asked % 3 == 0:
+            raise KafkaConnectionError("away")
+        return await topic_ids(client, topics)
+
+    monkeypatch.setattr("shared.stream.kafka.reader.topic_ids", answer_two_of_three)
+    await kafka.setup({topic: 3})
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        for total in (100, 200, 300):
+            await kafka.publish(topic, answers(job, 100))
+            await until(acks(store, job, total), f"{total} counted", 60)
+    assert asked >= 6
 
 
 def waits(logs: list[EventDict]) -> int:
