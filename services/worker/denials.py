@@ -35,7 +35,7 @@ class Denials:
         try:
             yield
         except Denied as error:
-            await self._judge(job, str(error))
+            await self._judge(job, str(error).removeprefix(f"{job.csv_path}: "))
             raise
         self._since.pop(job.csv_path, None)
 

@@ -18,7 +18,7 @@ from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.audiences import table_name, topic_name
 from shared.domain.batches import Batch, ByteRange
-from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.domain.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job, Plan
 from shared.domain.rendering import largest_record_bytes
 from shared.domain.sources import File, PushTable, Source
@@ -127,6 +127,9 @@ class Planner:
         """The version of the file that all jobs of the group read."""
         try:
             file = await self._blobs.stat(job.csv_path)
+        except Hidden as error:
+            # It could be seen when the job was posted.
+            raise Denied(error.reason) from error
         except NotFound as error:
             raise Invalid(error.reason, field="csvPath") from error
         if file.size > self._max_file_bytes:

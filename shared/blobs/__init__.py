@@ -35,7 +35,8 @@ class Blobs(Protocol):
 
         Raises:
             Invalid: the path breaks a rule or names a bucket that is not allowed.
-            NotFound: there is no such object that we may read (`field` is `csvPath`).
+            NotFound: there is no such object that we may read (`field` is `csvPath`); as `Hidden`, where access is
+                denied and nobody tells whether it is there.
             Unavailable: nobody knows; this takes a few seconds at most.
         """
 

@@ -24,7 +24,7 @@ from botocore.utils import is_valid_endpoint_url
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.paths import FIELD, Place, buckets_of, placed
 from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, is_denial, refusal
-from shared.domain.errors import Denied, Invalid, NotFound, Unavailable
+from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.domain.sources import File
 
 if TYPE_CHECKING:  # stubs, which only development has
@@ -293,6 +293,7 @@ async def _explain(client: "S3Client", path: str, place: Place) -> None:
         answer = await client.get_object(Bucket=place.bucket, Key=place.key, Range="bytes=0-0")
     except ClientError as error:
         if reason := MISSING.get(refusal(error.response, error.operation_name)):
-            raise NotFound(f"{path}: {reason}", field=FIELD, value=path) from error
+            missing = Hidden if is_denial(error.response) else NotFound
+            raise missing(f"{path}: {reason}", field=FIELD, value=path) from error
         raise
     answer["Body"].close()

@@ -7,6 +7,7 @@ CarillonError
 │   ├── Unauthorized   nobody known is asking (401)
 │   ├── Forbidden      somebody known may not do this (403)
 │   ├── NotFound       there is no such thing (404)
+│   │   └── Hidden     or it is there, and we may not see it
 │   └── Conflict       the thing is there already, or is in use (409)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
 │   └── Denied         it answered and denies us: credentials or rights are wrong until somebody mends them
@@ -47,6 +48,10 @@ class Forbidden(Refused):
 
 class NotFound(Refused):
     """There is no such thing, or it belongs to somebody else."""
+
+
+class Hidden(NotFound):
+    """We may not see it: it is missing, or access to it is denied."""
 
 
 class Conflict(Refused):

@@ -96,8 +96,8 @@ class StreamSettings(Section, frozen=True):
         float,
         Meta(ge=0.01, le=3650),
         says(
-            "At most the brokers' offsets.retention.minutes, in days: workers refuse brokers that keep less. A batch that "
-            "was owned for half of it is not sent again."
+            "At most the brokers' offsets.retention.minutes, in days: workers refuse brokers that keep less. A batch "
+            "that was owned for half of it is not sent again."
         ),
     ] = 7.0
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from shared.blobs.s3 import S3Blobs
-from shared.domain.errors import Denied, Invalid, NotFound, Unavailable
+from shared.domain.errors import Denied, Hidden, Invalid, Unavailable
 from shared.domain.sources import File
 from tests.blobs.answers import Answering, Asked, answer, answering, refusal
 from tests.blobs.conftest import closing
@@ -63,7 +63,7 @@ def ranged(asked: Asked) -> bytes:
 
 async def test_a_refusal_that_may_mean_a_missing_object_says_both() -> None:
     async with served(lambda asked: refusal(asked, 403, "AccessDenied")) as blobs:
-        with pytest.raises(NotFound, match="denies access, which is also its answer for a missing object") as caught:
+        with pytest.raises(Hidden, match="denies access, which is also its answer for a missing object") as caught:
             await blobs.stat(PATH)
         assert caught.value.field == "csvPath"
         with pytest.raises(Denied, match="AccessDenied"):
