@@ -18,6 +18,7 @@ from services.scheduler.upkeep import upkeep
 from services.worker.call import Caller
 from services.worker.consumer import Consumer
 from services.worker.finish import Finisher
+from services.worker.grace import Grace
 from services.worker.mail import Mailer
 from services.worker.plan import Planner
 from services.worker.recipients import Reader
@@ -150,6 +151,7 @@ def _retention(with_: Capabilities) -> Component:
 
 def _workers(with_: Capabilities) -> Workers:
     worker, calls = with_.settings.worker, with_.settings.callbacks.calls_in_flight
+    grace = Grace(with_.store, with_.clock, seconds=worker.grace_seconds)
     planner = Planner(
         with_.store,
         with_.audience,
@@ -158,6 +160,7 @@ def _workers(with_: Capabilities) -> Workers:
         with_.feed,
         with_.jobs,
         with_.breaker,
+        grace,
         with_.clock,
         worker=worker,
         topics=with_.settings.stream,
@@ -170,6 +173,7 @@ def _workers(with_: Capabilities) -> Workers:
         with_.feed,
         with_.jobs,
         with_.breaker,
+        grace,
         with_.clock,
         worker=worker,
         records=with_.settings.stream,

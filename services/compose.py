@@ -19,6 +19,7 @@ from shared.blobs.files import FolderBlobs
 from shared.broker import Broker
 from shared.broker.memory import MemoryBroker
 from shared.broker.rabbitmq import RabbitBroker
+from shared.domain.audiences import topic_pattern
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.tasks import QUEUES
@@ -194,7 +195,9 @@ def _stream(settings: Settings, name: str) -> Stream:
                 lanes=lanes,
                 ledger_topic=stream.ledger_topic,
                 ledger_partitions=stream.ledger_partitions,
+                push_topics=topic_pattern(stream.topic_template),
                 replication_factor=stream.replication_factor,
+                marker_retention_days=stream.marker_retention_days,
                 transaction_timeout_seconds=stream.transaction_timeout_seconds,
                 request_timeout_seconds=stream.request_timeout_seconds,
                 deliver_timeout_seconds=min(stream.request_timeout_seconds, answer_seconds(settings.scheduler)),

@@ -108,7 +108,9 @@ class GroupsResource:
         group = await self._store.groups.get(read_uuid(group_id, field="groupId"))
         if group is None or group.app_id != app.id:
             raise NotFound(
-                "the app has no group with this id: only localized jobs are in groups", field="groupId", value=group_id
+                "the app has no group with this id: only localized jobs that were posted here are in groups",
+                field="groupId",
+                value=group_id,
             )
         return group
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 import structlog
 
 from shared.domain.errors import Unavailable
-from shared.domain.feedback import Fold
+from shared.domain.feedback import Fold, Position
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import FEEDBACK_FLUSHES, FEEDBACK_RECORDS
@@ -79,18 +79,27 @@ class Listener(Background):
                     return []
         return await reader.read(wait_seconds)
 
-    async def _begin(self, partitions: list[str]) -> Mapping[str, int]:
+    async def _begin(self, logs: Mapping[str, str]) -> Mapping[str, int]:
         """Begin a fold in each partition at its stored position; what was folded there before is read again."""
-        stored = await self._store.feedbacks.positions(partitions)
-        for partition in partitions:
-            self._folds[partition] = Fold(stored.get(partition, 0))
-        log.info("feedback positions read", partitions=len(partitions), stored=len(stored))
-        return stored
+        await self._store_orphans(logs)
+        stored = await self._store.feedbacks.positions(list(logs))
+        for partition, log_id in logs.items():
+            self._folds[partition] = Fold(stored.get(partition, Position()), log_id)
+        log.info("feedback positions read", partitions=len(logs), stored=len(stored))
+        return {partition: self._folds[partition].first for partition in logs}
+
+    async def _store_orphans(self, logs: Mapping[str, str]) -> None:
+        """Store the folds whose log is gone: another one stands in its place, so nobody can read them again."""
+        for partition, log_id in logs.items():
+            fold = self._folds.get(partition)
+            if fold is not None and fold.moved and fold.log != log_id:
+                log.warning("feedback topic was made anew", partition=partition, stood=fold.end)
+                await self._store_fold(partition, fold)
 
     async def _fold(self, chunk: Chunk, reader: Reader, stopping: asyncio.Event) -> None:
         fold = self._folds[chunk.partition]
         if chunk.first < fold.end:
-            log.warning("feedback topic began anew", partition=chunk.partition, stood=fold.end, begins=chunk.first)
+            log.warning("feedback log lost its end", partition=chunk.partition, stood=fold.end, begins=chunk.first)
         fold.add(chunk.values, chunk.next)
         if fold.full:
             await self._flush(chunk.partition, reader, stopping)
@@ -98,7 +107,7 @@ class Listener(Background):
     async def _flush_all(self, reader: Reader, stopping: asyncio.Event) -> None:
         for partition in list(self._folds):
             await self._flush(partition, reader, stopping)
-        await reader.report({partition: fold.start for partition, fold in self._folds.items()})
+        await reader.report({partition: fold.first for partition, fold in self._folds.items()})
         self._due = time.monotonic() + self._settings.flush_seconds
 
     async def _flush(self, partition: str, reader: Reader, stopping: asyncio.Event) -> None:
@@ -106,39 +115,40 @@ class Listener(Background):
         failures = 0
         while self._folds[partition].moved:
             try:
-                return await self._store_fold(partition, reader)
+                if not await self._store_fold(partition, self._folds[partition]):
+                    await self._discard(partition, reader)
+                return
             except Unavailable as error:
                 failures += 1
                 log.warning("feedback waits to be stored", partition=partition, reason=str(error), attempt=failures)
                 if stopping.is_set():
-                    return None
+                    return
                 await _pause(stopping, failures)
-        return None
+        return
 
-    async def _store_fold(self, partition: str, reader: Reader) -> None:
-        fold = self._folds[partition]
+    async def _store_fold(self, partition: str, fold: Fold) -> bool:
+        """Store the fold and begin the next one behind it; `False` if somebody else moved the position."""
         await fault("feedback.before_flush")
         stored = await self._store.feedbacks.flush(
-            partition, fold.start, fold.end, fold.counts, max_outcomes=self._settings.max_outcomes
+            partition, fold.start, fold.stop, fold.counts, max_outcomes=self._settings.max_outcomes
         )
         await fault("feedback.after_flush")
         if not stored:
-            await self._lost(partition, reader)
-            return
-        self._folds[partition] = Fold(fold.end)
+            FEEDBACK_FLUSHES.labels("lost").inc()
+            return False
+        self._folds[partition] = Fold(fold.stop, fold.log)
         FEEDBACK_FLUSHES.labels("stored").inc()
         FEEDBACK_RECORDS.labels("counted").inc(fold.counted)
         for reason, count in fold.skipped.items():
             FEEDBACK_RECORDS.labels(reason.value).inc(count)
+        return True
 
-    async def _lost(self, partition: str, reader: Reader) -> None:
-        """Somebody else moved the position: discard the fold and read on from there."""
-        FEEDBACK_FLUSHES.labels("lost").inc()
+    async def _discard(self, partition: str, reader: Reader) -> None:
+        """Drop the fold, as somebody else moved the position, and read on from there."""
         lost = self._folds[partition]
-        stored = await self._begin([partition])
-        position = stored.get(partition, 0)
-        log.info("feedback fold lost", partition=partition, began=lost.start, stands=position)
-        await reader.rewind(partition, position)
+        begins = await self._begin({partition: lost.log})
+        log.info("feedback fold lost", partition=partition, began=lost.first, stands=begins[partition])
+        await reader.rewind(partition, begins[partition])
 
 
 async def _pause(stopping: asyncio.Event, failures: int) -> None:

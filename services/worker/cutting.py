@@ -21,6 +21,7 @@ from shared.domain.csv_rows import HEADER_ONLY, RowReader
 from shared.domain.errors import Invalid
 from shared.domain.jobs import Job
 from shared.domain.repeats import Repeats
+from shared.domain.user_ids import NORMAL_FORMS
 from shared.store import Store
 from shared.store.files import PAGE, FilePlan
 
@@ -117,7 +118,7 @@ class FileCuts:
             yield page
 
     async def _read(self, plan: FilePlan) -> AsyncGenerator[list[ByteRange]]:
-        reader, cutter = RowReader(), Cutter(plan.cut_records, Repeats())
+        reader, cutter = RowReader(), Cutter(plan.cut_records, Repeats(), normalize=NORMAL_FORMS.get(plan.user_type))
         page: list[ByteRange] = []
         async with aclosing(self._blobs.read(plan.file, 0, plan.file.size)) as chunks:
             async for chunk in chunks:

@@ -13,11 +13,12 @@ import structlog
 from msgspec.structs import replace
 
 from services.worker.cutting import FileCuts, Part, TableCuts
+from services.worker.grace import Grace
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.audiences import table_name, topic_name
 from shared.domain.batches import Batch, ByteRange
-from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.domain.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job, Plan
 from shared.domain.rendering import fitting_records
 from shared.domain.sources import File, PushTable, Source
@@ -46,6 +47,7 @@ class Planner:
         feed: Feed,
         flow: JobFlow,
         breaker: Breaker,
+        grace: Grace,
         clock: Clock,
         *,
         worker: WorkerSettings,
@@ -61,6 +63,7 @@ class Planner:
         self._feed = feed
         self._flow = flow
         self._breaker = breaker
+        self._grace = grace
         self._clock = clock
         self._worker = worker
         self._topics = topics
@@ -75,7 +78,8 @@ class Planner:
             return
         with structlog.contextvars.bound_contextvars(job_id=job.id):
             try:
-                await self._plan(await self._begun(job))
+                async with self._grace.given(job, stage=PLAN):
+                    await self._plan(await self._begun(job))
             except Invalid as error:
                 log.error("job cannot be planned", reason=error.reason)
                 await self._stop(job, error)
@@ -120,11 +124,17 @@ class Planner:
         """The version of the file that all jobs of the group read."""
         try:
             file = await self._blobs.stat(job.csv_path)
+        except Hidden as error:
+            # It could be seen when the job was posted.
+            raise Denied(error.reason) from error
         except NotFound as error:
             raise Invalid(error.reason, field="csvPath") from error
         if file.size > self._max_file_bytes:
             raise Invalid(f"the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed", field="csvPath")
-        plan = await self._store.files.begin(job.file_plan_id, file, cut_records=self._batch_size(job))
+        user_type = await self._audience.user_type(table_name(job.app_name, job.service))
+        plan = await self._store.files.begin(
+            job.file_plan_id, file, cut_records=self._batch_size(job), user_type=user_type
+        )
         return plan.file
 
     def _batch_size(self, job: Job) -> int:

@@ -17,6 +17,7 @@ from datetime import timedelta
 import structlog
 
 from services.record_rules import record_rules
+from services.worker.grace import Grace
 from services.worker.recipients import Reader
 from shared.domain.audiences import topic_name
 from shared.domain.batches import Batch, BatchStatus, Part, Receipt, is_hopeless, larger, verdict
@@ -57,6 +58,7 @@ class Sender:
         feed: Feed,
         flow: JobFlow,
         breaker: Breaker,
+        grace: Grace,
         clock: Clock,
         *,
         worker: WorkerSettings,
@@ -68,6 +70,7 @@ class Sender:
         self._feed = feed
         self._flow = flow
         self._breaker = breaker
+        self._grace = grace
         self._clock = clock
         self._worker = worker
         self._records = records
@@ -208,7 +211,8 @@ class Sender:
             return await self._failed(batch, HOPELESS, "no part of it was taken for a day, however small")
         job, renderer, fitting = found
         try:
-            recipients = await self._reader.recipients(job, batch, fitting=fitting)
+            async with self._grace.given(job, stage=SEND):
+                recipients = await self._reader.recipients(job, batch, fitting=fitting)
         except Invalid as error:
             if error.field == "csvPath":
                 # Nothing more can be read of a file that has changed.

@@ -73,16 +73,26 @@ class Audience:
         it through the table.
 
         Raises:
-            Invalid: the table is missing or is no push table (`field` is `app`), or a filter breaks its rule, names no
-                column or holds what its column cannot be compared with (`filters.<key>`).
+            Invalid: the table is missing or is no push table, or files cannot name its users (`field` is `app`), or a
+                filter breaks its rule, names no column or holds what its column cannot be compared with
+                (`filters.<key>`).
         """
         wanted = conditions(filters)
         described_now = await self._describe(table)
+        if walks == USER:
+            described_now.user_type()
         if not described_now.columns[walks].indexed:
             log.warning("push table lacks an index", table=table, column=walks)
         for condition in wanted:
             await self._probe(described_now, condition)
         await self._connections.fetch(statements.read(described_now, wanted), 0, 0, 1, *statements.arguments(wanted))
+
+    async def user_type(self, table: str) -> str:
+        """The type of `user_id`, by which the users of a file are told apart (`shared.domain.user_ids`).
+
+        Raises `Invalid` for a missing table and for a type that files cannot name users by.
+        """
+        return (await self._describe(table)).user_type()
 
     async def sample(self, table: str) -> dict[str, str] | None:
         """The locale and the region of some device that has both, if one is found soon. Raises `Invalid`."""
@@ -118,8 +128,8 @@ class Audience:
                 break
             bounds = (after, upto, size, size * batches, self._scan_rows)
             page = [Cut(*row) for row in await self._ask(table, wanted, statements.cut, *bounds)]
-            after = page[-1].upto if page else await self._edge(table, after, upto)
-            cuts = joined(cuts, page, size)
+            after = page[-1].upto
+            cuts = joined(cuts, [found for found in page if found.size], size)
         return cuts[:batches]
 
     async def read(
@@ -173,10 +183,6 @@ class Audience:
     async def close(self) -> None:
         """End the connections."""
         await self._connections.close()
-
-    async def _edge(self, table: str, after: int, upto: int) -> int:
-        rows = await self._ask(table, (), lambda known, _: statements.edge(known), after, upto, self._scan_rows)
-        return rows[0][0] if rows else upto
 
     async def _ask(
         self,

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from shared.domain.audiences import Condition
 from shared.domain.errors import Invalid
+from shared.domain.user_ids import NORMAL_FORMS
 
 KEY = "seq_id"
 USER = "user_id"
@@ -19,17 +20,21 @@ DESCRIBE = """
 SELECT a.attname AS name,
        format_type(coalesce(nullif(t.typbasetype, 0), t.oid), -1) AS type,
        EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
-               AND i.indisvalid AND i.indpred IS NULL) AS indexed
+               AND i.indisvalid AND i.indpred IS NULL) AS indexed,
+       coalesce((SELECT c.collisdeterministic FROM pg_catalog.pg_collation c WHERE c.oid = a.attcollation), true)
+           AS deterministic
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
 
 class Column(Struct, frozen=True):
-    """A column's type as SQL text that the catalogue gave, and whether an index begins with it."""
+    """A column's type as SQL text that the catalogue gave, whether an index begins with it, and whether only the same
+    bytes are equal by its collation."""
 
     type: str
     indexed: bool
+    deterministic: bool
 
 
 class Table(Struct, frozen=True):
@@ -45,6 +50,15 @@ class Table(Struct, frozen=True):
             raise Invalid(f'table "{self.name}" has no column "{condition.column}"', field=condition.field)
         return column.type
 
+    def user_type(self) -> str:
+        """The type of `user_id`. Raises `Invalid` where we cannot tell which spellings of a file are one user."""
+        column = self.columns[USER]
+        if column.type in NORMAL_FORMS and column.deterministic:
+            return column.type
+        told = column.type if column.deterministic else f"{column.type} with a nondeterministic collation"
+        reason = f'column "{USER}" of table "{self.name}" is {told}; a csvPath needs one of {", ".join(NORMAL_FORMS)}'
+        raise Invalid(reason, field="app")
+
 
 def described(name: str, rows: Sequence[Any]) -> Table:
     """The table that `DESCRIBE` found.
@@ -54,7 +68,7 @@ def described(name: str, rows: Sequence[Any]) -> Table:
     """
     if not rows:
         raise Invalid(f'there is no table "{name}" in the push database', field="app")
-    columns = {row["name"]: Column(row["type"], row["indexed"]) for row in rows}
+    columns = {row["name"]: Column(row["type"], row["indexed"], row["deterministic"]) for row in rows}
     missing = [column for column in (KEY, *DETAILS) if column not in columns]
     if missing:
         raise Invalid(f'table "{name}" lacks the columns {", ".join(missing)}', field="app")

@@ -8,7 +8,8 @@ Guarantees:
 - **A read is of one version.** What comes is exactly the bytes of the object that `stat` saw, or `Invalid`: one that
   was replaced, changed or deleted since is never read on from. Memory is bounded whatever the range.
 - **A write shows whole or not at all**, whatever is killed, and replaces what was there. Repeating it is harmless.
-- A server that is down or slow is `Unavailable`, then and there; what works again afterwards is simply used. A read
+- A server that is down or slow is `Unavailable`, and one that denies us is `Denied`, which is a kind of it; what works
+  again afterwards is simply used. A read
   whose connection breaks goes on where it stopped, and is given up once that brings too little, several times over.
 
 Every implementation passes `tests/blobs`.
@@ -34,7 +35,8 @@ class Blobs(Protocol):
 
         Raises:
             Invalid: the path breaks a rule or names a bucket that is not allowed.
-            NotFound: there is no such object that we may read (`field` is `csvPath`).
+            NotFound: there is no such object that we may read (`field` is `csvPath`); as `Hidden`, where access is
+                denied and nobody tells whether it is there.
             Unavailable: nobody knows; this takes a few seconds at most.
         """
 
@@ -45,8 +47,8 @@ class Blobs(Protocol):
         (`contextlib.aclosing`), so that its connection ends there.
 
         Raises:
-            Invalid: it is another object by now, or none, or we may not read it any more (`field` is `csvPath`).
-            Unavailable: the rest cannot be had now.
+            Invalid: it is another object by now, or none (`field` is `csvPath`).
+            Unavailable: the rest cannot be had now; as `Denied`, where we may not read it any more.
         """
 
     async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:

@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.paths import FIELD, Place, buckets_of, placed, refused
 from shared.blobs.permits import check_permit, permitted_url
-from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.errors import Denied, Invalid, NotFound, Unavailable
 from shared.domain.sources import File
 from shared.runtime.clock import Clock, SystemClock
 
@@ -212,5 +212,7 @@ async def _on_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
     """Do it where it may block. What the file system refuses is `Unavailable`."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
+    except PermissionError as error:
+        raise Denied(f"the folder of files is closed to us: {error.strerror or error}") from error
     except OSError as error:
         raise Unavailable(f"the folder of files cannot be used: {error.strerror or error}") from error

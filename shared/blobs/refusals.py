@@ -16,13 +16,14 @@ MISSING = {
 }
 """Of somebody who looks for an object."""
 
-CHANGED = MISSING | {
+CHANGED = {
     "PreconditionFailed": "the object has changed",
     "InvalidRange": "the object has changed",
     "NoSuchKey": "the object is gone",
     "NoSuchBucket": "the bucket is gone",
+    "InvalidObjectState": MISSING["InvalidObjectState"],
 }
-"""Of somebody who has seen the object before."""
+"""Of somebody who has seen the object before. Access that is denied now was granted then, and may be again."""
 
 UNWRITABLE = {
     "AccessDenied": "S3 denies access",
@@ -30,6 +31,16 @@ UNWRITABLE = {
     "NoSuchBucket": "there is no such bucket",
 }
 """Of somebody who writes."""
+
+
+DENIALS = {"ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}
+_DENIED_STATUSES = {401, 403}
+
+
+def is_denial(answer: Mapping[str, Any]) -> bool:
+    """Whether credentials or rights are wrong. (Some of these codes come with the status 400.)"""
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status in _DENIED_STATUSES or answer.get("Error", {}).get("Code") in DENIALS
 
 
 def refusal(answer: Mapping[str, Any], operation: str) -> str:

@@ -23,8 +23,8 @@ from botocore.utils import is_valid_endpoint_url
 
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.paths import FIELD, Place, buckets_of, placed
-from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, refusal
-from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, is_denial, refusal
+from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.domain.sources import File
 
 if TYPE_CHECKING:  # stubs, which only development has
@@ -220,7 +220,8 @@ class S3Blobs:
         except TimeoutError as error:
             raise Unavailable(f"S3 gave no answer within {seconds:g} s") from error
         except ClientError as error:
-            raise Unavailable(f"S3 refuses: {error}") from error
+            refused = Denied if is_denial(error.response) else Unavailable
+            raise refused(f"S3 refuses: {error}") from error
         except FAILURES as error:
             raise Unavailable(f"S3 does not answer: {error}") from error
 
@@ -232,7 +233,7 @@ class S3Blobs:
                 # A client that is made without credentials would never look for them again.
                 credentials: Any = self._session.get_credentials()  # a coroutine, unlike boto3's
                 if await credentials is None:
-                    raise Unavailable("there are no credentials for S3, neither in the settings nor around the process")
+                    raise Denied("there are no credentials for S3, neither in the settings nor around the process")
                 connection = self._connection(endpoint_url)
                 self._clients[endpoint_url] = await self._connections.enter_async_context(connection)
             return self._clients[endpoint_url]
@@ -292,6 +293,7 @@ async def _explain(client: "S3Client", path: str, place: Place) -> None:
         answer = await client.get_object(Bucket=place.bucket, Key=place.key, Range="bytes=0-0")
     except ClientError as error:
         if reason := MISSING.get(refusal(error.response, error.operation_name)):
-            raise NotFound(f"{path}: {reason}", field=FIELD, value=path) from error
+            missing = Hidden if is_denial(error.response) else NotFound
+            raise missing(f"{path}: {reason}", field=FIELD, value=path) from error
         raise
     answer["Body"].close()

@@ -81,6 +81,12 @@ def topic_name(template: str, app_name: str, service: str) -> str:
     return name
 
 
+def topic_pattern(template: str) -> str:
+    """A regular expression for the names of all topics that `topic_name` makes of this template."""
+    templates = {service.topic_template or template for service in SERVICES.values()}
+    return "|".join(".+".join(map(re.escape, each.split("%s"))) for each in sorted(templates))
+
+
 def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
     """What the filters ask for, in the order of their keys. All must hold; no filters keep everybody.
 

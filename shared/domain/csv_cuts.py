@@ -12,6 +12,7 @@ from shared.domain.batches import ByteRange
 from shared.domain.csv_rows import FIELD, NO_ROWS, RowReader, Rows
 from shared.domain.errors import Invalid
 from shared.domain.repeats import Flags, Hashes, Repeats, hashes_of, later_ones
+from shared.domain.user_ids import Normalize
 
 MAX_CUT_BYTES = 4 * 1024 * 1024
 """More than a record may have, so that a cut always holds one."""
@@ -20,13 +21,17 @@ MAX_CUT_BYTES = 4 * 1024 * 1024
 class Cutter:
     """Cuts neighbouring rows, after `size` of them or before they would take more than `max_bytes`.
 
-    Past what `repeats` can remember, only repeats within one cut are found for the ids that it does not.
+    Ids of one normal form are one user. Past what `repeats` can remember, only repeats within one cut are found for the
+    ids that it does not.
     """
 
-    def __init__(self, size: int, repeats: Repeats, *, max_bytes: int = MAX_CUT_BYTES) -> None:
+    def __init__(
+        self, size: int, repeats: Repeats, *, normalize: Normalize | None = None, max_bytes: int = MAX_CUT_BYTES
+    ) -> None:
         self._size = size
         self._max_bytes = max_bytes
         self._repeats = repeats
+        self._normalize = normalize
         self._starts = NO_ROWS.starts
         self._ends = NO_ROWS.ends
         self._hashes: Hashes = hashes_of(())
@@ -35,7 +40,7 @@ class Cutter:
         """The cuts that these rows complete, in order."""
         self._starts = np.concatenate((self._starts, rows.starts))
         self._ends = np.concatenate((self._ends, rows.ends))
-        self._hashes = np.concatenate((self._hashes, hashes_of(rows.ids)))
+        self._hashes = np.concatenate((self._hashes, hashes_of(rows.ids, self._normalize)))
         return self._cut(self._complete())
 
     def finish(self) -> list[ByteRange]:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from shared.domain.csv_rows import FIELD, HEADER_ONLY, RowReader, Rows
 from shared.domain.errors import Invalid
 from shared.domain.repeats import Repeats, hashes_of
+from shared.domain.user_ids import Normalize
 
 
 class Slice(Struct, frozen=True):
@@ -21,7 +22,7 @@ class Slice(Struct, frozen=True):
 
 
 class Slicer:
-    """Slices a file, from its beginning, after `size` rows or where a chunk ends.
+    """Slices a file, from its beginning, after `size` rows or where a chunk ends. Ids of one normal form are one user.
 
     Memory is that of a `RowReader`, and 8 bytes for each user up to those that `Repeats` remembers.
 
@@ -29,8 +30,9 @@ class Slicer:
         Invalid: the file breaks a rule, or nobody stands in it.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, normalize: Normalize | None = None) -> None:
         self._size = size
+        self._normalize = normalize
         self._reader = RowReader()
         self._repeats = Repeats()
         self._is_empty = True
@@ -47,7 +49,7 @@ class Slicer:
         return slices
 
     def _sliced(self, rows: Rows) -> Iterator[Slice]:
-        fresh = ~self._repeats.mark(hashes_of(rows.ids))
+        fresh = ~self._repeats.mark(hashes_of(rows.ids, self._normalize))
         self._is_empty = self._is_empty and not rows.ids
         for first in range(0, len(rows.ids), self._size):
             ids, chosen = rows.ids[first : first + self._size], fresh[first : first + self._size]

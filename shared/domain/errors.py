@@ -7,8 +7,10 @@ CarillonError
 │   ├── Unauthorized   nobody known is asking (401)
 │   ├── Forbidden      somebody known may not do this (403)
 │   ├── NotFound       there is no such thing (404)
+│   │   └── Hidden     or it is there, and we may not see it
 │   └── Conflict       the thing is there already, or is in use (409)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
+│   └── Denied         it answered and denies us: credentials or rights are wrong until somebody mends them
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
 ├── Undeliverable      a user's target answered and refused (`shared.domain.messages`)
 └── Poisoned           a message that can never be understood: dead letters
@@ -48,12 +50,20 @@ class NotFound(Refused):
     """There is no such thing, or it belongs to somebody else."""
 
 
+class Hidden(NotFound):
+    """We may not see it: it is missing, or access to it is denied."""
+
+
 class Conflict(Refused):
     """Another thing already holds the unique value, or still needs this one."""
 
 
 class Unavailable(CarillonError):
     """A server cannot be reached or gave no answer in time. What was asked may have happened."""
+
+
+class Denied(Unavailable):
+    """A server knows our credentials no more, or they may not do this."""
 
 
 class LaneLost(CarillonError):

@@ -144,22 +144,42 @@ def _field(record: Mapping[str, Any], name: str) -> Any:
     return next((value for key, value in record.items() if key.lower() == folded), None)
 
 
+class Position(Struct, frozen=True):
+    """How far a partition is counted: up to this offset of this log. `log` is the id of the topic, which another topic
+    of the same name does not have; it is empty where nobody knew it."""
+
+    offset: int = 0
+    log: str = ""
+
+    def offset_in(self, log: str) -> int:
+        """Where to read on in a log of the partition: at its beginning if it is another one than was counted."""
+        return 0 if self.log and log and self.log != log else self.offset
+
+
 class Fold:
-    """The counts of one partition from the stored position `start` to `end`, which is where reading goes on.
+    """The counts of one partition's log: from `first`, which follows from the stored position `start`, to `end`, which
+    is where reading goes on.
 
     Bounded: once it is `full` it must be stored before more is added. A chunk adds at most a key a record to that.
     """
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: Position, log: str) -> None:
         self.start = start
-        self.end = start
+        self.log = log or start.log
+        self.first = start.offset_in(log)
+        self.end = self.first
         self.counts: dict[Key, int] = {}
         self.skipped: dict[Skip, int] = {}
 
     @property
     def moved(self) -> bool:
         """Whether there is a step to store, be it without counts."""
-        return self.end != self.start
+        return self.end != self.first
+
+    @property
+    def stop(self) -> Position:
+        """What is to be stored in the place of `start`."""
+        return Position(self.end, self.log)
 
     @property
     def full(self) -> bool:
@@ -175,7 +195,7 @@ class Fold:
         """Count the records that lie between `end` and `upto`, which becomes the end.
 
         Offsets without a record (transaction markers, compaction, a log cut at its head) count nothing. An end before
-        the start is a topic that began anew, and is stored like any other.
+        the first is a log that lost its end, and is stored like any other.
         """
         counts, skipped = self.counts, self.skipped
         for value in values:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.jobs import Idempotency, Job, JobStatus, job_key
+from shared.domain.jobs import SEND, Event, EventState, Idempotency, Job, JobStatus, job_key
 
 
 class ZoneStart(Struct, frozen=True):
@@ -56,8 +56,10 @@ def grouped(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
 
 def zone_jobs(group: Group) -> list[Job]:
     """The jobs of a group. They wait for their start, and those whose start has passed begin at once. The last one
-    speaks for all of them: it brings the mail, and counts the users of a file whom nobody knows."""
+    speaks for all of them: it brings the mail, counts the users of a file whom nobody knows, and tells which zones
+    start too late to get anything."""
     last = group.zones[-1]
+    late = late_zones(group)
     return [
         replace(
             group.job,
@@ -66,10 +68,21 @@ def zone_jobs(group: Group) -> list[Job]:
             starts_at=each.starts_at,
             status=JobStatus.SCHEDULED,
             mails=group.job.mails if each is last else (),
+            events=(_lateness(late, group.created_at),) if late and each is last else (),
             counts_unknown=each is last,
         )
         for each in group.zones
     ]
+
+
+def late_zones(group: Group) -> list[str]:
+    """The zones whose start lies behind the end of the job."""
+    return [each.zone for each in group.zones if 0 < group.job.expires_at <= each.starts_at]
+
+
+def _lateness(zones: Sequence[str], at: int) -> Event:
+    message = f"expiresAt lies before the start of the zones {', '.join(zones)}: they get nothing"
+    return Event(SEND, EventState.FAIL, message, at)
 
 
 def zone_job_id(group: Group, zone: str) -> str:

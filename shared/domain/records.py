@@ -10,6 +10,7 @@ instant.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
@@ -143,6 +144,18 @@ def message_ids(key: int, seq_ids: Sequence[int]) -> list[str]:
     return [f"{_id_prefix(key, seq_id >> 48 & 0xFFFF)}{seq_id & LOW_48:012x}" for seq_id in seq_ids]
 
 
+def message_ids_of_shared(key: int, seq_ids: Sequence[int], devices: Sequence[str]) -> list[str]:
+    """As `message_ids`, but devices that share a `seq_id` have ids of their own: `devices` is what tells them apart.
+
+    Such ids come from all that a device is and not from its place, since these rows come in any order.
+    """
+    shared = {seq_id for seq_id, count in Counter(seq_ids).items() if count > 1}
+    return [
+        message_ids(key ^ _key_of(device) if seq_id in shared else key, [seq_id])[0]
+        for seq_id, device in zip(seq_ids, devices, strict=True)
+    ]
+
+
 def fake_tokens(service: str, key: int, seq_ids: Sequence[int]) -> list[str]:
     """For each device a token that no device has, as long as a real one behind `FAKE-`."""
     length = SERVICES[service].token_characters
@@ -207,6 +220,10 @@ def _pieces(value: Any) -> Iterator[str | Slot]:
 def _id_prefix(key: int, high: int) -> str:
     second = (key >> 16 & 0xFFFF) ^ high
     return f"{key >> 32:08x}-{second:04x}-8{key >> 4 & 0xFFF:03x}-{0x8000 | key & 0x3FFF:04x}-"
+
+
+def _key_of(device: str) -> int:
+    return int.from_bytes(shake_128(device.encode()).digest(8))
 
 
 def _fake_token(seed: Any, seq_id: int, length: int) -> str:

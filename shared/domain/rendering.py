@@ -28,6 +28,7 @@ from shared.domain.records import (
     fake_tokens,
     is_dry_run,
     message_ids,
+    message_ids_of_shared,
     nanoseconds,
 )
 from shared.domain.templates import TAG, Template, unterminated
@@ -84,7 +85,7 @@ class Renderer:
         self._token_key = fanout.choice_key(job.key, "fake token")
 
     def render(self, rows: Sequence[Recipient], *, now: datetime) -> Rendered:
-        """The records of these rows, which differ by `seq_id`. The same rows in the same second give the same bytes.
+        """The records of these rows. The same rows in the same second give the same bytes.
 
         `now` must be aware; a second's fraction is of no account.
         """
@@ -138,11 +139,18 @@ class Renderer:
         seq_ids, users, real_tokens, *_ = zip(*rows, strict=True)
         dry_run = is_dry_run(self._job)
         tokens = fake_tokens(self._job.service, self._token_key, seq_ids) if dry_run else escaped(real_tokens)
-        columns = zip(frames, tokens, message_ids(self._id_key, seq_ids), escaped(users), strict=True)
+        columns = zip(frames, tokens, self._message_ids(seq_ids, real_tokens, users), escaped(users), strict=True)
         return [
             f"{head}{token}{before_message_id}{message_id}{before_user_id}{user}{tail}".encode()
             for (head, before_message_id, before_user_id, tail), token, message_id, user in columns
         ]
+
+    def _message_ids(self, seq_ids: Sequence[int], tokens: Sequence[str], users: Sequence[str | None]) -> list[str]:
+        # No index of ours makes seq_id unique, and a receiver may drop what repeats an id.
+        if len(set(seq_ids)) == len(seq_ids):
+            return message_ids(self._id_key, seq_ids)
+        devices = [f"{token}\0{user}" for token, user in zip(tokens, users, strict=True)]
+        return message_ids_of_shared(self._id_key, seq_ids, devices)
 
     def _receipt(self, sent: Counter[_Choice], failed: Counter[str], recipients: int) -> Receipt:
         locales: Counter[str] = Counter()

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.domain.user_ids import Normalize
+
 Hashes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -84,9 +86,9 @@ class Repeats:
         self._tray = np.empty(0, np.int64)
 
 
-def hashes_of(ids: Iterable[bytes]) -> Hashes:
-    """A hash of each, which this process alone can tell."""
-    return np.fromiter(map(hash, ids), np.int64)
+def hashes_of(ids: Iterable[bytes], normalize: Normalize | None = None) -> Hashes:
+    """A hash of each, or of its normal form, which this process alone can tell."""
+    return np.fromiter(map(hash, ids if normalize is None else map(normalize, ids)), np.int64)
 
 
 def later_ones(hashes: Hashes) -> Flags:

@@ -96,7 +96,8 @@ class StreamSettings(Section, frozen=True):
         float,
         Meta(ge=0.01, le=3650),
         says(
-            "The broker's offsets.retention.minutes, in days. A batch that was owned for half of it is not sent again."
+            "At most the brokers' offsets.retention.minutes, in days: workers refuse brokers that keep less. A batch "
+            "that was owned for half of it is not sent again."
         ),
     ] = 7.0
 
@@ -178,6 +179,14 @@ class WorkerSettings(Section, frozen=True):
     ] = 8
     plans_in_flight: Annotated[Count, says("Jobs that a process cuts into batches at the same time.")] = 2
     batch_size: Annotated[int, Meta(ge=1_000, le=5_000), says("Recipients of a batch.")] = 5_000
+    grace_seconds: Annotated[
+        float,
+        Meta(ge=0),
+        says(
+            "For how long a push table that is missing, or a file that is denied, is taken for an outage and tried "
+            "again; then it is a fault."
+        ),
+    ] = 600.0
     page_batches: Annotated[Count, says("Batches that a planner cuts before it stores and feeds them.")] = 20
     max_user_failure_in_batch: Annotated[
         float,

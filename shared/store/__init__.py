@@ -1,7 +1,8 @@
 """MongoDB, the only truth: one module per aggregate, each with a class around its collection.
 
-Every write is acknowledged by a majority and journalled. Every move is a compare-and-set that answers with the new
-value or `None`, which means that somebody else moved first. A compare-and-set whose reply was lost is decided by
+Every write is acknowledged by a majority and journalled. Every read goes to the primary, whatever the URL says: a
+secondary that lags behind would show a running job as finished. Every move is a compare-and-set that answers with the
+new value or `None`, which means that somebody else moved first. A compare-and-set whose reply was lost is decided by
 reading again. Time is the database's: `changed_at` fields are set by `$currentDate`, and ages are told against
 `Store.now()`.
 
@@ -11,7 +12,7 @@ Queries are equality first, one range last, so that a real mongod and the stand-
 from datetime import UTC, datetime
 from typing import Self
 
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, InvalidURI
 from pymongo.read_concern import ReadConcern
@@ -102,7 +103,7 @@ class Store:
                 tz_aware=True,
             )
             database = client.get_default_database().with_options(
-                write_concern=DURABLE, read_concern=ReadConcern("majority")
+                write_concern=DURABLE, read_concern=ReadConcern("majority"), read_preference=ReadPreference.PRIMARY
             )
         except (InvalidURI, ConfigurationError) as error:
             raise Invalid(f"not a mongodb:// URL with a database: {error}", field="store.url") from error

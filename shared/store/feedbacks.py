@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from shared.domain.errors import Unavailable
-from shared.domain.feedback import Key, admitted, by_job
+from shared.domain.feedback import Key, Position, admitted, by_job
 from shared.store.documents import Document, translated
 from shared.store.job_documents import escaped, unescaped
 
@@ -31,17 +31,17 @@ class Feedbacks:
         """Make the collection: a transaction on an older server cannot. Everything is found by `_id`."""
         await self._positions.update_one({"_id": ""}, {"$setOnInsert": {"position": 0}}, upsert=True)
 
-    async def positions(self, partitions: Sequence[str]) -> dict[str, int]:
-        """Up to where each partition is counted; one that never was is missing."""
+    async def positions(self, partitions: Sequence[str]) -> dict[str, Position]:
+        """Up to where each partition is counted; one that never was is missing. Older versions stored no log."""
         with translated():
             found = self._positions.find({"_id": {"$in": list(partitions)}})
-            return {document["_id"]: document["position"] async for document in found}
+            return {each["_id"]: Position(each["position"], each.get("log", "")) async for each in found}
 
     async def flush(
         self,
         partition: str,
-        start: int,
-        end: int,
+        start: Position,
+        end: Position,
         counts: Mapping[Key, int],
         *,
         max_outcomes: int = _MAX_OUTCOMES,
@@ -64,34 +64,29 @@ class Feedbacks:
         try:
             with translated(), pymongo.timeout(_TRANSACTION_SECONDS):
                 async with self._client.start_session() as session:
-                    # Not inherited from the collections: a transaction has a write concern of its own.
-                    return await session.with_transaction(transaction, write_concern=self._positions.write_concern)
+                    # Not inherited from the collections: without these, a transaction takes the URL's.
+                    return await session.with_transaction(
+                        transaction,
+                        write_concern=self._positions.write_concern,
+                        read_preference=self._positions.read_preference,
+                    )
         except DuplicateKeyError:
             return False  # somebody else stored the partition's first step
         except Unavailable:
             # Nobody but this step, or the same step of somebody else, leads from `start` to `end`.
             with pymongo.timeout(_LOOK_SECONDS):
-                if (await self.positions([partition])).get(partition, 0) == end:
+                if (await self.positions([partition])).get(partition) == end:
                     return True
             raise
 
-    async def _move(self, partition: str, start: int, end: int, session: AsyncClientSession) -> bool:
-        if start:
-            moved = await self._positions.update_one(
-                {"_id": partition, "position": start}, {"$set": {"position": end}}, session=session
-            )
-            return moved.matched_count == 1
-        return await self._move_from_zero(partition, end, session)
-
-    async def _move_from_zero(self, partition: str, end: int, session: AsyncClientSession) -> bool:
-        """As `_move`, where a missing document stands for 0."""
-        present = await self._positions.find_one({"_id": partition}, session=session)
-        if present is None:
-            await self._positions.insert_one({"_id": partition, "position": end}, session=session)
+    async def _move(self, partition: str, start: Position, end: Position, session: AsyncClientSession) -> bool:
+        """Whether the position was `start`. A missing document stands for the very beginning."""
+        if start == Position() and await self._positions.find_one({"_id": partition}, session=session) is None:
+            await self._positions.insert_one({"_id": partition, **_fields(end)}, session=session)
             return True
-        moved = await self._positions.update_one(
-            {"_id": partition, "position": 0}, {"$set": {"position": end}}, session=session
-        )
+        # A field that is missing equals null.
+        stood = {"_id": partition, "position": start.offset, "log": start.log or None}
+        moved = await self._positions.update_one(stood, {"$set": _fields(end)}, session=session)
         return moved.matched_count == 1
 
     async def _add(self, jobs: Mapping[str, Mapping[str, int]], most: int, session: AsyncClientSession) -> None:
@@ -104,6 +99,10 @@ class Feedbacks:
         ]
         if changes:
             await self._jobs.bulk_write(changes, ordered=True, session=session)
+
+
+def _fields(position: Position) -> Document:
+    return {"position": position.offset} | ({"log": position.log} if position.log else {})
 
 
 def _increments(document: Document, new: Mapping[str, int], most: int) -> dict[str, int]:

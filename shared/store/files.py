@@ -21,12 +21,15 @@ PAGE = 50
 
 
 class FilePlan(Struct, frozen=True, kw_only=True):
-    """How a file is cut: into ranges of `cut_records` records. Once it is read to the end, the `pages` and what it
-    holds: so many `users`, and `repeated` rows of the same ones; or the `failure` that kept it from being read."""
+    """How a file is cut: into ranges of `cut_records` records. Two ids are one user if they are equal for `user_type`,
+    the type of the push table's column; if that is empty, if they are the same bytes. Once the file is read to the end,
+    the `pages` and what it holds: so many `users`, and `repeated` rows of the same ones; or the `failure` that kept it
+    from being read."""
 
     id: str
     file: File
     cut_records: int
+    user_type: str = ""
     pages: int | None = None
     users: int = 0
     repeated: int = 0
@@ -52,9 +55,9 @@ class Files:
     async def setup(self) -> None:
         """The keys are all that is asked for."""
 
-    async def begin(self, plan_id: str, file: File, *, cut_records: int) -> FilePlan:
+    async def begin(self, plan_id: str, file: File, *, cut_records: int, user_type: str = "") -> FilePlan:
         """How the file is cut: like this, unless that was decided before."""
-        plan = FilePlan(id=plan_id, file=file, cut_records=cut_records)
+        plan = FilePlan(id=plan_id, file=file, cut_records=cut_records, user_type=user_type)
         try:
             with translated(duplicate=_taken):
                 await self._files.insert_one(_plans.document(plan))

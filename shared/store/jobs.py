@@ -271,8 +271,9 @@ class Jobs:
         ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated, events=failures)
 
     async def note_first(self, job_id: str, event: Event) -> None:
-        """Add an event to an open job, unless it has one of that stage."""
-        await self._set(_one(job_id) | {"open": True, "events.stage": {"$ne": event.stage}}, {}, events=[event])
+        """Add an event to an open job, unless it has one of that stage and state."""
+        same = {"$elemMatch": {"stage": event.stage, "state": event.state.value}}
+        await self._set(_one(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
 
     async def _keys(self, query: Document) -> AsyncIterator[str]:
         with translated():

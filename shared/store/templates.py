@@ -87,7 +87,11 @@ class Templates:
             return
         with _duplicates_told():
             async with self._database.client.start_session() as session:
-                await session.with_transaction(insert, write_concern=self._database.write_concern)
+                await session.with_transaction(
+                    insert,
+                    write_concern=self._database.write_concern,
+                    read_preference=self._database.read_preference,
+                )
 
     async def add_new(self, templates: Sequence[Template]) -> set[int]:
         """Insert those whose ids, and whose names and locales in their apps, are free: the positions of the others."""

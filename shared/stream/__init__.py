@@ -61,12 +61,18 @@ class Chunk(Struct, frozen=True):
     values: list[bytes | None]
 
 
-Positions = Callable[[list[str]], Awaitable[Mapping[str, int]]]
-"""Given the partitions that a reader was assigned, where to start in each; a missing one starts at its beginning."""
+Positions = Callable[[Mapping[str, str]], Awaitable[Mapping[str, int]]]
+"""Given the partitions that a reader was assigned, where to start in each; a missing one starts at its beginning. With
+each comes the id of its log: a topic that is deleted and made anew has another one. It is empty where a stream deletes
+no topics."""
 
 
 class Reader(Protocol):
-    """A member of a consumer group that reads committed records and keeps its positions elsewhere."""
+    """A member of a consumer group that reads committed records and keeps its positions elsewhere.
+
+    What it reads of a partition comes from the log that it asked the position for. When another log takes its place, it
+    asks again.
+    """
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
         """What has come, after waiting at most so long for the first of it. Raises `Unavailable`."""

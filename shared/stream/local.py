@@ -204,7 +204,7 @@ class LocalReader:
         matching = [f"{name}/0" for name in names if self._pattern.fullmatch(name)]
         new = [partition for partition in matching if partition not in self._next]
         if new:
-            stored = await self._positions(new) if self._positions else {}
+            stored = await self._positions(dict.fromkeys(new, "")) if self._positions else {}
             self._next |= {partition: stored.get(partition, 0) for partition in new}
 
 

@@ -176,3 +176,24 @@ async def test_other_types_of_columns_are_read_as_text(audience: Audience, owner
     assert await audience.cut("app_gcm", keep, after=BEGINNING, upto=9, size=5, batches=2) == [Cut(1, 1)]
     (row,) = await audience.read("app_gcm", keep, KeyRange(0, 9))
     assert tuple(row) == (1, "42", "6e1d6e0c-0000-4000-8000-000000000001", "en", "+01")
+
+
+async def test_rows_that_are_deleted_during_the_scan_hide_no_other_row(
+    audience: Audience, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row behind the first scan is found, whatever somebody deletes between two statements of one cut."""
+    await refill(owner, [(f"u{n}", "t", "en", "XX" if n == 10 else "BR", "", n, None, None) for n in range(1, 41)])
+    await audience.check(TABLE, {"region": "XX"})
+    asked = audience._connections.fetch
+    statements = []
+
+    async def fetch_then_delete(statement: str, *arguments: object) -> list[Any]:
+        rows = await asked(statement, *arguments)
+        statements.append(statement)
+        await owner.execute(f"DELETE FROM {TABLE} WHERE seq_id <= 5")
+        return rows
+
+    monkeypatch.setattr(audience._connections, "fetch", fetch_then_delete)
+    cuts = await audience.cut(TABLE, {"region": "XX"}, after=BEGINNING, upto=40, size=1_000, batches=1)
+    assert cuts == [Cut(10, 1)]
+    assert len(statements) > 1

@@ -1,10 +1,14 @@
 """The devices of given users: each once, however the users are spelled, and found without reading the table."""
 
+from functools import partial
+
 import asyncpg
 import pytest
 
-from shared.audience import DEVICES_AT_ONCE, Audience, Row, statements
+from shared.audience import DEVICES_AT_ONCE, USER, Audience, Row, statements
 from shared.audience.tables import DESCRIBE, described
+from shared.domain.errors import Invalid
+from shared.domain.user_ids import NORMAL_FORMS
 
 pytestmark = pytest.mark.native
 
@@ -75,3 +79,57 @@ async def test_the_users_of_a_batch_are_looked_up_by_the_index(owner: "asyncpg.C
     told = "\n".join(row[0][:100] for row in plan)
     assert "Seq Scan" not in told, told
     assert "Index" in told, told
+
+
+@pytest.mark.parametrize(
+    ("column_type", "spellings", "different"),
+    [
+        ("integer", ["7", "07", " 7", "+7"], "8"),
+        ("bigint", ["-1", " -01 "], "-2"),
+        ("uuid", ["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11", "{a0eebc999c0b4ef8-bb6d6bb9bd380a11}"], f"{0:032}"),
+    ],
+)
+async def test_the_normal_form_agrees_with_what_the_column_takes_for_equal(
+    audience: Audience,
+    owner: "asyncpg.Connection[asyncpg.Record]",
+    column_type: str,
+    spellings: list[str],
+    different: str,
+) -> None:
+    await owner.execute(f"ALTER TABLE {TABLE} ALTER user_id TYPE {column_type} USING user_id::{column_type}")
+    for key, user in enumerate([spellings[0], different]):
+        await owner.execute(f"INSERT INTO {TABLE} (user_id, seq_id) VALUES ($1::text::{column_type}, {key})", user)
+    assert await audience.user_type(TABLE) == column_type
+    normalize = NORMAL_FORMS[column_type]
+    assert normalize is not None
+    forms = [normalize(user.encode()) for user in spellings]
+    assert {*forms} != {normalize(different.encode())}
+    assert len({*forms}) == 1
+    for user in spellings:
+        assert [row[0] for row in await devices(audience, TABLE, [user])] == [0]
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ("character(4)", "is bpchar;"),
+        ("numeric", "is numeric;"),
+        ("name", "is name;"),
+        ("mood", "is mood;"),
+        ("text COLLATE caseless", "is text with a nondeterministic collation;"),
+        ("caseless_text", "is text with a nondeterministic collation;"),
+    ],
+)
+async def test_files_cannot_name_users_whose_equality_we_cannot_repeat(
+    audience: Audience, owner: "asyncpg.Connection[asyncpg.Record]", column: str, told: str
+) -> None:
+    await owner.execute("""
+        CREATE COLLATION caseless (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+        CREATE DOMAIN caseless_text AS text COLLATE caseless""")
+    await owner.execute(f"ALTER TABLE {TABLE} DROP user_id; ALTER TABLE {TABLE} ADD user_id {column}")
+    for ask in (partial(audience.check, TABLE, {}, walks=USER), partial(audience.user_type, TABLE)):
+        with pytest.raises(Invalid, match=told) as raised:
+            await ask()
+        assert raised.value.field == "app"
+        assert 'column "user_id"' in raised.value.reason
+    await audience.check(TABLE, {})

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from shared.blobs.s3 import S3Blobs
-from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.errors import Denied, Hidden, Invalid, Unavailable
 from shared.domain.sources import File
 from tests.blobs.answers import Answering, Asked, answer, answering, refusal
 from tests.blobs.conftest import closing
@@ -63,10 +63,10 @@ def ranged(asked: Asked) -> bytes:
 
 async def test_a_refusal_that_may_mean_a_missing_object_says_both() -> None:
     async with served(lambda asked: refusal(asked, 403, "AccessDenied")) as blobs:
-        with pytest.raises(NotFound, match="denies access, which is also its answer for a missing object") as caught:
+        with pytest.raises(Hidden, match="denies access, which is also its answer for a missing object") as caught:
             await blobs.stat(PATH)
         assert caught.value.field == "csvPath"
-        with pytest.raises(Invalid, match="denies access, which is also"):
+        with pytest.raises(Denied, match="AccessDenied"):
             await read(blobs)
 
 
@@ -75,9 +75,10 @@ async def test_a_refusal_that_may_mean_a_missing_object_says_both() -> None:
 )
 async def test_credentials_that_do_not_serve_are_not_the_files_fault(code: str) -> None:
     async with served(lambda asked: refusal(asked, 403, code)) as blobs:
-        with pytest.raises(Unavailable, match=code) as caught:
-            await blobs.stat(PATH)
-        assert "tell-no-one" not in str(caught.value)
+        for work in (blobs.stat(PATH), read(blobs)):
+            with pytest.raises(Denied, match=code) as caught:
+                await work
+            assert "tell-no-one" not in str(caught.value)
         with pytest.raises(Unavailable, match=code):
             await read(blobs)
         with pytest.raises(Unavailable, match=code):

@@ -78,7 +78,8 @@ class Receiver:
     async def standing(self) -> int:
         """How many records the positions say are counted."""
         names = [f"{self.house.app}-{topic}-feedbacks/{part}" for topic in range(10) for part in range(PARTITIONS)]
-        return sum((await self.house.with_.store.feedbacks.positions(names)).values())
+        stored = await self.house.with_.store.feedbacks.positions(names)
+        return sum(position.offset for position in stored.values())
 
     async def _counts(self) -> dict[str, Counter[str]]:
         jobs = [await self.house.with_.store.jobs.get(job_id) for job_id in self.jobs]

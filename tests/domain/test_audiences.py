@@ -17,6 +17,7 @@ from shared.domain.audiences import (
     joined,
     table_name,
     topic_name,
+    topic_pattern,
 )
 from shared.domain.errors import Invalid
 from shared.domain.records import APNS, GCM
@@ -45,6 +46,15 @@ def test_the_table_is_in_lower_case_and_the_topic_as_written() -> None:
 def test_receivers_can_read_the_game_and_the_service_out_of_the_shipped_topic() -> None:
     topic = topic_name(SHIPPED_TEMPLATE, "game", APNS)
     assert re.match(r"^push-[^-_]+_(apns|gcm)[_-](single|massive)", topic)
+
+
+@pytest.mark.parametrize("template", [SHIPPED_TEMPLATE, "%s-%s-c", "a.b%s%s"])
+def test_the_pattern_of_topics_matches_every_name_and_no_other_topic(template: str) -> None:
+    pattern = re.compile(topic_pattern(template))
+    for service in (APNS, GCM):
+        assert pattern.fullmatch(topic_name(template, "my-Game_1", service))
+    for other in ("carillon.ledger", "__consumer_offsets", "axb-game-apns", ""):
+        assert not pattern.fullmatch(other)
 
 
 @pytest.mark.parametrize("template", ["", "%s", "%s-%s-%s", "push %s %s", "a/%s_%s", "%d%s%s", "x" * 249 + "%s%s"])

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.domain import feedback
-from shared.domain.feedback import Counted, Fold, Skip, Skipped, admitted, by_job, read
+from shared.domain.feedback import Counted, Fold, Position, Skip, Skipped, admitted, by_job, read
 
 JOB = str(uuid.uuid4())
 METADATA = {"jobId": JOB, "muid": "m", "pushTime": 1764000000, "templateName": "like_2", "game": "mygame"}
@@ -183,20 +183,40 @@ def test_damaged_records_never_raise(value: st.DataObject) -> None:
 
 @given(chunks=st.lists(st.lists(records, max_size=5), max_size=5), start=st.integers(0, 10**12))
 def test_a_fold_is_the_sum_of_its_records(chunks: list[list[Any]], start: int) -> None:
-    fold = Fold(start)
+    fold = Fold(Position(start), "log")
     expected = [oracle(record) for chunk in chunks for record in chunk]
     end = start
     for chunk in chunks:
         end += len(chunk)
         fold.add([encoded(record) for record in chunk], end)
-    assert (fold.start, fold.end, fold.moved) == (start, end, end != start)
+    assert (fold.first, fold.stop, fold.moved) == (start, Position(end, "log"), end != start)
     assert fold.counts == Counter((said.job_id, said.outcome) for said in expected if isinstance(said, Counted))
     assert fold.skipped == Counter(said for said in expected if isinstance(said, Skip))
     assert fold.counted + sum(fold.skipped.values()) == len(expected)
 
 
+@pytest.mark.parametrize(
+    ("stored", "log", "first", "stop"),
+    [
+        (Position(), "", 0, Position(5)),
+        (Position(), "a", 0, Position(5, "a")),
+        (Position(5), "a", 5, Position(5, "a")),
+        (Position(5, "a"), "a", 5, Position(5, "a")),
+        (Position(5, "a"), "", 5, Position(5, "a")),
+        (Position(5, "a"), "b", 0, Position(5, "b")),
+    ],
+)
+def test_a_fold_begins_at_the_beginning_of_a_log_that_was_never_counted(
+    stored: Position, log: str, first: int, stop: Position
+) -> None:
+    fold = Fold(stored, log)
+    assert (fold.start, fold.first, fold.moved) == (stored, first, False)
+    fold.add([], 5)
+    assert (fold.stop, fold.moved) == (stop, first != 5)
+
+
 def test_a_fold_is_full_at_its_limit_of_keys() -> None:
-    fold = Fold(0)
+    fold = Fold(Position(), "")
     fold.add([encoded({"metadata": {"jobId": f"j{number}"}}) for number in range(feedback.MAX_KEYS - 1)], 1)
     assert not fold.full
     fold.add([encoded({"metadata": {"jobId": "j1"}}), encoded({"metadata": {"jobId": "last"}})], 2)

@@ -1,6 +1,7 @@
 """The fast renderer against a slow one that builds every record as a dictionary, and what has no record at all."""
 
 import json
+import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -326,3 +327,25 @@ def test_golden_record() -> None:
         r""""templateName":"like","userId":"é\\"}}"""
     )
     assert rendered.records == [expected.encode()]
+
+
+def test_devices_that_share_a_seq_id_have_message_ids_of_their_own() -> None:
+    job = a_job(plan=Plan(templates=(a_template(),)))
+    rows: list[Recipient] = [
+        (6, "u0", "tok0", "en", None),
+        (7, "u1", "tok1", "en", None),
+        (7, "u2", "tok2", "en", None),
+        (7, "u3", "tok2", "en", None),
+        (8, "u4", "tok4", "en", None),
+    ]
+
+    def ids(order: list[Recipient]) -> dict[tuple[str, str], str]:
+        made = [json.loads(record) for record in Renderer(job).render(order, now=NOW).records]
+        return {(record["DeviceToken"], record["metadata"]["userId"]): record["metadata"]["muid"] for record in made}
+
+    found = ids(rows)
+    assert len({*found.values()}) == 5
+    assert all(uuid.UUID(text).version == 8 for text in found.values())
+    assert ids(rows[::-1]) == found, "these rows come in any order"
+    alone = message_ids(fanout.choice_key(job.key, MUID_KEY), [6, 8])
+    assert [found["tok0", "u0"], found["tok4", "u4"]] == alone, "the ids of the others stay as they are"

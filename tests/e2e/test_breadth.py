@@ -39,11 +39,11 @@ def numbers(*, upto: int, without: int = 0) -> Counter[int]:
     return Counter(n for n in range(1, upto + 1) if not without or n % without)
 
 
-async def planned_but_held(house: House) -> str:
+async def planned_but_held(house: House, **environment: str) -> str:
     """A job of which all batches are cut and none is sent."""
     job_id = await house.post()
     assert await house.with_.jobs.pause(job_id)
-    await house.start("worker")
+    await house.start("worker", **environment)
 
     async def is_planned() -> bool:
         standing = await house.with_.store.jobs.standing(job_id)
@@ -207,7 +207,7 @@ async def test_a_job_whose_table_is_dropped_before_planning_is_stopped(house: Ho
     await house.devices(1_000)
     job_id = await house.post()
     await house.change_devices("DROP TABLE {table}")
-    await house.start("worker")
+    await house.start("worker", CARILLON_WORKER_GRACE_SECONDS="0")
     job = await house.closed(job_id)
     assert (job.status, counts(job)) == (JobStatus.STOPPED, (0, 0, 0, 0))
     assert f"{house.app}_apns" in job.failure
@@ -215,13 +215,32 @@ async def test_a_job_whose_table_is_dropped_before_planning_is_stopped(house: Ho
 
 async def test_a_job_whose_table_is_dropped_after_planning_fails_everybody(house: House) -> None:
     await house.devices(3_000)
-    job_id = await planned_but_held(house)
+    job_id = await planned_but_held(house, CARILLON_WORKER_GRACE_SECONDS="0")
     await house.change_devices("DROP TABLE {table}")
     assert await house.with_.jobs.resume(job_id)
     job = await house.closed(job_id)
     assert (job.status, counts(job)) == (JobStatus.COMPLETED, (3_000, 0, 3_000, 0))
     assert job.reasons == {"unreadable": 3_000}
     assert await house.records(0) == []
+
+
+async def test_a_table_that_is_away_for_a_moment_costs_nothing(house: House) -> None:
+    """Somebody swaps it for a new one, in two statements."""
+    await house.devices(30_000)
+    slow = ",".join(f"send.after_take@{n}=delay:0.15" for n in range(1, 60))
+    await house.start("worker", fault=slow)
+    await house.start("scheduler")
+    job_id = await house.post()
+
+    async def has_begun() -> bool:
+        totals = (await house.with_.store.batches.totals([job_id])).get(job_id)
+        return totals is not None and totals.sent > 5_000
+
+    await until(has_begun, "some batches")
+    await house.change_devices("ALTER TABLE {table} RENAME TO away")
+    await asyncio.sleep(0.4)
+    await house.change_devices(f'ALTER TABLE away RENAME TO "{house.app}_apns" -- {{table}}')
+    await house.exactly_once(job_id, 30_000)
 
 
 async def test_a_service_with_a_token_for_one_app(house: House) -> None:

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs import EventState, JobStatus
+from tests.blobs.answers import answering, refusal
 from tests.e2e.house import House, until
 
 pytestmark = pytest.mark.native
@@ -72,6 +73,38 @@ async def test_a_million_ids(house: House) -> None:
     assert job.totals.unknown == 490_000
 
 
+@pytest.mark.parametrize(
+    ("column", "spellings"),
+    [
+        ("uuid USING lpad(to_hex(seq_id), 32, 'a')::uuid", ("{:a>32x}", "{:A>32X}")),
+        ("bigint USING seq_id", ("{}", "0{}")),
+    ],
+)
+async def test_two_spellings_of_a_user_in_two_cuts_are_one_user(
+    house: House, column: str, spellings: tuple[str, str]
+) -> None:
+    await house.devices(1_500)
+    await house.change_devices(f"ALTER TABLE {{table}} ALTER user_id TYPE {column}")
+    first, second = spellings
+    rows = [*(first.format(n) for n in range(1, 1_001)), *(second.format(n) for n in range(1, 501))]
+    await house.start("worker")
+    job_id = await house.post(csv_path=await house.file(b"id\n" + "\n".join(rows).encode()))
+    await house.exactly_once(job_id, 1_000)
+    job = await house.closed(job_id)
+    assert job.totals is not None
+    assert (job.totals.sent, job.totals.unknown) == (1_000, 0)
+
+
+async def test_a_column_that_became_unfit_for_files_stops_the_job(house: House) -> None:
+    await house.devices(10)
+    await house.change_devices("ALTER TABLE {table} ALTER user_id TYPE character(8)")
+    await house.start("worker")
+    job_id = await house.post(csv_path=await house.file(b"id\nu1\n"))
+    job = await house.closed(job_id)
+    assert job.status is JobStatus.STOPPED
+    assert "is bpchar; a csvPath needs" in job.events[-1].message
+
+
 async def test_pause_and_resume_in_the_middle_of_a_file(house: House) -> None:
     await house.devices(20_000)
     slow = ",".join(f"send.after_take@{n}=delay:0.2" for n in range(1, 40))
@@ -132,6 +165,32 @@ async def test_a_broken_file_sends_nothing_and_says_where(house: House, content:
     assert (job.status, job.plan.end) == (JobStatus.STOPPED, 0)
     assert reason in job.failure
     assert [(event.state, event.message) for event in job.events][-1] == ("fail", job.failure)
+
+
+@pytest.mark.parametrize("code", ["InvalidAccessKeyId", "AccessDenied"])
+async def test_a_job_over_a_file_that_we_are_denied_says_so_and_goes_on_once_somebody_has_mended_it(
+    house: House, code: str
+) -> None:
+    await house.devices(10)
+    path = await house.file(b"id\nu1\nu2\n")
+    async with answering(lambda asked: refusal(asked, 403, code)) as url:
+        denied = await house.start("worker", CARILLON_BLOBS_ENDPOINT_URL=url)
+        job_id = await house.post(csv_path=path)
+
+        async def told() -> bool:
+            job = await house.with_.store.jobs.get(job_id)
+            return job is not None and any(event.state is EventState.FAIL for event in job.events)
+
+        await until(told, "the denial to stand among the events")
+        await denied.end()
+    await house.start("worker")
+    await house.start("scheduler")
+    await house.exactly_once(job_id, 2)
+    job = await house.closed(job_id)
+    assert job.status is JobStatus.COMPLETED
+    [failure] = [event.message for event in job.events if event.state is EventState.FAIL]
+    assert failure.startswith(f"{path}: S3 ")
+    assert failure.endswith("; it is tried again for 10 minutes")
 
 
 async def test_a_file_that_is_gone_or_changed_stops_the_job(house: House) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from shared.domain.accounts import App, User
 from shared.domain.errors import Conflict
+from shared.domain.feedback import Position
 from shared.domain.jobs import Job, JobStatus, Totals
 from shared.domain.records import APNS
 from shared.domain.templates import Template
@@ -82,7 +83,7 @@ async def test_closed_jobs_come_with_their_feedback_and_keep_what_is_counted_her
     assert await store.jobs.add_closed([job, running]) == {1}
     assert await store.jobs.with_ids([job.id, "none"]) == {job.id: job}
     assert not await store.jobs.has_open("none")
-    assert await store.feedbacks.flush("t/0", 0, 9, {(job.id, "ack"): 4})
+    assert await store.feedbacks.flush("t/0", Position(0), Position(9), {(job.id, "ack"): 4})
     later = replace(job, feedbacks={"ack": 5, "a.b$": 2}, control_group_csv_path="b/k", updated_at=7)
     assert await store.jobs.replace_closed(later)
     assert await store.jobs.get(job.id) == replace(later, feedbacks={"ack": 7, "a.b$": 2})

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 
 import pytest
 from msgspec.structs import replace
@@ -142,8 +143,8 @@ async def test_readers_start_where_the_book_says(stream: Stream, topic: str) -> 
     everything = await committed(stream, topic, 10)
     assert sorted(everything) == sorted(records(10))
 
-    async def positions(partitions: list[str]) -> dict[str, int]:
-        return dict.fromkeys(partitions, 1_000_000)
+    async def positions(logs: Mapping[str, str]) -> dict[str, int]:
+        return dict.fromkeys(logs, 1_000_000)
 
     async with stream.reader(topic, group=f"g-{secrets.token_hex(4)}", positions=positions) as reader:
         chunks = await reader.read(2)

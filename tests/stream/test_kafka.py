@@ -1,15 +1,18 @@
 """What only a real broker can do to a transaction."""
 
+import re
 import secrets
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from shared.domain.errors import LaneLost, Unavailable
 from shared.runtime import faults
 from shared.stream import Aborted
 from shared.stream.kafka import KafkaStream
+from tests.e2e.house import until
 from tests.stack import Endpoints
 from tests.stream.test_contract import PART, a_batch, committed, records
 
@@ -90,6 +93,31 @@ async def test_a_cluster_without_its_ledger_is_not_used(stack: Endpoints) -> Non
         await stream.verify()
     await stream.setup({})
     await stream.verify()
+    await stream.close()
+
+
+async def test_a_real_broker_tells_how_long_it_keeps_markers(stack: Endpoints) -> None:
+    stream = KafkaStream(stack.kafka_servers, marker_retention_days=7.5)
+    await stream.setup({})
+    with pytest.raises(Unavailable, match=r"10080 minutes \(offsets.retention.minutes\)"):
+        await stream.verify()
+    await stream.close()
+
+
+async def test_topics_of_a_real_broker_are_looked_at(
+    stack: Endpoints, small_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a single copy is many."""
+    monkeypatch.setattr("shared.stream.kafka.durability.MANY_COPIES", 1)
+    stream = KafkaStream(stack.kafka_servers, push_topics=re.escape(small_topic))
+    await stream.setup({})
+
+    async def looked_at() -> bool:
+        with capture_logs() as logs:
+            await stream.verify()
+        return {small_topic, "carillon.ledger"} <= {entry["topic"] for entry in logs}
+
+    await until(looked_at, "the new topic to be known to the broker")
     await stream.close()
 
 

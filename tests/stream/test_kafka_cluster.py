@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.admin import DescribeConfigsRequest
+from aiokafka.protocol.metadata import MetadataRequest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.cluster import Cluster, closed
+from shared.stream.kafka.durability import topic_configs
 from shared.stream.kafka.ledger import Ledger
 from tests.stream.test_contract import a_batch
 
@@ -48,7 +52,13 @@ async def frozen() -> AsyncIterator[Frozen]:
 
 def a_cluster(servers: str, *, timeout_seconds: float = 0.3) -> Cluster:
     return Cluster(
-        servers, client_id="test", ledger=("ledger", 64), replication_factor=1, timeout_seconds=timeout_seconds
+        servers,
+        client_id="test",
+        ledger=("ledger", 64),
+        push_topics="push-.+",
+        replication_factor=1,
+        marker_retention_days=7,
+        timeout_seconds=timeout_seconds,
     )
 
 
@@ -94,16 +104,27 @@ async def test_a_client_that_does_not_close_is_given_up(monkeypatch: pytest.Monk
     assert gone.is_set()
 
 
-class OneIsOld(AIOKafkaClient):  # type: ignore[misc]  # the driver is untyped
-    """The driver's client, in a cluster of three brokers of which one is older than 4.0."""
+COPIES = [0, 1, 2]
 
-    old = 2
+
+class ThreeBrokers(AIOKafkaClient):  # type: ignore[misc]  # the driver is untyped
+    """The driver's client, in a cluster of three brokers with three copies of everything."""
+
+    old: int | None = None
+    minutes: ClassVar[dict[int, str]] = {}
+    min_insync: ClassVar[dict[str, str]] = {}
+    forbidden = 0
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.asked: list[int] = []
         brokers = [(node, "127.0.0.1", node, None) for node in range(3)]
-        topics: list[Any] = [(0, "ledger", False, [(0, partition, 0, [], []) for partition in range(64)])]
+        self.topics: list[Any] = [
+            (0, "ledger", False, [(0, partition, 0, COPIES, COPIES) for partition in range(64)]),
+            (0, "push-game_apns", False, [(0, 0, 0, COPIES, COPIES)]),
+            (0, "push-lone_apns", False, [(0, 0, 0, [0], [0])]),
+            (0, "__consumer_offsets", True, [(0, 0, 0, COPIES, COPIES)]),
+        ]
+        topics = [topic for topic in self.topics if not topic[2]]
         self.cluster.update_metadata(SimpleNamespace(API_VERSION=1, brokers=brokers, controller_id=0, topics=topics))
 
     async def bootstrap(self) -> None:
@@ -116,15 +137,77 @@ class OneIsOld(AIOKafkaClient):  # type: ignore[misc]  # the driver is untyped
         return asyncio.sleep(0, True)
 
     async def send(self, node_id: int, request: Any, **options: Any) -> Any:
-        self.asked.append(node_id)
-        return SimpleNamespace(api_versions=[(26, 0, 4 if node_id == self.old else 5)])
+        match request:
+            case MetadataRequest():
+                missing = {*request._topics} - {topic[1] for topic in self.topics}
+                found = [topic for topic in self.topics if topic[1] in request._topics]
+                return SimpleNamespace(topics=[*found, *((3, name, False, []) for name in missing)])
+            case DescribeConfigsRequest():
+                return SimpleNamespace(resources=[self.described(*resource) for resource in request._resources])
+            case _:
+                return SimpleNamespace(api_versions=[(26, 0, 4 if node_id == self.old else 5)])
+
+    def described(self, kind: int, name: str, keys: list[str]) -> Any:
+        if self.forbidden:
+            return (self.forbidden, "not authorized", kind, name, [])
+        value = self.minutes.get(int(name), "10080") if kind == 4 else self.min_insync.get(name, "2")
+        return (0, None, kind, name, [(key, value, False, 5, False, []) for key in keys])
 
 
-async def test_every_broker_is_asked_for_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.stream.kafka.cluster.AIOKafkaClient", OneIsOld)
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> type[ThreeBrokers]:
+    class Brokers(ThreeBrokers):
+        minutes: ClassVar[dict[int, str]] = {}
+        min_insync: ClassVar[dict[str, str]] = {}
+
+    monkeypatch.setattr("shared.stream.kafka.cluster.AIOKafkaClient", Brokers)
+    return Brokers
+
+
+async def test_every_broker_is_asked_for_its_version(brokers: type[ThreeBrokers]) -> None:
+    brokers.old = 2
     for _ in range(8):
-        cluster = a_cluster("127.0.0.1:1")
         with pytest.raises(Unavailable, match=r"broker 2 .* older than 4\.0"):
-            await cluster.verify()
-    monkeypatch.setattr(OneIsOld, "old", None)
-    await a_cluster("127.0.0.1:1").verify()
+            await a_cluster("127.0.0.1:1").verify()
+    brokers.old = None
+    with capture_logs() as logs:
+        await a_cluster("127.0.0.1:1").verify()
+    assert logs == []
+
+
+async def test_a_broker_that_forgets_markers_too_early_is_not_used(brokers: type[ThreeBrokers]) -> None:
+    brokers.minutes[1] = "10079"
+    with pytest.raises(Unavailable, match="broker 1 keeps markers for 10079 minutes") as raised:
+        await a_cluster("127.0.0.1:1").verify()
+    assert "stream.marker_retention_days says 7 days" in str(raised.value)
+
+
+async def test_topics_that_can_lose_what_they_acknowledged_are_logged(brokers: type[ThreeBrokers]) -> None:
+    brokers.min_insync |= {"push-game_apns": "1", "push-lone_apns": "1", "__consumer_offsets": "1"}
+    with capture_logs() as logs:
+        await a_cluster("127.0.0.1:1").verify()
+    warned = {entry["topic"]: (entry["log_level"], entry["copies"], entry["set"]) for entry in logs}
+    expected = ("warning", 3, "min.insync.replicas=2")
+    assert warned == {"push-game_apns": expected, "__consumer_offsets": expected}
+
+
+@pytest.mark.parametrize("code", [29, 31], ids=["topics", "cluster"])
+async def test_a_cluster_that_does_not_tell_its_configuration_is_used(brokers: type[ThreeBrokers], code: int) -> None:
+    brokers.forbidden, brokers.minutes[1] = code, "1"
+    with capture_logs() as logs:
+        await a_cluster("127.0.0.1:1").verify()
+    assert {entry["of"] for entry in logs} == {
+        "0",
+        "1",
+        "2",
+        "ledger",
+        "push-game_apns",
+        "push-lone_apns",
+        "__consumer_offsets",
+    }
+    assert {entry["log_level"] for entry in logs} == {"warning"}
+
+
+@pytest.mark.parametrize(("copies", "configs"), [(1, {}), (2, {}), (3, {"min.insync.replicas": "2"})])
+def test_a_topic_with_three_copies_is_written_to_two(copies: int, configs: dict[str, str]) -> None:
+    assert topic_configs(copies) == configs

@@ -7,6 +7,7 @@ together, or not at all, so whoever can read the marker knows what became of the
 `recover` first fences the batch's owner: it starts a producer with the owner's transactional id, which aborts what is
 open and makes every later commit of the owner fail. Only then it reads the marker. Before fencing, a marker may be
 late (6 of 40 reads right after a commit); after fencing it never was, on Kafka 4.0 and later, which `verify` asks for.
+It also asks whether the brokers keep markers for long enough, and which topics can lose them (`durability.py`).
 
 A lane whose transaction ended in anything but a confirmed commit or abort is abandoned: a commit that was given up on
 after two seconds still happened later. Its id is never used again, because a producer that starts after it was fenced
@@ -46,7 +47,9 @@ class KafkaStream:
         lanes: int = 4,
         ledger_topic: str = "carillon.ledger",
         ledger_partitions: int = 64,
+        push_topics: str = "",
         replication_factor: int = 1,
+        marker_retention_days: float = 7,
         transaction_timeout_seconds: float = 30,
         request_timeout_seconds: float = 10,
         deliver_timeout_seconds: float | None = None,
@@ -59,7 +62,9 @@ class KafkaStream:
             servers,
             client_id=client_id,
             ledger=(ledger_topic, ledger_partitions),
+            push_topics=push_topics,
             replication_factor=replication_factor,
+            marker_retention_days=marker_retention_days,
             timeout_seconds=request_timeout_seconds,
         )
         self._ledger = Ledger(servers, client_id=client_id, topic=ledger_topic, timeout_seconds=request_timeout_seconds)

@@ -1,7 +1,8 @@
 """The cluster itself: is it one whose promises we know, and are its topics there."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+import re
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from aiokafka.protocol.admin import ApiVersionRequest
 
 from shared.domain.errors import Unavailable
+from shared.stream.kafka import durability
 from shared.stream.kafka.connections import STOP_SECONDS, translated
 
 # EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
@@ -50,13 +52,17 @@ class Cluster:
         *,
         client_id: str,
         ledger: tuple[str, int],
+        push_topics: str,
         replication_factor: int,
+        marker_retention_days: float,
         timeout_seconds: float,
     ) -> None:
         self._servers = servers
         self._client_id = client_id
         self._ledger = ledger
+        self._push_topics = re.compile(push_topics)
         self._replication_factor = replication_factor
+        self._marker_retention_days = marker_retention_days
         self._timeout_seconds = timeout_seconds
         self._client: AIOKafkaClient | None = None
         self._opening = asyncio.Lock()
@@ -71,15 +77,20 @@ class Cluster:
             await self._create(missing)
 
     async def verify(self) -> None:
-        """Raise `Unavailable` for any broker older than 4.0 or a ledger that is missing or too small."""
-        for node, reply in (await self._versions()).items():
+        """Raise `Unavailable` for any broker that is older than 4.0 or forgets markers too early, or a ledger that is
+        missing or too small. Topics that can lose what they acknowledged are logged."""
+        versions = await self._versions()
+        for node, reply in versions.items():
             newest = {key: highest for key, _, highest in reply.api_versions}
             if newest.get(_END_TXN, 0) < _SINCE_4_0:
                 raise Unavailable(f"Kafka: broker {node} is older than 4.0, where a marker may be late")
         ledger, partitions = self._ledger
-        found = (await self._topics()).get(ledger, 0)
+        topics = await self._topics()
+        found = topics.get(ledger, 0)
         if found < partitions:
             raise Unavailable(f"Kafka: topic {ledger} has {found} partitions of {partitions}: run `carillon init`")
+        push_topics = [name for name in topics if self._push_topics.fullmatch(name)]
+        await self._check_durability(versions, [ledger, *durability.INTERNAL_TOPICS, *push_topics])
 
     async def ping(self) -> None:
         """Raise `Unavailable` when no broker answers."""
@@ -91,14 +102,23 @@ class Cluster:
         if client is not None:
             await closed(client)
 
+    async def _check_durability(self, nodes: Iterable[int], topics: Sequence[str]) -> None:
+        client = await self._connected()
+        with translated():
+            async with asyncio.timeout(self._timeout_seconds):
+                await durability.check_marker_retention(client, nodes, days=self._marker_retention_days)
+                await durability.warn_of_lone_leaders(client, topics)
+
     async def _create(self, topics: Mapping[str, int]) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._servers, client_id=f"{self._client_id}-admin")
         with translated():
             try:
                 async with asyncio.timeout(2 * self._timeout_seconds):
                     await admin.start()
+                    copies = self._replication_factor
+                    configs = durability.topic_configs(copies)
                     reply = await admin.create_topics(
-                        [NewTopic(name, count, self._replication_factor) for name, count in topics.items()]
+                        [NewTopic(name, count, copies, topic_configs=configs) for name, count in topics.items()]
                     )
             finally:
                 await closed(admin)

@@ -4,24 +4,32 @@ A rebalance hands out partitions at any time, and the driver begins to fetch the
 choice. So a partition is **seated** first: its position is looked up and sought by `read` itself, where a failure
 reaches the caller and is tried again. What comes of a partition without a seat in the present assignment is dropped; it
 is read again.
+
+A seat belongs to one log, known by its topic's id. The driver reads by the topic's name and would go on at its offset
+in a topic that was made anew. So the ids are asked again after each fetch, and what came from another log is dropped:
+its partition loses the seat, and the next seat begins where the new log's position says.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from shared.stream import Chunk, Positions
+from shared.stream.kafka.cluster import closed, connected
 from shared.stream.kafka.connections import stopped, translated
+from shared.stream.kafka.topic_ids import topic_ids
 
 _METADATA_SECONDS = 10
 _START_SECONDS = 20
 _REPORT_SECONDS = 3
 _REBALANCE_SECONDS = 1.0
+_IDS_SECONDS = 5.0
 _MAX_RECORDS = 20_000
 
 
@@ -45,24 +53,29 @@ async def reading(
     seats = _Seats()
     # The driver is content with a topic whose beginning matches.
     consumer.subscribe(pattern=rf"(?:{pattern})\Z", listener=seats)
+    # The driver's own connections are taken by fetches that wait for records.
+    client: AIOKafkaClient | None = None
     try:
         with translated():
             async with asyncio.timeout(_START_SECONDS):
+                client = await connected(servers, client_id=f"{client_id}-reader-ids")
                 await consumer.start()
-        yield KafkaReader(consumer, seats, positions)
+        yield KafkaReader(consumer, client, seats, positions)
     finally:
         await stopped(consumer)
+        if client is not None:
+            await closed(client)
 
 
 class _Seats(ConsumerRebalanceListener):
-    """The partitions of the present assignment whose position was sought.
+    """The partitions of the present assignment whose position was sought, with the ids of their logs.
 
     `open` only from the end of a rebalance to the next one's beginning. In between the driver takes seeks for the old
     assignment and gives records of the new one.
     """
 
     def __init__(self) -> None:
-        self.taken: set[TopicPartition] = set()
+        self.taken: dict[TopicPartition, str] = {}
         self.open = False
         self.rebalances = 0
 
@@ -82,14 +95,18 @@ class _Seats(ConsumerRebalanceListener):
 class KafkaReader:
     """See `shared.stream.Reader`."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, seats: _Seats, positions: Positions | None) -> None:
+    def __init__(
+        self, consumer: AIOKafkaConsumer, client: AIOKafkaClient, seats: _Seats, positions: Positions | None
+    ) -> None:
         self._consumer = consumer
+        self._client = client
         self._seats = seats
         self._positions = positions
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
         await self._seat()
         found = await self._fetched(wait_seconds)
+        await self._leave_other_logs(found)
         return [
             Chunk(_name(partition), records[0].offset, records[-1].offset + 1, [record.value for record in records])
             for partition, records in found.items()
@@ -125,12 +142,32 @@ class KafkaReader:
         standing = [partition for partition in self._consumer.assignment() if partition not in self._seats.taken]
         if not standing:
             return
-        stored = await self._positions([_name(partition) for partition in standing]) if self._positions else {}
+        logs = await self._logs(standing)
+        stored = await self._positions({_name(each): log for each, log in logs.items()}) if self._positions else {}
         if rebalances != self._seats.rebalances:
             return  # the next read sees the new assignment
         self._seats.taken |= {
-            partition for partition in standing if self._seek(partition, stored.get(_name(partition), 0))
+            partition: log for partition, log in logs.items() if self._seek(partition, stored.get(_name(partition), 0))
         }
+
+    async def _leave_other_logs(self, found: Iterable[TopicPartition]) -> None:
+        """Take the seats of those whose log is no longer the one that their position was asked for."""
+        seated = {partition: self._seats.taken.pop(partition) for partition in found if partition in self._seats.taken}
+        if not seated:
+            return
+        rebalances = self._seats.rebalances
+        # Without an answer they stay without a seat: what was fetched is dropped, and read again.
+        logs = await self._logs(seated)
+        if rebalances == self._seats.rebalances:
+            self._seats.taken |= {partition: log for partition, log in seated.items() if logs.get(partition) == log}
+
+    async def _logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """The ids of the logs of these partitions; those of a topic that is gone are missing."""
+        topics = {partition.topic for partition in partitions}
+        with translated():
+            async with asyncio.timeout(_IDS_SECONDS):
+                ids = await topic_ids(self._client, topics)
+        return {partition: ids[partition.topic] for partition in partitions if partition.topic in ids}
 
     def _seek(self, partition: TopicPartition, position: int) -> bool:
         """`False` when the partition is no longer ours, or the driver is between two assignments."""

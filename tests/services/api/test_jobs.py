@@ -82,6 +82,25 @@ async def test_any_content_type_a_trailing_slash_and_bytes_behind_the_value_are_
     assert reply.json["context"] == {"Kept": 1}
 
 
+async def test_the_answer_to_a_localized_job_names_the_zones_that_start_too_late(house: House) -> None:
+    app_id, hour = await house.app_with_template(), 3_600 * 10**9
+    starts_at = house.clock.now_ns() + 24 * hour
+    body = {"service": "apns", "localized": True, "startsAt": starts_at}
+    late = await _post(house, app_id, {**body, "expiresAt": starts_at + 3 * hour})
+    assert late.status == 201, late.body
+    [entry] = late.json["statusEvents"]
+    [event] = entry["events"]
+    assert event["message"].startswith("expiresAt lies before the start of the zones -1200, -1100,")
+    assert "-0300" in event["message"]
+    assert "-0230" not in event["message"]
+    stored = await house.store.jobs.get(late.json["id"])
+    assert stored is not None
+    assert [told.message for told in stored.events] == [event["message"]]
+    for lasting in ({}, {"expiresAt": starts_at + 13 * hour}):
+        reply = await _post(house, app_id, {**body, **lasting})
+        assert (reply.status, reply.json["statusEvents"]) == (201, None)
+
+
 async def test_a_job_may_bring_its_id_in_any_form_and_only_once(house: House) -> None:
     app_id = await house.app_with_template()
     wanted = uuid.uuid4()

@@ -120,6 +120,28 @@ async def test_users_whom_the_column_cannot_hold_are_a_warning(
     assert "ann" in reply.json["warnings"][0]["message"]
 
 
+async def test_two_spellings_of_one_user_are_a_repeat(house: House, crowd: Audience, push_database: str) -> None:
+    connection = await asyncpg.connect(push_database)
+    await connection.execute("ALTER TABLE game_apns ALTER user_id TYPE bigint USING substr(user_id, 6)::bigint")
+    await connection.close()
+    path = await house.file("numbers.csv", lines(7, "07", 8, " 7"))
+    reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)
+    audience = reply.json["audience"]
+    assert (audience["users"], audience["unknown"], audience["repeated"]) == (2, 0, 2)
+
+
+async def test_a_column_whose_equality_is_not_ours_is_refused(
+    house: House, crowd: Audience, push_database: str
+) -> None:
+    connection = await asyncpg.connect(push_database)
+    await connection.execute("ALTER TABLE game_apns ALTER user_id TYPE character(12)")
+    await connection.close()
+    path = await house.file("padded.csv", lines("user-7"))
+    reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)
+    assert reply.status == 422
+    assert b"is bpchar; a csvPath needs one of text" in reply.body
+
+
 async def test_a_file_in_which_nobody_is_known_is_a_warning(house: House, crowd: Audience) -> None:
     path = await house.file("strangers.csv", lines("ann", "bob", "ann"))
     reply = await ask(over(house, crowd), await house.app_with_template(), csvPath=path)

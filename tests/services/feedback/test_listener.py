@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,20 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import TopicPartition
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from services.feedback.listener import Listener
 from shared.domain.batches import Batch, KeyRange, Part, Receipt
-from shared.domain.feedback import MAX_KEYS
+from shared.domain.feedback import MAX_KEYS, Position
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.local import LocalStream
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import until
@@ -103,6 +105,10 @@ def acks(store: Store, job: str, expected: int) -> Callable[[], Any]:
     return counted
 
 
+async def offset(store: Store, partition: str) -> int:
+    return (await store.feedbacks.positions([partition])).get(partition, Position()).offset
+
+
 def folded(listener: Listener, records: int) -> Callable[[], bool]:
     return lambda: sum(fold.counted for fold in listener._folds.values()) == records
 
@@ -134,7 +140,7 @@ async def test_a_fold_without_counts_moves_the_position_and_is_counted_as_skippe
     await stream.publish(topic, [b"not JSON", b"{}", b"{}", b'{"metadata":{"jobId":7}}'])
 
     async def moved() -> bool:
-        return await store.feedbacks.positions([f"{topic}/0"]) == {f"{topic}/0": 4}
+        return await offset(store, f"{topic}/0") == 4
 
     async with listening(stream, store, topic, flush_seconds=OFTEN):
         await until(moved, "the position to move")
@@ -196,30 +202,94 @@ async def test_a_log_that_was_cut_at_its_head_goes_on_at_the_first_record_that_i
         await until(acks(store, job, 120), "the 20 that are left")
         await kafka.publish(topic, answers(job, 5))
         await until(acks(store, job, 125), "5 more")
-    assert await store.feedbacks.positions([f"{topic}/0"]) == {f"{topic}/0": 155}
+    assert await offset(store, f"{topic}/0") == 155
 
 
-async def test_a_topic_that_was_made_anew_is_counted_from_its_beginning(
-    kafka: Stream, store: Store, topic: str, job: str, admin: AIOKafkaAdminClient, stack: Endpoints
-) -> None:
-    await kafka.setup({topic: 1})
-    await kafka.publish(topic, answers(job, 100))
-    async with listening(kafka, store, topic, flush_seconds=OFTEN):
-        await until(acks(store, job, 100), "100 counted")
+async def make_anew(admin: AIOKafkaAdminClient, topic: str, servers: str, records: list[bytes]) -> None:
+    """Delete the topic and make it again, with these records."""
     await admin.delete_topics([topic])
-    anew = KafkaStream(stack.kafka_servers)
 
     async def gone() -> bool:
         return topic not in await admin.list_topics()
 
     await until(gone, "the topic to be gone")
+    # A producer of its own: another one may still know the old topic.
+    anew = KafkaStream(servers)
     await anew.setup({topic: 1})
-    await anew.publish(topic, answers(job, 30))
-    async with listening(anew, store, topic, flush_seconds=OFTEN):
-        await until(acks(store, job, 130), "the new topic's 30")
-        await anew.publish(topic, answers(job, 5))
-        await until(acks(store, job, 135), "5 more")
+    await anew.publish(topic, records)
     await anew.close()
+
+
+@pytest.mark.parametrize("count", [30, 100, 150], ids=["shorter", "as long", "longer"])
+async def test_a_topic_that_was_made_anew_is_counted_from_its_beginning(
+    kafka: Stream,
+    store: Store,
+    topic: str,
+    job: str,
+    admin: AIOKafkaAdminClient,
+    stack: Endpoints,
+    count: int,
+) -> None:
+    await kafka.setup({topic: 1})
+    await kafka.publish(topic, answers(job, 100))
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 100), "100 counted")
+    await make_anew(admin, topic, stack.kafka_servers, answers(job, count))
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(acks(store, job, 100 + count), "the new topic's records")
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(lambda: offset_is(store, topic, count), "the new topic's end")
+        assert await acks(store, job, 100 + count)()
+
+
+async def offset_is(store: Store, topic: str, expected: int) -> bool:
+    return await offset(store, f"{topic}/0") == expected
+
+
+@pytest.mark.parametrize("count", [30, 150], ids=["shorter", "longer"])
+async def test_a_topic_that_is_made_anew_below_its_reader_is_counted_once(
+    kafka: Stream,
+    store: Store,
+    topic: str,
+    job: str,
+    admin: AIOKafkaAdminClient,
+    stack: Endpoints,
+    count: int,
+) -> None:
+    """What the reader holds of the old topic is stored, though it was not due and nobody can read it again."""
+    await kafka.setup({topic: 1})
+    await kafka.publish(topic, answers(job, 100))
+    async with listening(kafka, store, topic, flush_seconds=NEVER) as listener:
+        await until(folded(listener, 100), "100 folded")
+        await make_anew(admin, topic, stack.kafka_servers, answers(job, count))
+        await until(acks(store, job, 100), "the old topic's fold to be stored", 60)
+        await until(folded(listener, count), "the new topic's records", 60)
+    assert await acks(store, job, 100 + count)()
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        await until(lambda: offset_is(store, topic, count), "the new topic's end")
+        assert await acks(store, job, 100 + count)()
+
+
+async def test_records_whose_log_cannot_be_asked_for_are_read_again(
+    kafka: Stream, store: Store, topic: str, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was fetched then is dropped, and belongs to no fold."""
+    asked = 0
+
+    async def answer_two_of_three(client: Any, topics: Iterable[str]) -> dict[str, str]:
+        nonlocal asked
+        asked += 1
+        if asked % 3 == 0:
+            raise KafkaConnectionError("away")
+        return await topic_ids(client, topics)
+
+    monkeypatch.setattr("shared.stream.kafka.reader.topic_ids", answer_two_of_three)
+    await kafka.setup({topic: 3})
+    async with listening(kafka, store, topic, flush_seconds=OFTEN):
+        for total in (100, 200, 300):
+            await kafka.publish(topic, answers(job, 100))
+            await until(acks(store, job, total), f"{total} counted", 60)
+    assert asked >= 6
 
 
 def waits(logs: list[EventDict]) -> int:

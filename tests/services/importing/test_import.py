@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.feedback import Position
 from shared.domain.jobs import PAUSABLE, JobStatus
 from shared.domain.occurrences import JobOwner, JobStage, owner_text
 from tests.marathon.source import DAY_NS, PAST
@@ -237,7 +238,7 @@ async def test_feedback_that_is_counted_here_is_never_lowered(house: House) -> N
     app = await house.source.app()
     job = await house.source.job(app, feedbacks={"ack": 5, "a.b": 1})
     await house.bring()
-    assert await house.store.feedbacks.flush("t/0", 0, 9, {(job, "ack"): 4, (job, "new"): 1})
+    assert await house.store.feedbacks.flush("t/0", Position(0), Position(9), {(job, "ack"): 4, (job, "new"): 1})
     assert counts(await house.bring(), "jobs") == {"as before": 1}
     await house.source.change("jobs", job, feedbacks={"ack": 7, "a.b": 3}, control_group_csv_path="b/late.csv")
     assert counts(await house.bring(dry_run=True), "jobs") == {"updated": 1}

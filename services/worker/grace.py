@@ -1,0 +1,84 @@
+"""Grace: what only people can mend is an outage for some minutes before it is a fault.
+
+A file may be denied to us, by wrong credentials or rights that somebody took away. A push table, or a column of it, may
+be gone, as it is for a moment while somebody loads it anew. A job must not wait for either silently, nor for ever. So
+the first failure stands among the job's events, the work is tried again as all work is, and it fails for good once
+nothing but failures have come for the time of grace. Each worker counts these for itself; one success ends them.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from shared.domain.audiences import table_name
+from shared.domain.errors import Denied, Invalid, Unavailable
+from shared.domain.jobs import READ_FILE, Event, EventState, Job
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+_AT_HAND = 1_000
+
+
+class _Failures(Struct, frozen=True):
+    """The first of them, and the last one."""
+
+    first: datetime
+    last: datetime
+
+
+class Grace:
+    """Since when each file and each table has failed this worker."""
+
+    def __init__(self, store: Store, clock: Clock, *, seconds: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._lasts = timedelta(seconds=seconds)
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+
+    @asynccontextmanager
+    async def given(self, job: Job, *, stage: str) -> AsyncIterator[None]:
+        """Work at this stage of the job, which needs its file or its table.
+
+        Raises:
+            Unavailable: one of them failed; try again.
+            Invalid: it has failed for too long, or something else is wrong with it.
+        """
+        table = table_name(job.app_name, job.service)
+        try:
+            yield
+        except Denied as error:
+            reason = f"{job.csv_path}: {str(error).removeprefix(f'{job.csv_path}: ')}"
+            await self._judge(job, job.csv_path, READ_FILE, Invalid(reason, field="csvPath"))
+            raise
+        except Invalid as error:
+            if not _is_about_table(error):
+                raise
+            await self._judge(job, table, stage, error)
+            raise Unavailable(error.reason) from error
+        self._failures.pop(job.csv_path, None)
+        self._failures.pop(table, None)
+
+    async def _judge(self, job: Job, thing: str, stage: str, error: Invalid) -> None:
+        now = self._clock.now()
+        earlier = self._failures.get(thing)
+        first = now if earlier is None or now - earlier.last > self._lasts else earlier.first
+        if now - first >= self._lasts:
+            self._failures.pop(thing, None)
+            raise Invalid(f"{error.reason}, for {self._told()}", field=error.field) from error
+        self._failures[thing] = _Failures(first, now)
+        while len(self._failures) > _AT_HAND:
+            self._failures.popitem(last=False)
+        waits = f"{error.reason}; it is tried again for {self._told()}"
+        await self._store.jobs.note_first(job.key, Event(stage, EventState.FAIL, waits, self._clock.now_ns()))
+
+    def _told(self) -> str:
+        return f"{self._lasts / timedelta(minutes=1):g} minutes"
+
+
+def _is_about_table(error: Invalid) -> bool:
+    """Whether the push database does not have what the job asks for."""
+    field = error.field or ""
+    return field == "app" or field.partition(".")[0] == "filters"

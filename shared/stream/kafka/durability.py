@@ -1,0 +1,74 @@
+"""What the brokers are set to, where our promises depend on it.
+
+A marker is a consumer offset: it must live as long as `stream.marker_retention_days` says. And what a leader alone has
+written counts as written where `min.insync.replicas` is 1, which is Kafka's default: with the leader it is lost, be it
+records, a marker (then its batch goes out twice) or the outcome of a transaction.
+
+A cluster may forbid us to ask (DescribeConfigs needs a right of its own). That is a warning, not a fault.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import structlog
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.admin import DescribeConfigsRequest
+from aiokafka.protocol.metadata import MetadataRequest
+
+from shared.domain.errors import Unavailable
+
+MIN_INSYNC = "min.insync.replicas"
+RETENTION = "offsets.retention.minutes"
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+
+MANY_COPIES = 3  # with two, a second one that must have it would stop all writing when one is away
+
+_BROKER, _TOPIC = 4, 2
+_MINUTES_A_DAY = 1_440
+
+log = structlog.get_logger(__name__)
+
+
+def topic_configs(copies: int) -> dict[str, str]:
+    """What a topic of ours with so many copies needs: with three, one may be away and a write still has two."""
+    return {MIN_INSYNC: "2"} if copies >= MANY_COPIES else {}
+
+
+async def check_marker_retention(client: AIOKafkaClient, nodes: Iterable[int], *, days: float) -> None:
+    """Raise `Unavailable` if a broker forgets markers earlier than that. The deadline is the caller's."""
+    for node in nodes:
+        found = await _describe(client, node, [(_BROKER, str(node), [RETENTION])])
+        minutes = int(found.get(str(node), {}).get(RETENTION) or -1)
+        if 0 <= minutes < days * _MINUTES_A_DAY:
+            raise Unavailable(
+                f"Kafka: broker {node} keeps markers for {minutes} minutes ({RETENTION}), "
+                f"stream.marker_retention_days says {days:g} days: raise the one or lower the other"
+            )
+
+
+async def warn_of_lone_leaders(client: AIOKafkaClient, topics: Sequence[str]) -> None:
+    """Log each of these topics that has three copies or more and is written when its leader alone has it."""
+    node = client.get_random_node()
+    if node is None:
+        raise Unavailable("Kafka: no broker is known")
+    reply = await client.send(node, MetadataRequest(list(topics), allow_auto_topic_creation=False))
+    copies = {name: min(len(part[3]) for part in parts) for _, name, _, parts in reply.topics if parts}
+    found = await _describe(client, node, [(_TOPIC, name, [MIN_INSYNC]) for name in copies])
+    for name, config in found.items():
+        if copies[name] >= MANY_COPIES and int(config.get(MIN_INSYNC) or 1) < 2:
+            log.warning("topic can lose what it acknowledged", topic=name, copies=copies[name], set=f"{MIN_INSYNC}=2")
+
+
+async def _describe(
+    client: AIOKafkaClient, node: int, resources: Sequence[tuple[int, str, list[str]]]
+) -> dict[str, Mapping[str, str | None]]:
+    """The configuration of those of these resources that we may see."""
+    reply = await client.send(node, DescribeConfigsRequest(list(resources)))
+    found: dict[str, Mapping[str, str | None]] = {}
+    for code, _, _, name, entries in reply.resources:
+        error = for_code(code)
+        if not code:
+            found[name] = {entry[0]: entry[1] for entry in entries}
+        elif error is not UnknownTopicOrPartitionError:
+            log.warning("Kafka does not tell its configuration", of=name, reason=error.__name__)
+    return found
