@@ -6,6 +6,9 @@ earlier moment. Slices larger than the room in memory are read as room appears, 
 
 A lease is trusted for less than it lasts, counted from before the round trip. What is held longer than that is let go:
 somebody else will claim it.
+
+Suspects are held apart from the others, and fired one at a time, each when what was being fired before it is settled.
+So nothing else goes down with a suspect, and a suspect does not go down with something else.
 """
 
 import asyncio
@@ -90,7 +93,9 @@ class Clock(Background):
         self._lookahead = lookahead(settings)
         # The end of a lease is claimed by whoever looks ahead, and so comes that much earlier.
         self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
-        self._hold = Hold(settings.hold_limit, timedelta(seconds=settings.early_seconds))
+        early = timedelta(seconds=settings.early_seconds)
+        self._hold = Hold(settings.hold_limit, early)
+        self._suspects = Hold(settings.hold_limit, early)
         self._unread: list[_Slice] = []
         self._span = _FIRST_SPAN
         self._something = asyncio.Event()
@@ -102,9 +107,11 @@ class Clock(Background):
         async with asyncio.TaskGroup() as group:
             ticks = group.create_task(self._ticks())
             firings = group.create_task(self._fire_on_time())
+            suspects = group.create_task(self._fire_suspects())
             await stopping.wait()
             ticks.cancel()
             firings.cancel()
+            suspects.cancel()
         await asyncio.gather(*self._firings, return_exceptions=True)
         await self._give_back()
 
@@ -127,7 +134,7 @@ class Clock(Background):
     async def tick(self) -> int:
         """Claim and hold what comes due: how many. Raises `Unavailable`."""
         claimed = await self._read_on()
-        while self._hold.room:
+        while self._room:
             until = await self._time.now() + self._lookahead
             heads = await self._store.occurrences.heads(until)
             OLDEST_VISIBLE.set(0 if heads is None else max((until - self._lookahead - heads.oldest).total_seconds(), 0))
@@ -137,7 +144,7 @@ class Clock(Background):
             claimed += found
             if not found:
                 break
-        HELD.set(len(self._hold))
+        HELD.set(len(self._hold) + len(self._suspects))
         return claimed
 
     async def _claim_round(self, heads: Heads, until: datetime) -> int:
@@ -145,7 +152,7 @@ class Clock(Background):
         random.shuffle(shards)
         claimed = 0
         for shard in shards:
-            if not self._hold.room:
+            if not self._room:
                 break
             claimed += await self._claim(shard, until)
         return claimed
@@ -175,13 +182,14 @@ class Clock(Background):
     async def _read_on(self) -> int:
         """Read what is claimed, as far as there is room: how much."""
         read = 0
-        while self._unread and self._hold.room:
+        while self._unread and self._room:
             slice_ = self._unread[0]
             if self._is_trusted(slice_.trusted_until):
-                limit = min(self._hold.room, _PAGE)
+                limit = min(self._room, _PAGE)
                 page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
                 for occurrence in page:
-                    self._hold.add(Held(occurrence, slice_.trusted_until))
+                    hold = self._suspects if occurrence.is_suspect else self._hold
+                    hold.add(Held(occurrence, slice_.trusted_until))
                 read += len(page)
                 self._something.set()
                 if len(page) == limit:
@@ -192,26 +200,39 @@ class Clock(Background):
             self._unread.pop(0)
         return read
 
+    @property
+    def _room(self) -> int:
+        return max(self._hold.room - len(self._suspects), 0)
+
     async def _fire_on_time(self) -> None:
         while not self._stopping.is_set():
             self._something.clear()
-            await self._until_due()
+            await self._until_due(self._hold)
             # Waiting for a free hand first: what comes due meanwhile goes with it.
             await self._groups.acquire()
-            due = self._due()
+            due = self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES)
             if not due:
                 self._groups.release()
                 continue
-            task = asyncio.create_task(self._fire(due))
-            self._firings.add(task)
-            task.add_done_callback(self._fired)
+            self._start(due).add_done_callback(lambda _: self._groups.release())
 
-    def _due(self) -> list[Held]:
-        return self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES)
+    async def _fire_suspects(self) -> None:
+        while not self._stopping.is_set():
+            await self._until_due(self._suspects)
+            if self._firings:
+                await asyncio.wait(self._firings)
+            late = self._suspects.expired(asyncio.get_running_loop().time())
+            await asyncio.wait({self._start(late + self._suspects.due(self._time.carried(), 1, _GROUP_BYTES))})
 
-    async def _until_due(self) -> None:
+    def _start(self, due: list[Held]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(self._fire(due))
+        self._firings.add(task)
+        task.add_done_callback(self._fired)
+        return task
+
+    async def _until_due(self, hold: Hold) -> None:
         while True:
-            due = self._hold.next_due
+            due = hold.next_due
             wait = None if due is None else (due - self._time.carried()).total_seconds()
             if wait is not None and wait <= 0:
                 return
@@ -248,7 +269,6 @@ class Clock(Background):
 
     def _fired(self, task: "asyncio.Task[None]") -> None:
         self._firings.discard(task)
-        self._groups.release()
         if self._unread:
             self._look.set()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -260,7 +280,7 @@ class Clock(Background):
     async def _give_back(self) -> None:
         """Let others fire what is held, without waiting for the leases."""
         with suppress(Unavailable):
-            await self._let_go([held.occurrence for held in self._hold.clear()])
+            await self._let_go([held.occurrence for held in [*self._hold.clear(), *self._suspects.clear()]])
             for slice_ in self._unread:
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
 

@@ -82,7 +82,7 @@ async def test_what_kills_its_processes_is_dead_at_once(
     """However many attempts it has left: each of them would kill as many processes."""
     schedule = await made(flow, replace(LIST, retry=RetryPolicy(attempts=9)))
     mine = await claimed(store, schedule)
-    await settlement.settle([not_attempted(mine, schedule, AHEAD)])
+    await settlement.settle([not_attempted(replace(mine, begun=5), schedule, AHEAD)])
     assert [each.due for each in await store.dead_letters.page("ns", limit=10)] == [mine.due]
     assert mine.due not in {each.due for each in await pending(store)}
 
