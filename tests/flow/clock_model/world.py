@@ -171,6 +171,7 @@ class World:
 
     def _due(self, hold: Hold, most: int) -> list[Occurrence]:
         now = self.time.carried()
+        hold.expired(now.timestamp())
         due = hold.due(now, most, 2**20)
         return [held.occurrence for held in due if now.timestamp() < held.trusted_until]
 
