@@ -118,28 +118,37 @@ class ScheduleFlow:
         pending = once(schedule.owner, schedule.generation, due, accepted_at=schedule.accepted_at)
         return await self._store.occurrences.remove(pending.id)
 
-    async def fire(self, id: str, *, at: datetime | None = None) -> Occurrence | None:
+    async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
         """Have the callback done once, now; `None` when there is no such schedule.
 
-        A repeated request gives the moment of the first one, `at`: what was done then is not done again.
+        A repeated request gives the moment of the first one, `at`, and the generation that this one found: what was
+        done then is not done again, nor for what has come in its place.
         """
         schedule = await self._store.schedules.get(id)
         if schedule is None:
             return None
         now = await self._time.now()
-        asked = once(
-            schedule.owner, schedule.generation, at or now, accepted_at=at or now, kind=Kind.ASKED, size=schedule.size
-        )
-        if at is None or not await self._store.outcomes.has(outcome_id(asked, 1)):
-            await self._store.occurrences.add([asked])
+        generation = generation or schedule.generation
+        asked = once(schedule.owner, generation, at or now, accepted_at=at or now, kind=Kind.ASKED, size=schedule.size)
+        if generation != schedule.generation or await self._has_ended(asked, at):
+            return asked
+        # It must not be forgotten while this is pending: see `Retention`.
+        if schedule.state is ScheduleState.FINISHED and not await self._store.schedules.keep_finished([id], at=now):
+            return None
+        await self._store.occurrences.add([asked])
         return asked
+
+    async def _has_ended(self, asked: Occurrence, at: datetime | None) -> bool:
+        return at is not None and await self._store.outcomes.has(outcome_id(asked, 1))
 
     async def retry(self, letters: Sequence[DeadLetter]) -> list[str]:
         """Have these instants attempted again, with what their schedules say now: the ids of those whose schedules
         exist."""
-        schedules = await self._store.schedules.many([letter.schedule_id for letter in letters])
-        possible = [letter for letter in letters if letter.schedule_id in schedules]
         now = await self._time.now()
+        ids = [letter.schedule_id for letter in letters]
+        await self._store.schedules.keep_finished(ids, at=now)
+        schedules = await self._store.schedules.many(ids)
+        possible = [letter for letter in letters if letter.schedule_id in schedules]
         await self._store.occurrences.add([revived(schedules[letter.schedule_id], letter, now) for letter in possible])
         await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]
