@@ -18,8 +18,10 @@ from shared.flow.drafts import (
     Accepted,
     Answer,
     Draft,
+    Made,
     Wanted,
     as_it_is,
+    as_it_was,
     compared,
     drafted,
     drafted_apart,
@@ -62,6 +64,13 @@ class ScheduleFlow:
                 answers[places[id].pop()] = answer
             places = {id: left for id, left in places.items() if left}
         return [answers[place] for place in range(len(wanted))]
+
+    async def repeat(self, wanted: Wanted, made: Made) -> Accepted:
+        """Answer a repeated request by what the first one made: as it is now, or as it was if it is gone."""
+        existing = await self._store.schedules.get(wanted.id)
+        if existing is not None and existing.generation == made.generation:
+            return as_it_is(existing)
+        return as_it_was(wanted, made)
 
     async def put(self, wanted: Wanted) -> Accepted:
         """Make the schedule, or replace what is pending of it. Raises `Invalid` where no instant lies ahead."""
