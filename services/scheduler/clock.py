@@ -8,7 +8,9 @@ A lease is trusted for less than it lasts, counted from before the round trip. W
 somebody else will claim it.
 
 Suspects are held apart from the others, and fired one at a time, each when what was being fired before it is settled.
-So nothing else goes down with a suspect, and a suspect does not go down with something else.
+So nothing else goes down with a suspect, and a suspect does not go down with something else. Some hundred of the oldest
+are held: what kills its processes is among these, since it stays while others come and go. The others are let go,
+which clears them of suspicion. So a crash loop with another cause does not leave a backlog that is fired one by one.
 """
 
 import asyncio
@@ -26,7 +28,7 @@ from shared.domain.occurrences import SHARDS, Occurrence
 from shared.flow import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
-from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE
+from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
@@ -37,6 +39,7 @@ log = structlog.get_logger(__name__)
 _GROUP = 1_000
 _GROUP_BYTES = 4 * 2**20
 _GROUPS_IN_FLIGHT = 4
+_SUSPECTS = 500
 _PAGE = 2_000
 _SLICE = 2_000
 _LOOKAHEAD_TICKS = 2
@@ -95,7 +98,7 @@ class Clock(Background):
         self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
         early = timedelta(seconds=settings.early_seconds)
         self._hold = Hold(settings.hold_limit, early)
-        self._suspects = Hold(settings.hold_limit, early)
+        self._suspects = Hold(_SUSPECTS, early)
         self._unread: list[_Slice] = []
         self._span = _FIRST_SPAN
         self._something = asyncio.Event()
@@ -134,7 +137,7 @@ class Clock(Background):
     async def tick(self) -> int:
         """Claim and hold what comes due: how many. Raises `Unavailable`."""
         claimed = await self._read_on()
-        while self._room:
+        while self._hold.room:
             until = await self._time.now() + self._lookahead
             heads = await self._store.occurrences.heads(until)
             OLDEST_VISIBLE.set(0 if heads is None else max((until - self._lookahead - heads.oldest).total_seconds(), 0))
@@ -152,7 +155,7 @@ class Clock(Background):
         random.shuffle(shards)
         claimed = 0
         for shard in shards:
-            if not self._room:
+            if not self._hold.room:
                 break
             claimed += await self._claim(shard, until)
         return claimed
@@ -182,14 +185,12 @@ class Clock(Background):
     async def _read_on(self) -> int:
         """Read what is claimed, as far as there is room: how much."""
         read = 0
-        while self._unread and self._room:
+        while self._unread and self._hold.room:
             slice_ = self._unread[0]
             if self._is_trusted(slice_.trusted_until):
-                limit = min(self._room, _PAGE)
+                limit = min(self._hold.room, _PAGE)
                 page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
-                for occurrence in page:
-                    hold = self._suspects if occurrence.is_suspect else self._hold
-                    hold.add(Held(occurrence, slice_.trusted_until))
+                await self._keep([Held(occurrence, slice_.trusted_until) for occurrence in page])
                 read += len(page)
                 self._something.set()
                 if len(page) == limit:
@@ -200,9 +201,11 @@ class Clock(Background):
             self._unread.pop(0)
         return read
 
-    @property
-    def _room(self) -> int:
-        return max(self._hold.room - len(self._suspects), 0)
+    async def _keep(self, page: Sequence[Held]) -> None:
+        for held in page:
+            (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
+        # One of which attempts began would be suspect again at once: it is left to its lease.
+        await self._let_go([held.occurrence for held in self._suspects.shed() if not held.occurrence.begun])
 
     async def _fire_on_time(self) -> None:
         while not self._stopping.is_set():
@@ -222,7 +225,9 @@ class Clock(Background):
             if self._firings:
                 await asyncio.wait(self._firings)
             late = self._suspects.expired(asyncio.get_running_loop().time())
-            await asyncio.wait({self._start(late + self._suspects.due(self._time.carried(), 1, _GROUP_BYTES))})
+            suspects = self._suspects.due(self._time.carried(), 1, _GROUP_BYTES)
+            SUSPECTS.inc(len(suspects))
+            await asyncio.wait({self._start(late + suspects)})
 
     def _start(self, due: list[Held]) -> "asyncio.Task[None]":
         task = asyncio.create_task(self._fire(due))

@@ -60,6 +60,13 @@ class Hold:
             taken.append(heapq.heappop(self._heap)[2])
         return taken
 
+    def shed(self) -> list[Held]:
+        """Take out what is over the limit: those that fire last."""
+        self._heap.sort()  # which leaves it a heap
+        over = [held for _, _, held in self._heap[self._limit :]]
+        del self._heap[self._limit :]
+        return over
+
     def clear(self) -> list[Held]:
         """Take out all."""
         all_ = [held for _, _, held in self._heap]

@@ -40,6 +40,24 @@ async def made(flow: ScheduleFlow, definition: Definition) -> Schedule:
     return (await accepted(flow, wanted(definition=definition))).schedule
 
 
+async def test_what_a_dead_process_told_of_an_attempt_is_overruled_by_its_repeat(
+    store: Store, flow: ScheduleFlow, settlement: Settlement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = await made(flow, LIST)
+
+    async def die(_: object) -> None:
+        raise Unavailable("it came no further")
+
+    with monkeypatch.context() as patch, pytest.raises(Unavailable):
+        patch.setattr(store.occurrences, "retry", die)
+        await settlement.settle([Attempt(await claimed(store, schedule), schedule, AHEAD, REFUSED)])
+    again = await claimed(store, schedule)
+    assert again.attempts == 0
+    await settlement.settle([Attempt(again, schedule, AHEAD + SECOND)])
+    [outcome] = await store.outcomes.latest(schedule.owner, 10)
+    assert (outcome.result, outcome.attempt, outcome.error) == (OutcomeResult.FIRED, 1, "")
+
+
 @pytest.mark.parametrize("definition", [replace(LIST, retry=IMPATIENT), HOURLY])
 async def test_who_lost_the_claim_buries_nothing_and_copies_nothing(
     store: Store, flow: ScheduleFlow, settlement: Settlement, definition: Definition

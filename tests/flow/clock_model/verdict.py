@@ -76,6 +76,7 @@ def _letters(ledger: Ledger, letters: Sequence[DeadLetter]) -> Iterator[str]:
 
 def _outcomes(ledger: Ledger, outcomes: Sequence[Outcome]) -> Iterator[str]:
     told = Counter((each.id.split("/")[0], each.attempt) for each in outcomes if not _is_buried(each))
+    fired = {(each.id.split("/")[0], each.attempt) for each in outcomes if each.result is OutcomeResult.FIRED}
     answered: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for attempts in ledger.attempts.values():
         for each in attempts:
@@ -84,6 +85,10 @@ def _outcomes(ledger: Ledger, outcomes: Sequence[Outcome]) -> Iterator[str]:
     for (id, number), each_of in answered.items():
         if any(each.walk.smooth for each in each_of) and not told[id, number]:
             yield f"attempt {number} of {each_of[0].sent.key} at {each_of[0].sent.due} has no outcome"
+        if any(each.walk.smooth and each.sent.answer is Answer.CONFIRMED for each in each_of) and (
+            (id, number) not in fired
+        ):
+            yield f"attempt {number} of {each_of[0].sent.key} at {each_of[0].sent.due} was delivered, and is not told so"
     for (id, number), times in told.items():
         if number and times > len(answered[id, number]):
             yield f"attempt {number} of {id} has {times} outcomes and {len(answered[id, number])} answers"

@@ -69,6 +69,16 @@ async def test_suspects_are_fired_one_at_a_time_behind_what_was_begun(store: Sto
     assert recorded.beside == [[]] * 5
 
 
+async def test_of_a_crowd_of_suspects_only_the_oldest_are_fired_alone(store: Store, time: DatabaseTime) -> None:
+    """The others are cleared and fired in groups."""
+    await store.occurrences.add([entry(n, claims=30) for n in range(600)])
+    clock = Clock(store, time, Recorded(store), SchedulerSettings())
+    assert await clock.tick() >= 600
+    left = await store.occurrences.upcoming("schedule/ns/a", 1_000)
+    assert [each.claims for each in left] == [31] * 500 + [1] * 100
+    assert all(each.token for each in left)
+
+
 async def test_suspects_are_given_back_at_the_end(store: Store, time: DatabaseTime) -> None:
     ahead = await time.now() + timedelta(seconds=1.5)
     waiting = replace(once("schedule/ns/a", "g", ahead, accepted_at=ahead), claims=30)
