@@ -48,9 +48,11 @@ async def test_what_a_dead_process_told_of_an_attempt_is_overruled_by_its_repeat
     async def die(_: object) -> None:
         raise Unavailable("it came no further")
 
-    with monkeypatch.context() as patch, pytest.raises(Unavailable):
+    refused = Attempt(await claimed(store, schedule), schedule, AHEAD, REFUSED)
+    with monkeypatch.context() as patch:
         patch.setattr(store.occurrences, "retry", die)
-        await settlement.settle([Attempt(await claimed(store, schedule), schedule, AHEAD, REFUSED)])
+        with pytest.raises(Unavailable):
+            await settlement.settle([refused])
     again = await claimed(store, schedule)
     assert again.attempts == 0
     await settlement.settle([Attempt(again, schedule, AHEAD + SECOND)])

@@ -85,10 +85,9 @@ def _outcomes(ledger: Ledger, outcomes: Sequence[Outcome]) -> Iterator[str]:
     for (id, number), each_of in answered.items():
         if any(each.walk.smooth for each in each_of) and not told[id, number]:
             yield f"attempt {number} of {each_of[0].sent.key} at {each_of[0].sent.due} has no outcome"
-        if any(each.walk.smooth and each.sent.answer is Answer.CONFIRMED for each in each_of) and (
-            (id, number) not in fired
-        ):
-            yield f"attempt {number} of {each_of[0].sent.key} at {each_of[0].sent.due} was delivered, and is not told so"
+        confirmed = any(each.walk.smooth and each.sent.answer is Answer.CONFIRMED for each in each_of)
+        if confirmed and (id, number) not in fired:
+            yield f"attempt {number} of {each_of[0].sent.key} at {each_of[0].sent.due} is not told as delivered"
     for (id, number), times in told.items():
         if number and times > len(answered[id, number]):
             yield f"attempt {number} of {id} has {times} outcomes and {len(answered[id, number])} answers"
