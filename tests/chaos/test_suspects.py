@@ -2,6 +2,7 @@
 
 import signal
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -76,6 +77,20 @@ async def test_a_call_that_kills_each_worker_is_buried(house: House) -> None:
         assert not server.all
 
 
+async def test_a_call_that_fails_by_a_fault_of_ours_is_buried(house: House) -> None:
+    await house.start("scheduler", CARILLON_SCHEDULER_CALL_LEASE_SECONDS="1", **QUICK)
+    await house.start("worker", fault=",".join(f"call.before_call@{n}=raise" for n in range(1, 6)), **_CALL)
+    async with callee() as server:
+        await calls(house, "faulty", server.url, 0.5, retry=RetryPolicy(attempts=9))
+        await claimed_in_vain(house, 30)
+        for begun in range(1, 6):
+            await until(partial(has_begun, house, begun), f"attempt {begun}")
+            await end_leases(house)
+        await until(lambda: nothing_pending(house), "nothing to be pending")
+        assert len(await letters(house)) == 1
+        assert not server.all
+
+
 async def test_a_suspect_that_is_called_well_is_none_any_more(house: House) -> None:
     await house.start("scheduler", **QUICK)
     async with callee(lambda _: status(503)) as server:
@@ -105,6 +120,10 @@ async def end_leases(house: House) -> None:
 
 async def documents(house: House) -> list[dict[str, int]]:
     return await house.with_.store.occurrences._occurrences.find({}).to_list()
+
+
+async def has_begun(house: House, times: int) -> bool:
+    return [each.get("begun") for each in await documents(house)] == [times]
 
 
 async def nothing_pending(house: House) -> bool:

@@ -71,7 +71,7 @@ async def test_a_letter_that_dies_again_while_it_is_retried(world: World) -> Non
     letters = await world.letters()
     assert len(letters) == 1
     # Its entry is there again, and its letter still is.
-    await asked(world, lambda flow: flow.retry(letters), (2, Fate.SLEEPS))
+    await asked(world, lambda flow: flow.retry(letters), (3, Fate.SLEEPS))
     await fired(world, 0, Answer.REFUSED)
     await check(world)
 
