@@ -187,24 +187,28 @@ class Clock(Background):
         read = 0
         while self._unread and self._hold.room:
             slice_ = self._unread[0]
-            if self._is_trusted(slice_.trusted_until):
-                limit = min(self._hold.room, _PAGE)
-                page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
-                await self._keep([Held(occurrence, slice_.trusted_until) for occurrence in page])
-                read += len(page)
-                self._something.set()
-                if len(page) == limit:
-                    slice_.after = page[-1].id
-                    continue
-            else:
+            if not self._is_trusted(slice_.trusted_until):
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
-            self._unread.pop(0)
+                self._unread.pop(0)
+                continue
+            limit = min(self._hold.room, _PAGE)
+            page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
+            for occurrence in page:
+                self._keep(Held(occurrence, slice_.trusted_until))
+            read += len(page)
+            self._something.set()
+            if len(page) == limit:
+                slice_.after = page[-1].id
+            else:
+                self._unread.pop(0)
+            await self._let_go_shed()
         return read
 
-    async def _keep(self, page: Sequence[Held]) -> None:
-        for held in page:
-            (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
-        # One of which attempts began would be suspect again at once: it is left to its lease.
+    def _keep(self, held: Held) -> None:
+        (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
+
+    async def _let_go_shed(self) -> None:
+        """One of which attempts began would be suspect again at once: it is left to its lease."""
         await self._let_go([held.occurrence for held in self._suspects.shed() if not held.occurrence.begun])
 
     async def _fire_on_time(self) -> None:
