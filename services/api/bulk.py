@@ -20,9 +20,10 @@ from services.api.errors import STATUS
 from services.api.identity import Who, caller_of
 from services.api.routes import JSON, endpoint
 from services.api.schedule_body import ScheduleBody
-from services.api.schedules import KEY, claimed
+from services.api.schedules import KEY, idempotency_of
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, Refused
+from shared.domain.jobs import Idempotency
 from shared.flow.drafts import Accepted, Wanted
 from shared.flow.schedules import ScheduleFlow
 from shared.store import Store
@@ -79,15 +80,30 @@ class BulkResource:
         items = _lines(content) if in_lines else _elements(content)
         if not 1 <= len(items) <= ITEMS:
             raise Invalid(f"1 to {ITEMS:,} items are needed", value=len(items))
-        await claimed(request, self._store, content)
-        answers = [answer async for answer in self._answers(items, caller_of(request).namespace)]
+        used = idempotency_of(request, content)
+        namespace = caller_of(request).namespace
+        if used is None:
+            answers = [answer async for answer in self._answers(items, namespace)]
+        else:
+            answers = await self._answers_once(items, namespace, used)
         return _in_lines(answers) if in_lines else wire.answer(answers)
 
-    async def _answers(self, items: Sequence[bytes], namespace: str) -> AsyncIterator[ItemView]:
+    async def _answers_once(self, items: Sequence[bytes], namespace: str, used: Idempotency) -> list[ItemView]:
+        """As `_answers`; what an earlier request with the key has made is not made anew."""
+        first = await self._store.idempotency.claim(used.key, used.digest)
+        before = int(first.made or "0", 16)
+        answers = [answer async for answer in self._answers(items, namespace, before)]
+        made = before | sum(1 << answer.index for answer in answers if answer.error is None)
+        if made != before:
+            await self._store.idempotency.remember(used.key, f"{made:x}")
+        return answers
+
+    async def _answers(self, items: Sequence[bytes], namespace: str, before: int = 0) -> AsyncIterator[ItemView]:
+        """An answer for each item; a bit of `before` tells that the item at its place was made before."""
         start = 0
         while start < len(items):
             read = self._read_chunk(items[start:], namespace)
-            for offset, answer in enumerate(await self._chunk(read)):
+            for offset, answer in enumerate(await self._chunk(read, before >> start)):
                 yield _view(start + offset, read[offset], items[start + offset], answer)
             start += len(read)
             await asyncio.sleep(0)  # a chunk of mistakes alone would not let others run
@@ -111,10 +127,12 @@ class BulkResource:
             return error
         return Wanted(namespace, key, definition)
 
-    async def _chunk(self, chunk: Sequence[Wanted | Invalid]) -> list[Accepted | Refused]:
-        wanted = [each for each in chunk if isinstance(each, Wanted)]
-        accepted = iter(await self._flow.accept(wanted) if wanted else ())
-        return [next(accepted) if isinstance(each, Wanted) else each for each in chunk]
+    async def _chunk(self, chunk: Sequence[Wanted | Invalid], before: int) -> list[Accepted | Refused | None]:
+        """An answer for each; `None` for what was made before."""
+        wanted = {n: each for n, each in enumerate(chunk) if isinstance(each, Wanted) and not before >> n & 1}
+        accepted = await self._flow.accept(list(wanted.values())) if wanted else ()
+        answers = dict(zip(wanted, accepted, strict=True))
+        return [each if isinstance(each, Invalid) else answers.get(n) for n, each in enumerate(chunk)]
 
 
 def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:
@@ -130,12 +148,13 @@ def _elements(content: bytes) -> list[bytes]:
     return [bytes(item) for item in schedule_body.decoded(content, _items_decoder)]
 
 
-def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused) -> ItemView:
+def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> ItemView:
     key = read.key if isinstance(read, Wanted) else _key_of(item)
     if isinstance(answer, Refused):
         status = next(STATUS[kind] for kind in type(answer).__mro__ if kind in STATUS)
         return ItemView(index=index, key=key, status=status, error=ItemError(answer.reason, answer.field))
-    return ItemView(index=index, key=key, status=HTTPStatus.CREATED if answer.created else HTTPStatus.OK)
+    created = answer is not None and answer.created
+    return ItemView(index=index, key=key, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
 
 
 def _key_of(item: bytes) -> str | None:

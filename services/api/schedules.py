@@ -6,6 +6,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
@@ -22,16 +23,20 @@ from shared.domain.instants import read_instant, written
 from shared.domain.jobs import Idempotency
 from shared.domain.occurrences import Kind, Occurrence
 from shared.domain.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
-from shared.flow.drafts import Accepted, Wanted, nothing_ahead
+from shared.flow.drafts import Accepted, Made, Wanted, nothing_ahead
 from shared.flow.schedules import ScheduleFlow
 from shared.runtime.together import Together
 from shared.store import Store
+from shared.store.idempotency import FirstUse
 
 OUTCOMES = 20
 TOGETHER = 20  # instants of a schedule that is made in one go with others
 KEY = Parameter(
     name="Idempotency-Key",
-    description="Kept for 24 hours. The same key with another request is refused.",
+    description=(
+        "Kept for 24 hours. The same key with another request is refused. The same request is answered by what the "
+        "first one made, and makes nothing anew, though that was deleted, replaced or fired meanwhile."
+    ),
     schema={"type": "string", "minLength": 1, "maxLength": 255},
     place="header",
 )
@@ -105,16 +110,17 @@ class SchedulesResource:
         """Make a schedule; what is there already with the same content stays as it is."""
         content = await request.body()
         key, definition = schedule_body.read(content, self._targets)
-        # Where nothing is made the key stays free.
-        if KEY.name in request.headers and lies_ahead(definition, key, await self._flow.now()):
-            await claimed(request, self._store, content)
         wanted = Wanted(caller_of(request).namespace, key, definition)
-        # Nobody waits for somebody else's long list.
-        together = len(definition.instants) <= TOGETHER
-        answer = await self._accept(wanted) if together else (await self._flow.accept([wanted]))[0]
-        if isinstance(answer, Refused):
-            raise answer
-        return await self._accepted(answer)
+        used = idempotency_of(request, content)
+        if used is None:
+            return await self._accepted(await self._make(wanted))
+        first = await self._first_use(used, wanted)
+        if first is not None and first.made:
+            made = msgspec.json.decode(first.made, type=Made)
+            return await self._accepted(await self._flow.repeat(wanted, made))
+        accepted = await self._make(wanted)
+        await self._store.idempotency.remember(used.key, _written(accepted.schedule))
+        return await self._accepted(accepted)
 
     async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """Tell the next instants of a schedule that is not made."""
@@ -162,12 +168,32 @@ class SchedulesResource:
     async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Have a schedule's callback done once, now."""
         id = id_of(request, key)
-        found(await self._store.schedules.get(id), key)
-        at = await claimed_at(request, self._store, await self._flow.now())
-        asked = await self._flow.fire(id, at=at)
+        schedule = found(await self._store.schedules.get(id), key)
+        used = idempotency_of(request, await request.body())
+        first = FirstUse() if used is None else await self._first_firing(used, schedule)
+        asked = await self._flow.fire(id, at=first.at, generation=first.made)
         if asked is None:
             raise missing(key)
         return wire.answer(FiredView(asked.message_id, written(asked.due)), HTTPStatus.ACCEPTED)
+
+    async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
+        """Use the key: when the first request with it came, and which generation it fired."""
+        now = await self._flow.now()
+        return await self._store.idempotency.claim(used.key, used.digest, at=now, made=schedule.generation)
+
+    async def _first_use(self, used: Idempotency, wanted: Wanted) -> FirstUse | None:
+        """Use the key. Where nothing is made it stays free."""
+        if lies_ahead(wanted.definition, wanted.key, await self._flow.now()):
+            return await self._store.idempotency.claim(used.key, used.digest)
+        return await self._store.idempotency.recall(used.key, used.digest)
+
+    async def _make(self, wanted: Wanted) -> Accepted:
+        # Nobody waits for somebody else's long list.
+        together = len(wanted.definition.instants) <= TOGETHER
+        answer = await self._accept(wanted) if together else (await self._flow.accept([wanted]))[0]
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
 
     async def _accepted(self, answer: Accepted) -> Response[bytes]:
         schedule = answer.schedule
@@ -215,31 +241,22 @@ def read_state(text: str) -> ScheduleState | None:
         raise Invalid(f"state is one of {', '.join(ScheduleState)}", field="state", value=text) from None
 
 
-async def claimed_at(request: Request[Any, Any, Any], store: Store, now: datetime) -> datetime | None:
-    """When a request with this idempotency key was made first; `None` without a key. As `claimed`."""
-    key = _key_of(request, await request.body())
-    if key is None:
-        return None
-    await store.idempotency.claim(key.key, key.digest, at=now)
-    return await store.idempotency.moment(key.key)
+def idempotency_of(request: Request[Any, Any, Any], content: bytes) -> Idempotency | None:
+    """The request's idempotency key, if it has one.
 
-
-async def claimed(request: Request[Any, Any, Any], store: Store, content: bytes) -> None:
-    """Use the request's idempotency key, if it has one.
-
-    Called when the request has been read, so that one with a mistake can be corrected under its key.
+    The key is used when the request has been read, so that one with a mistake can be corrected under its key.
 
     Raises:
-        Invalid: the key is none, or was used for another request.
+        Invalid: the key is none.
     """
-    key = _key_of(request, content)
-    if key is not None:
-        await store.idempotency.claim(key.key, key.digest)
-
-
-def _key_of(request: Request[Any, Any, Any], content: bytes) -> Idempotency | None:
     return read_key(
         request.headers.getall("idempotency-key", []),
         namespace=caller_of(request).namespace,
         request=(f"{request.method} {request.url.path}", "", content),
     )
+
+
+def _written(schedule: Schedule) -> str:
+    """What is remembered of a schedule, as `Made`."""
+    made = Made(schedule.generation, schedule.created_at, schedule.accepted_at)
+    return msgspec.json.encode(made).decode()

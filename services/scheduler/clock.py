@@ -6,6 +6,11 @@ earlier moment. Slices larger than the room in memory are read as room appears, 
 
 A lease is trusted for less than it lasts, counted from before the round trip. What is held longer than that is let go:
 somebody else will claim it.
+
+Suspects are held apart from the others, and fired one at a time, each when what was being fired before it is settled.
+So nothing else goes down with a suspect, and a suspect does not go down with something else. Some hundred of the oldest
+are held: what kills its processes is among these, since it stays while others come and go. The others are let go,
+which clears them of suspicion. So a crash loop with another cause does not leave a backlog that is fired one by one.
 """
 
 import asyncio
@@ -23,7 +28,7 @@ from shared.domain.occurrences import SHARDS, Occurrence
 from shared.flow import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
-from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE
+from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
@@ -34,6 +39,7 @@ log = structlog.get_logger(__name__)
 _GROUP = 1_000
 _GROUP_BYTES = 4 * 2**20
 _GROUPS_IN_FLIGHT = 4
+_SUSPECTS = 500
 _PAGE = 2_000
 _SLICE = 2_000
 _LOOKAHEAD_TICKS = 2
@@ -90,7 +96,9 @@ class Clock(Background):
         self._lookahead = lookahead(settings)
         # The end of a lease is claimed by whoever looks ahead, and so comes that much earlier.
         self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
-        self._hold = Hold(settings.hold_limit, timedelta(seconds=settings.early_seconds))
+        early = timedelta(seconds=settings.early_seconds)
+        self._hold = Hold(settings.hold_limit, early)
+        self._suspects = Hold(_SUSPECTS, early)
         self._unread: list[_Slice] = []
         self._span = _FIRST_SPAN
         self._something = asyncio.Event()
@@ -102,9 +110,11 @@ class Clock(Background):
         async with asyncio.TaskGroup() as group:
             ticks = group.create_task(self._ticks())
             firings = group.create_task(self._fire_on_time())
+            suspects = group.create_task(self._fire_suspects())
             await stopping.wait()
             ticks.cancel()
             firings.cancel()
+            suspects.cancel()
         await asyncio.gather(*self._firings, return_exceptions=True)
         await self._give_back()
 
@@ -137,7 +147,7 @@ class Clock(Background):
             claimed += found
             if not found:
                 break
-        HELD.set(len(self._hold))
+        HELD.set(len(self._hold) + len(self._suspects))
         return claimed
 
     async def _claim_round(self, heads: Heads, until: datetime) -> int:
@@ -177,41 +187,61 @@ class Clock(Background):
         read = 0
         while self._unread and self._hold.room:
             slice_ = self._unread[0]
-            if self._is_trusted(slice_.trusted_until):
-                limit = min(self._hold.room, _PAGE)
-                page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
-                for occurrence in page:
-                    self._hold.add(Held(occurrence, slice_.trusted_until))
-                read += len(page)
-                self._something.set()
-                if len(page) == limit:
-                    slice_.after = page[-1].id
-                    continue
-            else:
+            if not self._is_trusted(slice_.trusted_until):
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
-            self._unread.pop(0)
+                self._unread.pop(0)
+                continue
+            limit = min(self._hold.room, _PAGE)
+            page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
+            for occurrence in page:
+                self._keep(Held(occurrence, slice_.trusted_until))
+            read += len(page)
+            self._something.set()
+            if len(page) == limit:
+                slice_.after = page[-1].id
+            else:
+                self._unread.pop(0)
+            await self._let_go_shed()
         return read
+
+    def _keep(self, held: Held) -> None:
+        (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
+
+    async def _let_go_shed(self) -> None:
+        """One of which attempts began would be suspect again at once: it is left to its lease."""
+        await self._let_go([held.occurrence for held in self._suspects.shed() if not held.occurrence.begun])
 
     async def _fire_on_time(self) -> None:
         while not self._stopping.is_set():
             self._something.clear()
-            await self._until_due()
+            await self._until_due(self._hold)
             # Waiting for a free hand first: what comes due meanwhile goes with it.
             await self._groups.acquire()
-            due = self._due()
+            due = self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES)
             if not due:
                 self._groups.release()
                 continue
-            task = asyncio.create_task(self._fire(due))
-            self._firings.add(task)
-            task.add_done_callback(self._fired)
+            self._start(due).add_done_callback(lambda _: self._groups.release())
 
-    def _due(self) -> list[Held]:
-        return self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES)
+    async def _fire_suspects(self) -> None:
+        while not self._stopping.is_set():
+            await self._until_due(self._suspects)
+            if self._firings:
+                await asyncio.wait(self._firings)
+            late = self._suspects.expired(asyncio.get_running_loop().time())
+            suspects = self._suspects.due(self._time.carried(), 1, _GROUP_BYTES)
+            SUSPECTS.inc(len(suspects))
+            await asyncio.wait({self._start(late + suspects)})
 
-    async def _until_due(self) -> None:
+    def _start(self, due: list[Held]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(self._fire(due))
+        self._firings.add(task)
+        task.add_done_callback(self._fired)
+        return task
+
+    async def _until_due(self, hold: Hold) -> None:
         while True:
-            due = self._hold.next_due
+            due = hold.next_due
             wait = None if due is None else (due - self._time.carried()).total_seconds()
             if wait is not None and wait <= 0:
                 return
@@ -248,7 +278,6 @@ class Clock(Background):
 
     def _fired(self, task: "asyncio.Task[None]") -> None:
         self._firings.discard(task)
-        self._groups.release()
         if self._unread:
             self._look.set()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -260,7 +289,7 @@ class Clock(Background):
     async def _give_back(self) -> None:
         """Let others fire what is held, without waiting for the leases."""
         with suppress(Unavailable):
-            await self._let_go([held.occurrence for held in self._hold.clear()])
+            await self._let_go([held.occurrence for held in [*self._hold.clear(), *self._suspects.clear()]])
             for slice_ in self._unread:
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
 

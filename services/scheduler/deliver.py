@@ -80,7 +80,7 @@ class Deliveries:
         if not due:
             return [], []
         if refusal := await self._too_many():
-            return [Attempt(each, schedule, now, refusal) for each, schedule in due], []
+            return [Attempt(each, schedule, now, refusal, made=False) for each, schedule in due], []
         leased_until = now + self._call_lease
         series = [(each, schedule) for each, schedule in due if each.kind is Kind.SERIES]
         token = fresh_token()

@@ -5,6 +5,10 @@
 Right before a group fires, one query tells which of it are still there under our tokens, and one reads their schedules.
 What they tell is only true for as long as the leases are trusted: a store that is away answers late, and somebody else
 may have claimed all of it by then.
+
+A suspect comes alone, and that its attempt begins is stored right before it; that of a call, by the worker which makes
+it. Where the attempt ends as `Unavailable`, nobody has died of it, and this is stored too. A fault of ours is counted
+like a death.
 """
 
 import asyncio
@@ -13,7 +17,8 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from services.scheduler.deliver import Deliveries
+from services.scheduler.deliver import Deliveries, Due
+from shared.domain.callbacks import HttpCallback
 from shared.domain.errors import Unavailable
 from shared.domain.occurrences import (
     BatchOwner,
@@ -80,14 +85,13 @@ class Fire:
         ids = {owner.schedule_id for _, owner in callbacks}
         schedules = await self._store.schedules.many(list(ids)) if ids else {}
         await fault("clock.after_look")
-        if asyncio.get_running_loop().time() >= trusted_until:
-            raise Unavailable("the store answered when the leases were not to be trusted any more")
-        moved = await self._callbacks(callbacks, schedules)
+        _check_trusted(trusted_until)
+        moved = await self._callbacks(callbacks, schedules, trusted_until)
         await self._stages(stages)
         return moved
 
     async def _callbacks(
-        self, due: Sequence[tuple[Occurrence, ScheduleOwner]], schedules: Mapping[str, Schedule]
+        self, due: Sequence[tuple[Occurrence, ScheduleOwner]], schedules: Mapping[str, Schedule], trusted_until: float
     ) -> bool:
         if not due:
             return False
@@ -99,7 +103,7 @@ class Fire:
             judged[verdict].append((occurrence, schedule))
         await self._store.occurrences.complete([occurrence for occurrence, _ in judged[Verdict.VOID]])
         await self._store.occurrences.retry(
-            [Retry(each, _look_again(each, now), each.attempts, claims=0) for each, _ in judged[Verdict.WAIT]]
+            [Retry(each, _look_again(each, now), each.attempts) for each, _ in judged[Verdict.WAIT]]
         )
         await self._hold_back(judged[Verdict.HOLD])
         skipped = [
@@ -107,24 +111,43 @@ class Fire:
             for occurrence, schedule in judged[Verdict.SKIP]
             if schedule is not None
         ]
-        attempts, moved = await self._attempted(
-            [(occurrence, schedule) for occurrence, schedule in judged[Verdict.FIRE] if schedule is not None]
-        )
-        moved += await self._settlement.settle(skipped + attempts)
+        firing = [(occurrence, schedule) for occurrence, schedule in judged[Verdict.FIRE] if schedule is not None]
+        moved = await self._attempt_and_settle(firing, skipped, trusted_until)
         return any(each.due <= now + self._tick for each in moved)
 
     def _skipped(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
         passed_over = missed_until(schedule.definition.misfire, now, misfire_after=self._misfire_after)
         return Attempt(occurrence, schedule, now, skipped=True, passed_over=passed_over)
 
-    async def _attempted(self, due: list[tuple[Occurrence, Schedule]]) -> tuple[list[Attempt], list[Occurrence]]:
+    async def _attempt_and_settle(
+        self, due: list[Due], skipped: list[Attempt], trusted_until: float
+    ) -> list[Occurrence]:
         now = self._time.carried()
-        deadly = [not_attempted(occurrence, schedule, now) for occurrence, schedule in due if occurrence.deadly]
-        healthy = [(occurrence, schedule) for occurrence, schedule in due if not occurrence.deadly]
+        buried = [not_attempted(occurrence, schedule, now) for occurrence, schedule in due if occurrence.is_poisonous]
+        healthy = [(occurrence, schedule) for occurrence, schedule in due if not occurrence.is_poisonous]
+        suspects = [occurrence for occurrence, schedule in healthy if _begins_here(occurrence, schedule)]
+        try:
+            lost = await self._begin(suspects, trusted_until)
+            attempts, moved = await self._attempt([each for each in healthy if each[0].id not in lost])
+            return moved + await self._settlement.settle(skipped + buried + attempts)
+        except Unavailable:
+            await self._store.occurrences.acquit(suspects)
+            raise
+
+    async def _begin(self, suspects: Sequence[Occurrence], trusted_until: float) -> set[str]:
+        """Store that their attempts begin: the ids of those that are not ours any more."""
+        lost = {suspect.id for suspect in suspects if not await self._store.occurrences.begin(suspect)}
+        if suspects:
+            CONFLICTS.inc(len(lost))
+            _check_trusted(trusted_until)
+        return lost
+
+    async def _attempt(self, due: list[Due]) -> tuple[list[Attempt], list[Occurrence]]:
+        now = self._time.carried()
         await fault("clock.before_publish")
-        attempts, moved = await self._deliveries.deliver(healthy, now)
+        attempts, moved = await self._deliveries.deliver(due, now)
         await fault("clock.after_publish")
-        return deadly + attempts, moved
+        return attempts, moved
 
     async def _hold_back(self, paused: Sequence[tuple[Occurrence, Schedule | None]]) -> None:
         if paused:
@@ -147,7 +170,7 @@ class Fire:
             except Unavailable as error:
                 log.warning("work waits for its task", owner=occurrence.owner, reason=str(error))
                 soon = self._time.carried() + _SOON
-                await self._store.occurrences.retry([Retry(occurrence, soon, occurrence.attempts, claims=0)])
+                await self._store.occurrences.retry([Retry(occurrence, soon, occurrence.attempts)])
             else:
                 await self._store.occurrences.complete([occurrence])
 
@@ -172,6 +195,16 @@ class Fire:
             case JobStage.MAIL:
                 kind, at = mail_of(occurrence)
                 await self._feed.publish(SendMail(job_id, kind, at, attempt=attempt, faults=faults))
+
+
+def _check_trusted(until: float) -> None:
+    if asyncio.get_running_loop().time() >= until:
+        raise Unavailable("the store answered when the leases were not to be trusted any more")
+
+
+def _begins_here(occurrence: Occurrence, schedule: Schedule) -> bool:
+    """Whether this process has to store that an attempt begins: a call begins with the worker that makes it."""
+    return occurrence.is_suspect and not isinstance(schedule.definition.callback, HttpCallback)
 
 
 def _look_again(occurrence: Occurrence, now: datetime) -> datetime:

@@ -53,6 +53,20 @@ class Hold:
             left -= taken[-1].occurrence.size
         return taken
 
+    def expired(self, now: float) -> list[Held]:
+        """Take out the first ones for as long as their leases are not trusted any more at `now`."""
+        taken: list[Held] = []
+        while self._heap and self._heap[0][2].trusted_until <= now:
+            taken.append(heapq.heappop(self._heap)[2])
+        return taken
+
+    def shed(self) -> list[Held]:
+        """Take out what is over the limit: those that fire last."""
+        self._heap.sort()  # which leaves it a heap
+        over = [held for _, _, held in self._heap[self._limit :]]
+        del self._heap[self._limit :]
+        return over
+
     def clear(self) -> list[Held]:
         """Take out all."""
         all_ = [held for _, _, held in self._heap]

@@ -36,7 +36,7 @@ class Retention:
         batches = now - timedelta(days=self._settings.batch_retention_days)
         store = self._store
         forgotten = (
-            await _in_steps(lambda: store.schedules.forget_finished(before=schedules, limit=_STEP), _STEP)
+            await _in_steps(lambda: self._forget_schedules(schedules, now), _STEP)
             + await _in_steps(lambda: store.outcomes.forget(before=outcomes, limit=_STEP), _STEP)
             + await _in_steps(lambda: store.idempotency.forget(before=keys, limit=_STEP), _STEP)
             + await _in_steps(lambda: store.jobs.expire_keys(_ns(keys), limit=_STEP), _STEP)
@@ -46,6 +46,16 @@ class Retention:
         )
         PENDING.set(await store.occurrences.count())
         return Swept(discarded=forgotten)
+
+    async def _forget_schedules(self, before: datetime, now: datetime) -> int:
+        """Forget some that have finished: how many were looked at. One of which a dead letter is tried again, or that
+        was fired by hand, has something left to do."""
+        finished = await self._store.schedules.finished(before=before, limit=_STEP)
+        busy = await self._store.occurrences.with_any([schedule.owner for schedule in finished])
+        await self._store.schedules.keep_finished([each.id for each in finished if each.owner in busy], at=now)
+        ended = [each.id for each in finished if each.owner not in busy]
+        await self._store.schedules.forget_finished(ended, before=before)
+        return len(finished)
 
     async def _forget_batches(self, before_ns: int) -> int:
         closed = await self._store.jobs.closed_before(before_ns, limit=_JOBS)

@@ -4,7 +4,7 @@
 
 The scheduler has moved the entry's lease past the call and passed on its token. Taking renews the lease; whoever comes
 too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost is made again,
-with the same `webhook-id`.
+with the same `webhook-id`. Of a suspect it is stored that its call begins; the scheduler buries what is poisonous.
 """
 
 import asyncio
@@ -13,12 +13,13 @@ from datetime import timedelta
 import structlog
 
 from shared.domain.callbacks import HttpCallback
+from shared.domain.errors import Unavailable
 from shared.domain.messages import Undeliverable
 from shared.domain.occurrences import Occurrence, ScheduleOwner, read_owner
 from shared.domain.schedules import Schedule, Verdict, carillon_headers, stands
 from shared.domain.tasks import CallTarget, Task
 from shared.flow import DatabaseTime, Settlement
-from shared.flow.settlement import Attempt, not_attempted
+from shared.flow.settlement import Attempt
 from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
 from shared.runtime.faults import fault
 from shared.store import Store
@@ -58,17 +59,30 @@ class Caller:
         schedule = await self._schedule(occurrence)
         if schedule is None or not isinstance(schedule.definition.callback, HttpCallback):
             return
-        await fault("call.before_call")
-        attempt = await self._attempted(occurrence, schedule, schedule.definition.callback)
-        await fault("call.after_call")
-        await self._settlement.settle([attempt])
+        if not occurrence.is_suspect:
+            await self._call_and_settle(occurrence, schedule, schedule.definition.callback)
+        elif await self._store.occurrences.begin(occurrence):
+            await self._call_suspect(occurrence, schedule, schedule.definition.callback)
 
     async def put_off(self, task: Task) -> None:
         """Let the message go: when the lease ends, the entry is handed out again."""
 
     async def give_up(self, task: Task, reason: str) -> None:
-        """Leave it to its lease: the claims are counted, and end it."""
+        """Leave it to its lease: the claims make it a suspect, and calls of a suspect that have no end bury it."""
         log.error("call cannot be made", task=repr(task), reason=reason)
+
+    async def _call_suspect(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
+        try:
+            await self._call_and_settle(occurrence, schedule, callback)
+        except Unavailable:
+            await self._store.occurrences.acquit([occurrence])
+            raise
+
+    async def _call_and_settle(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
+        await fault("call.before_call")
+        attempt = await self._call(occurrence, schedule, callback)
+        await fault("call.after_call")
+        await self._settlement.settle([attempt])
 
     async def _schedule(self, occurrence: Occurrence) -> Schedule | None:
         """The occurrence's schedule, if it may fire; otherwise the clock decides about it when the lease ends."""
@@ -87,10 +101,8 @@ class Caller:
                 pass
         return None
 
-    async def _attempted(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
+    async def _call(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
         at = await self._time.now()
-        if occurrence.deadly:
-            return not_attempted(occurrence, schedule, at)
         call = Call(
             url=callback.url,
             method=callback.method,

@@ -9,6 +9,12 @@ that is tried again. Its life is one field, `visible_at`:
                         └──its process died──> visible again when the lease ends
     pause ──> HELD_BACK ──resume──> due
 
+An occurrence may be what its processes die of. `claims` counts claims in a row that ended in nothing. They prove
+little: a death counts against all that the process held, and a store that answers too late counts too. So many claims
+only make a *suspect*. A suspect is fired alone, and whoever attempts it stores first that the attempt begins (`begun`).
+Any end of an attempt resets both counts, also that no answer came. An occurrence that is let go without an attempt has
+only its `claims` reset. A suspect of which five attempts began and none ended is *poisonous*: it becomes a dead letter.
+
 Whatever is visible (`visible_at` has come) may be claimed by anybody; a claim marks it with a fresh token, and all that
 follows is fenced by that token. So an expired lease needs no sweeper and a late process can do no harm.
 
@@ -31,6 +37,7 @@ SHARDS = 32
 HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
 
 _FRUITLESS_CLAIMS = 20
+_UNENDED_ATTEMPTS = 5
 _SCHEDULE = "schedule/"
 _JOB = "job/"
 _BATCH = "batch/"
@@ -49,8 +56,8 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     `fires_at` is `due`, or the time of the next attempt. `accepted_at` is when it was asked for: lateness counts from
     one tick later, if that is after `due`. `attempts` counts answers that refused; `claims` counts claims that ended in
-    nothing, which betray an entry that kills its process; `runs` the instants of a series before this one. `size` is
-    about that of its message, in bytes: what is fired at once must fit into memory.
+    nothing, and `begun` the attempts of a suspect that began and have not ended; `runs` the instants of a series before
+    this one. `size` is about that of its message, in bytes: what is fired at once must fit into memory.
     """
 
     id: str
@@ -65,13 +72,19 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     token: str = ""
     attempts: int = 0
     claims: int = 0
+    begun: int = 0
     runs: int = 0
     size: int = 0
 
     @property
-    def deadly(self) -> bool:
-        """Whether every process that takes it seems to die of it."""
-        return self.claims > _FRUITLESS_CLAIMS
+    def is_suspect(self) -> bool:
+        """Whether it may be what its processes die of."""
+        return self.claims > _FRUITLESS_CLAIMS or self.begun > 0
+
+    @property
+    def is_poisonous(self) -> bool:
+        """Whether it is not attempted any more."""
+        return self.begun >= _UNENDED_ATTEMPTS
 
     @property
     def may_be_early(self) -> bool:

@@ -199,7 +199,7 @@ def following(
     if due is None:
         return None
     return msgspec.structs.replace(
-        occurrence, due=due, fires_at=due, visible_at=due, token="", attempts=0, claims=0, runs=runs
+        occurrence, due=due, fires_at=due, visible_at=due, token="", attempts=0, claims=0, begun=0, runs=runs
     )
 
 

@@ -43,6 +43,14 @@ class Draft(Struct, frozen=True):
     occurrences: list[Occurrence]
 
 
+class Made(Struct, frozen=True):
+    """What is remembered of a schedule that a request has made, or has found as it wanted it."""
+
+    generation: str
+    created_at: datetime
+    accepted_at: datetime
+
+
 class Accepted(Struct, frozen=True):
     """A schedule that is there with all of its occurrences. `skipped` are instants that were past when it was made."""
 
@@ -103,6 +111,13 @@ def compared(wanted: Wanted, existing: Schedule) -> Answer:
 def as_it_is(existing: Schedule) -> Accepted:
     """The answer to a request that changes nothing."""
     return Accepted(existing, skipped=skipped_of(existing))
+
+
+def as_it_was(wanted: Wanted, made: Made) -> Accepted:
+    """The answer to a repeated request whose schedule is gone, or was replaced: nothing is left of what it made."""
+    schedule = drafted(wanted, made.accepted_at, made.generation).schedule
+    gone = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
+    return as_it_is(gone)
 
 
 def nothing_ahead(definition: Definition) -> Invalid:

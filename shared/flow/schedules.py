@@ -18,8 +18,10 @@ from shared.flow.drafts import (
     Accepted,
     Answer,
     Draft,
+    Made,
     Wanted,
     as_it_is,
+    as_it_was,
     compared,
     drafted,
     drafted_apart,
@@ -62,6 +64,13 @@ class ScheduleFlow:
                 answers[places[id].pop()] = answer
             places = {id: left for id, left in places.items() if left}
         return [answers[place] for place in range(len(wanted))]
+
+    async def repeat(self, wanted: Wanted, made: Made) -> Accepted:
+        """Answer a repeated request by what the first one made: as it is now, or as it was if it is gone."""
+        existing = await self._store.schedules.get(wanted.id)
+        if existing is not None and existing.generation == made.generation:
+            return as_it_is(existing)
+        return as_it_was(wanted, made)
 
     async def put(self, wanted: Wanted) -> Accepted:
         """Make the schedule, or replace what is pending of it. Raises `Invalid` where no instant lies ahead."""
@@ -118,28 +127,37 @@ class ScheduleFlow:
         pending = once(schedule.owner, schedule.generation, due, accepted_at=schedule.accepted_at)
         return await self._store.occurrences.remove(pending.id)
 
-    async def fire(self, id: str, *, at: datetime | None = None) -> Occurrence | None:
+    async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
         """Have the callback done once, now; `None` when there is no such schedule.
 
-        A repeated request gives the moment of the first one, `at`: what was done then is not done again.
+        A repeated request gives the moment of the first one, `at`, and the generation that this one found: what was
+        done then is not done again, nor for what has come in its place.
         """
         schedule = await self._store.schedules.get(id)
         if schedule is None:
             return None
         now = await self._time.now()
-        asked = once(
-            schedule.owner, schedule.generation, at or now, accepted_at=at or now, kind=Kind.ASKED, size=schedule.size
-        )
-        if at is None or not await self._store.outcomes.has(outcome_id(asked, 1)):
-            await self._store.occurrences.add([asked])
+        generation = generation or schedule.generation
+        asked = once(schedule.owner, generation, at or now, accepted_at=at or now, kind=Kind.ASKED, size=schedule.size)
+        if generation != schedule.generation or await self._has_ended(asked, at):
+            return asked
+        # It must not be forgotten while this is pending: see `Retention`.
+        if schedule.state is ScheduleState.FINISHED and not await self._store.schedules.keep_finished([id], at=now):
+            return None
+        await self._store.occurrences.add([asked])
         return asked
+
+    async def _has_ended(self, asked: Occurrence, at: datetime | None) -> bool:
+        return at is not None and await self._store.outcomes.has(outcome_id(asked, 1))
 
     async def retry(self, letters: Sequence[DeadLetter]) -> list[str]:
         """Have these instants attempted again, with what their schedules say now: the ids of those whose schedules
         exist."""
-        schedules = await self._store.schedules.many([letter.schedule_id for letter in letters])
-        possible = [letter for letter in letters if letter.schedule_id in schedules]
         now = await self._time.now()
+        ids = [letter.schedule_id for letter in letters]
+        await self._store.schedules.keep_finished(ids, at=now)
+        schedules = await self._store.schedules.many(ids)
+        possible = [letter for letter in letters if letter.schedule_id in schedules]
         await self._store.occurrences.add([revived(schedules[letter.schedule_id], letter, now) for letter in possible])
         await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]

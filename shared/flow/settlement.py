@@ -35,7 +35,8 @@ _SOONEST, _LATEST = timedelta(seconds=1), timedelta(seconds=10)
 class Attempt(Struct, frozen=True):
     """One occurrence, its schedule, and how the attempt at `at` ended: `None` for well, `Unavailable` for no answer,
     any other error for a refusal. `skipped` says that nothing was attempted, by the misfire rule, which lets all
-    go up to `passed_over`; after a `final` one there is no other."""
+    go up to `passed_over`; after a `final` one there is no other. One that is not `made` was put off before it
+    began."""
 
     occurrence: Occurrence
     schedule: Schedule
@@ -46,6 +47,7 @@ class Attempt(Struct, frozen=True):
     skipped: bool = False
     passed_over: datetime | None = None
     final: bool = False
+    made: bool = True
 
     @property
     def ended_at(self) -> datetime:
@@ -74,8 +76,9 @@ class Attempt(Struct, frozen=True):
 
 
 def not_attempted(occurrence: Occurrence, schedule: Schedule, at: datetime) -> Attempt:
-    """What is told of a deadly occurrence."""
-    return Attempt(occurrence, schedule, at, Undeliverable("every process that took it came to its end"), final=True)
+    """What is told of a poisonous occurrence."""
+    reason = f"not attempted any more: {occurrence.begun} attempts began, and the process ended or failed in each"
+    return Attempt(occurrence, schedule, at, Undeliverable(reason), final=True)
 
 
 class Settlement:
@@ -199,8 +202,8 @@ def _is_done(attempt: Attempt) -> bool:
 def _again(attempt: Attempt, chance: float) -> Retry:
     occurrence = attempt.occurrence
     if attempt.answered:
-        return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number, claims=0)
-    return Retry(occurrence, attempt.ended_at + _soon(attempt, chance), occurrence.attempts, claims=0)
+        return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number)
+    return Retry(occurrence, attempt.ended_at + _soon(attempt, chance), occurrence.attempts, attempt.made)
 
 
 def _copy(attempt: Attempt, chance: float) -> Occurrence:

@@ -32,7 +32,8 @@ _BSON = (datetime, bytes)
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
-_SHUTTING_DOWN = frozenset({91, 189, 11600, 11602, 13435, 13436})
+# What a server says that steps down, shuts down, or cannot reach another one. Not every write has a label beside it.
+_AWAY_CODES = frozenset({6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 
 
 class Identified(Protocol):
@@ -90,7 +91,7 @@ def json_text(value: object) -> str:
 
 def is_duplicate(error: BulkWriteError) -> bool:
     """Whether an insert of many, in order, ended at a key that is taken."""
-    return any(failure["code"] == _DUPLICATE_KEY for failure in (error.details or {})["writeErrors"])
+    return _DUPLICATE_KEY in _codes(error)
 
 
 async def insert_new(collection: AsyncCollection[Document], documents: Sequence[Document]) -> set[int]:
@@ -101,11 +102,9 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
         with translated():
             await collection.insert_many(documents, ordered=False)
     except BulkWriteError as error:
-        details = error.details or {}
-        failures = details["writeErrors"]
-        if details.get("writeConcernErrors") or any(failure["code"] != _DUPLICATE_KEY for failure in failures):
+        if _codes(error) != {_DUPLICATE_KEY}:
             raise
-        return {failure["index"] for failure in failures}
+        return {failure["index"] for failure in error.details["writeErrors"]}
     return set()
 
 
@@ -165,10 +164,18 @@ def translated(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[N
     except _AWAY as error:
         raise Unavailable(f"MongoDB: {type(error).__name__}") from error
     except OperationFailure as error:
-        if error.code in _SHUTTING_DOWN or error.timeout or any(map(error.has_error_label, _TRANSIENT)):
-            raise Unavailable(f"MongoDB: {error.code}") from error
+        # A write of many has one code of its own, and those of its parts.
+        away = _AWAY_CODES & (_codes(error) if isinstance(error, BulkWriteError) else {error.code})
+        if away or error.timeout or any(map(error.has_error_label, _TRANSIENT)):
+            raise Unavailable(f"MongoDB: {', '.join(map(str, sorted(away))) or error.code}") from error
         raise
     except PyMongoError as error:
         if error.timeout or error.has_error_label("RetryableWriteError"):
             raise Unavailable(f"MongoDB: {type(error).__name__}") from error
         raise
+
+
+def _codes(error: BulkWriteError) -> set[int]:
+    """Those of all the failures in a write of many."""
+    details = error.details
+    return {failure["code"] for part in ("writeErrors", "writeConcernErrors") for failure in details.get(part, ())}

@@ -1,13 +1,23 @@
-"""Idempotency keys: which request a key was used for, so that it cannot be used for another."""
+"""Idempotency keys: which request a key was used for, so that it cannot be used for another; and what the first request
+made, so that a repeated one makes nothing again."""
 
 from datetime import datetime
 
-from pymongo import ASCENDING
+from msgspec import Struct
+from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from shared.domain.errors import Invalid
 from shared.store.documents import Document, forget_some, translated
+
+
+class FirstUse(Struct, frozen=True):
+    """What is remembered of the first request with a key: when it came, and what it made, in its own notation; empty
+    where it did not get so far."""
+
+    at: datetime | None = None
+    made: str = ""
 
 
 class IdempotencyKeys:
@@ -20,34 +30,46 @@ class IdempotencyKeys:
         """Make the indexes."""
         await self._keys.create_index([("used_at", ASCENDING)])
 
-    async def claim(self, key: str, digest: str, *, at: datetime | None = None) -> bool:
-        """Use the key (with its namespace) for the request with this digest; `False` when it was used for it before.
-        `at` is kept from the first time.
+    async def claim(self, key: str, digest: str, *, at: datetime | None = None, made: str = "") -> FirstUse:
+        """Use the key (with its namespace) for the request with this digest. `at` and `made` are kept from the first
+        time.
 
         Raises:
             Invalid: it was used for another request.
         """
         try:
             with translated():
-                result = await self._keys.update_one(
+                used = await self._keys.find_one_and_update(
                     {"_id": key, "digest": digest},
-                    {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at}},
+                    {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made}},
                     upsert=True,
+                    return_document=ReturnDocument.AFTER,
                 )
         except DuplicateKeyError:
-            # Also where two equal requests insert at once: the server tries such an upsert again only by `_id` alone.
-            with translated():
-                if await self._keys.find_one({"_id": key, "digest": digest}, {"_id": 1}) is not None:
-                    return False
-            raise Invalid("this key was used for another request", field="Idempotency-Key") from None
-        return result.upserted_id is not None
+            used = None
+        if used is not None:
+            return _value(used)
+        # Also where two equal requests insert at once: the server tries such an upsert again only by `_id` alone.
+        first = await self.recall(key, digest)
+        if first is None:
+            raise Invalid("this key was used for another request", field="Idempotency-Key")
+        return first
 
-    async def moment(self, key: str) -> datetime | None:
-        """The `at` of the key's first use."""
+    async def recall(self, key: str, digest: str) -> FirstUse | None:
+        """The key's first use for the request with this digest; `None` when it was not used for it."""
         with translated():
-            found = await self._keys.find_one({"_id": key}, {"at": 1})
-        return None if found is None else found["at"]
+            found = await self._keys.find_one({"_id": key, "digest": digest})
+        return None if found is None else _value(found)
+
+    async def remember(self, key: str, made: str) -> None:
+        """Keep what the request with this key has made."""
+        with translated():
+            await self._keys.update_one({"_id": key}, {"$set": {"made": made}})
 
     async def forget(self, *, before: datetime, limit: int) -> int:
         """Forget some that were last used before then; how many."""
         return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)
+
+
+def _value(document: Document) -> FirstUse:
+    return FirstUse(document["at"], document.get("made", ""))

@@ -19,6 +19,7 @@ from shared.domain.occurrences import HELD_BACK, Kind, Occurrence
 from shared.store.documents import Codec, Document, insert_new, translated
 
 _codec = Codec(Occurrence)
+_OPTIONAL = ("token", "begun")  # absent rather than empty: an index is sparse, and few are ever suspects
 _SOME = 64
 
 _RELEASED: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}}, {"$unset": "token"}]
@@ -32,12 +33,13 @@ class Heads(Struct, frozen=True):
 
 
 class Retry(Struct, frozen=True):
-    """A claimed occurrence that is to fire (again) at a moment, after so many attempts and fruitless claims."""
+    """A claimed occurrence that is to fire (again) at a moment, after so many attempts. `made` tells whether an attempt
+    has ended by this."""
 
     occurrence: Occurrence
     fires_at: datetime
     attempts: int
-    claims: int
+    made: bool = True
 
 
 class Occurrences:
@@ -108,7 +110,7 @@ class Occurrences:
             by_due.setdefault(following.due, []).append(claimed)
         await self._write(
             [
-                UpdateMany(query, [{"$set": _moved(due)}, {"$unset": "token"}])
+                UpdateMany(query, [{"$set": _moved(due)}, {"$unset": ["token", "begun"]}])
                 for due, claimed in by_due.items()
                 for query in _claims(claimed)
             ]
@@ -116,9 +118,9 @@ class Occurrences:
 
     async def retry(self, retries: Sequence[Retry]) -> None:
         """Make claimed ones visible again, each at its moment, unless they are held back."""
-        alike: dict[tuple[datetime, int, int], list[Occurrence]] = {}
+        alike: dict[tuple[datetime, int, bool], list[Occurrence]] = {}
         for each in retries:
-            alike.setdefault((each.fires_at, each.attempts, each.claims), []).append(each.occurrence)
+            alike.setdefault((each.fires_at, each.attempts, each.made), []).append(each.occurrence)
         await self._write(
             [
                 UpdateMany(_not_held_back(query), _retried(*values))
@@ -131,14 +133,27 @@ class Occurrences:
         """Let others claim these, as if they had never been claimed."""
         await self._write([UpdateMany(_not_held_back(query), _RELEASED) for query in _claims(claimed)])
 
+    async def begin(self, suspect: Occurrence) -> bool:
+        """Store that an attempt of a claimed suspect begins; `False` when it is somebody else's, or held back."""
+        query = _not_held_back({"_id": suspect.id, "token": suspect.token})
+        with translated():
+            result = await self._occurrences.update_one(query, {"$inc": {"begun": 1}})
+        return result.matched_count == 1
+
+    async def acquit(self, suspects: Iterable[Occurrence]) -> None:
+        """Forget what speaks against claimed suspects. Their leases stay."""
+        change = {"$set": {"claims": 0}, "$unset": {"begun": ""}}
+        await self._write([UpdateMany(query, change) for query in _claims(suspects)])
+
     async def release_rest(self, token: str, *, after: str) -> None:
         """As `release`, for all that a token claims behind what was read of it."""
         with translated():
             await self._occurrences.update_many(_not_held_back({"token": token, "_id": {"$gt": after}}), _RELEASED)
 
     async def hand_over(self, claimed: Sequence[Occurrence], token: str, *, leased_until: datetime) -> None:
-        """Have them claimed by another token until then, for somebody who is told it. To wait is no fruitless claim."""
-        change = {"$set": {"visible_at": leased_until, "token": token, "claims": 0}}
+        """Have them claimed by another token until then, for somebody who is told it. That ends nothing: their claims
+        still count."""
+        change = {"$set": {"visible_at": leased_until, "token": token}}
         await self._write([UpdateMany(_not_held_back(query), change) for query in _claims(claimed)])
 
     async def take(self, id: str, token: str, *, leased_until: datetime) -> Occurrence | None:
@@ -229,9 +244,10 @@ def _not_held_back(query: Document) -> Document:
     return query | {"visible_at": {"$lt": HELD_BACK}}
 
 
-def _retried(fires_at: datetime, attempts: int, claims: int) -> Document:
+def _retried(fires_at: datetime, attempts: int, made: bool) -> Document:
     moments = {"fires_at": fires_at, "visible_at": fires_at}
-    return {"$set": moments | {"attempts": attempts, "claims": claims}, "$unset": {"token": ""}}
+    ended = {"begun": ""} if made else {}
+    return {"$set": moments | {"attempts": attempts, "claims": 0}, "$unset": {"token": ""} | ended}
 
 
 def _moved(due: datetime) -> Document:
@@ -242,8 +258,9 @@ def _moved(due: datetime) -> Document:
 
 def _document(occurrence: Occurrence) -> Document:
     document = _codec.document(occurrence)
-    if not occurrence.token:
-        del document["token"]
+    for name in _OPTIONAL:
+        if not document[name]:
+            del document[name]
     return document
 
 

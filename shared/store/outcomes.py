@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from pymongo import ASCENDING, DESCENDING
+from pymongo import ASCENDING, DESCENDING, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.outcomes import Outcome
+from shared.domain.outcomes import Outcome, OutcomeResult
 from shared.store.documents import Codec, Document, forget_some, insert_new, translated
 
 _codec = Codec(Outcome)
@@ -24,8 +24,13 @@ class Outcomes:
         await self._outcomes.create_index([("at", ASCENDING)])
 
     async def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Insert those that are not there."""
-        await insert_new(self._outcomes, [_codec.document(each) for each in outcomes])
+        """Insert them. Where an attempt was made twice, by a process that died and by another one, what the target has
+        is told; otherwise the last word is."""
+        taken = await insert_new(self._outcomes, [_codec.document(each) for each in outcomes])
+        repeated = [outcomes[place] for place in taken]
+        if repeated:
+            with translated():
+                await self._outcomes.bulk_write([_overrule(each) for each in repeated], ordered=False)
 
     async def has(self, outcome_id: str) -> bool:
         """Whether this attempt has ended."""
@@ -40,3 +45,10 @@ class Outcomes:
     async def forget(self, *, before: datetime, limit: int) -> int:
         """Forget some that are older; how many."""
         return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
+
+
+def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
+    """Put it in the place of the one that is there, unless that knows better."""
+    known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
+    older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
+    return ReplaceOne(known | older, _codec.document(outcome))

@@ -12,7 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.instants import from_ms, ms
 from shared.domain.schedules import Definition, Schedule, ScheduleState, schedule_id
-from shared.store.documents import Document, forget_some, insert_new, translated
+from shared.store.documents import Document, insert_new, translated
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -115,9 +115,27 @@ class Schedules:
         with translated():
             await self._schedules.bulk_write(updates, ordered=False)
 
-    async def forget_finished(self, *, before: datetime, limit: int) -> int:
-        """Forget some that were finished before then; how many."""
-        return await forget_some(self._schedules, {"finished_at": {"$lt": before}}, limit)
+    async def finished(self, *, before: datetime, limit: int) -> list[Schedule]:
+        """Some of those that were finished before then."""
+        with translated():
+            found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
+            return [_value(document) async for document in found.limit(limit)]
+
+    async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
+        """Keep those of these that are finished as long as if they had finished at that moment: how many."""
+        if not ids:
+            return 0
+        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
+        with translated():
+            return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
+
+    async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
+        """Forget those of these that were finished before then: how many."""
+        if not ids:
+            return 0
+        with translated():
+            result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
+        return result.deleted_count
 
     async def _swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
         # Whatever replaced one meanwhile has an instant ahead, or none that it ends at.

@@ -65,7 +65,7 @@ def test_entries_spread_over_all_shards() -> None:
 
 def test_a_series_instant_is_tried_again_on_its_own() -> None:
     moving = replace(
-        series("a", "g", NOON, accepted_at=NOON - HOUR), token="t", claims=3, runs=7, visible_at=NOON + HOUR
+        series("a", "g", NOON, accepted_at=NOON - HOUR), token="t", claims=33, begun=2, runs=7, visible_at=NOON + HOUR
     )
     copy = retried(moving, fires_at=NOON + SECOND, attempts=2)
     assert copy == replace(
@@ -75,9 +75,26 @@ def test_a_series_instant_is_tried_again_on_its_own() -> None:
 
 
 def test_a_series_instant_is_handed_over_under_a_token_of_its_own() -> None:
-    moving = replace(series("a", "g", NOON, accepted_at=NOON - HOUR), token="t", claims=1)
+    moving = replace(series("a", "g", NOON, accepted_at=NOON - HOUR), token="t", claims=31, begun=2)
     copy = handed_over(moving, "new", leased_until=NOON + HOUR)
     assert copy == replace(once("a", "g", NOON, accepted_at=NOON - HOUR), visible_at=NOON + HOUR, token="new")
+
+
+@pytest.mark.parametrize(
+    ("claims", "begun", "suspect", "poisonous"),
+    [
+        (20, 0, False, False),
+        (21, 0, True, False),
+        (10_000, 4, True, False),
+        (0, 1, True, False),
+        (0, 5, True, True),
+    ],
+)
+def test_claims_make_a_suspect_and_attempts_without_an_end_bury_it(
+    claims: int, begun: int, suspect: bool, poisonous: bool
+) -> None:
+    entry = replace(once("a", "g", NOON, accepted_at=NOON), claims=claims, begun=begun)
+    assert (entry.is_suspect, entry.is_poisonous) == (suspect, poisonous)
 
 
 def test_only_first_attempts_of_schedules_may_be_early() -> None:

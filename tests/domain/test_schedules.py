@@ -166,7 +166,7 @@ def test_a_recurrence_has_one_entry_at_its_first_instant_ahead() -> None:
 
 def test_a_series_goes_on_from_its_instant_and_forgets_its_attempts() -> None:
     first = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
-    worn = replace(first, token="t", attempts=4, claims=2, visible_at=NOON + 9 * HOUR, fires_at=NOON + MINUTE, runs=3)
+    worn = replace(first, token="t", attempts=4, claims=22, begun=2, fires_at=NOON + MINUTE, runs=3)
     then = NOON + HOUR
     assert following(HOURLY, "a", worn) == replace(first, due=then, fires_at=then, visible_at=then, runs=4)
 

@@ -40,6 +40,26 @@ async def made(flow: ScheduleFlow, definition: Definition) -> Schedule:
     return (await accepted(flow, wanted(definition=definition))).schedule
 
 
+async def test_what_a_dead_process_told_of_an_attempt_is_overruled_by_its_repeat(
+    store: Store, flow: ScheduleFlow, settlement: Settlement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = await made(flow, LIST)
+
+    async def die(_: object) -> None:
+        raise Unavailable("it came no further")
+
+    refused = Attempt(await claimed(store, schedule), schedule, AHEAD, REFUSED)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.occurrences, "retry", die)
+        with pytest.raises(Unavailable):
+            await settlement.settle([refused])
+    again = await claimed(store, schedule)
+    assert again.attempts == 0
+    await settlement.settle([Attempt(again, schedule, AHEAD + SECOND)])
+    [outcome] = await store.outcomes.latest(schedule.owner, 10)
+    assert (outcome.result, outcome.attempt, outcome.error) == (OutcomeResult.FIRED, 1, "")
+
+
 @pytest.mark.parametrize("definition", [replace(LIST, retry=IMPATIENT), HOURLY])
 async def test_who_lost_the_claim_buries_nothing_and_copies_nothing(
     store: Store, flow: ScheduleFlow, settlement: Settlement, definition: Definition
@@ -82,7 +102,7 @@ async def test_what_kills_its_processes_is_dead_at_once(
     """However many attempts it has left: each of them would kill as many processes."""
     schedule = await made(flow, replace(LIST, retry=RetryPolicy(attempts=9)))
     mine = await claimed(store, schedule)
-    await settlement.settle([not_attempted(mine, schedule, AHEAD)])
+    await settlement.settle([not_attempted(replace(mine, begun=5), schedule, AHEAD)])
     assert [each.due for each in await store.dead_letters.page("ns", limit=10)] == [mine.due]
     assert mine.due not in {each.due for each in await pending(store)}
 

@@ -156,7 +156,9 @@ async def test_who_lost_the_token_changes_nothing(store: Store) -> None:
     next_one = replace(mine, due=NOON + HOUR, fires_at=NOON + HOUR, visible_at=NOON + HOUR, token="", runs=1)
     await store.occurrences.complete([late])
     await store.occurrences.move([(late, next_one)])
-    await store.occurrences.retry([Retry(late, NOON, attempts=3, claims=0)])
+    await store.occurrences.retry([Retry(late, NOON, attempts=3)])
+    assert not await store.occurrences.begin(late)
+    await store.occurrences.acquit([late])
     await store.occurrences.hand_over([late], "t", leased_until=NOON)
     await store.occurrences.hold_these([late])
     assert await store.occurrences.take(late.id, late.token, leased_until=NOON) is None
@@ -167,14 +169,14 @@ async def test_who_lost_the_token_changes_nothing(store: Store) -> None:
 async def test_retry_makes_it_visible_at_its_moment(store: Store) -> None:
     await store.occurrences.retry([])
     one, two = await claimed(store, due_at(0), due_at(1))
-    retries = [Retry(one, NOON + 5 * SECOND, attempts=1, claims=0), Retry(two, NOON + 9 * SECOND, attempts=0, claims=2)]
+    retries = [Retry(one, NOON + 5 * SECOND, attempts=1), Retry(two, NOON + 9 * SECOND, attempts=0)]
     await store.occurrences.retry(retries)
     later = [NOON + 5 * SECOND, NOON + 9 * SECOND]
     assert await stored(store) == [
         replace(one, fires_at=later[0], visible_at=later[0], attempts=1, claims=0, token=""),
-        replace(two, fires_at=later[1], visible_at=later[1], attempts=0, claims=2, token=""),
+        replace(two, fires_at=later[1], visible_at=later[1], attempts=0, claims=0, token=""),
     ]
-    await store.occurrences.retry([Retry(one, NOON, attempts=7, claims=7)])
+    await store.occurrences.retry([Retry(one, NOON, attempts=7)])
     assert (await stored(store))[0].attempts == 1
 
 
@@ -201,7 +203,7 @@ async def test_nobody_but_the_owner_ends_a_pause(store: Store) -> None:
     [mine] = await claimed(store, due_at(0))
     await store.occurrences.hold(mine.owner, mine.generation)
     held = replace(mine, visible_at=HELD_BACK)
-    await store.occurrences.retry([Retry(mine, NOON, attempts=1, claims=0)])
+    await store.occurrences.retry([Retry(mine, NOON, attempts=1)])
     await store.occurrences.hand_over([mine], "t", leased_until=NOON)
     assert await store.occurrences.take(mine.id, mine.token, leased_until=NOON) is None
     assert await stored(store) == [held]
@@ -254,16 +256,55 @@ async def test_claimed_ones_are_held_back_by_their_token(store: Store) -> None:
 async def test_what_is_handed_over_is_taken_once_by_its_new_token(store: Store) -> None:
     [mine] = await claimed(store, due_at(0))
     await store.occurrences.hand_over([mine], "handed", leased_until=NOON + 5 * HOUR)
-    handed = replace(mine, visible_at=NOON + 5 * HOUR, token="handed", claims=0)
+    handed = replace(mine, visible_at=NOON + 5 * HOUR, token="handed")
     assert await stored(store) == [handed]
     assert await store.occurrences.take(mine.id, mine.token, leased_until=NOON + 6 * HOUR) is None
     taken = await store.occurrences.take(mine.id, "handed", leased_until=NOON + 6 * HOUR)
     assert taken is not None
     assert taken.token not in {"", "handed", mine.token}
-    assert taken == replace(handed, visible_at=NOON + 6 * HOUR, token=taken.token, claims=1)
+    assert taken == replace(handed, visible_at=NOON + 6 * HOUR, token=taken.token, claims=2)
     assert await stored(store) == [taken]
     assert await store.occurrences.take(mine.id, "handed", leased_until=NOON + 6 * HOUR) is None
     assert await store.occurrences.take("nothing", mine.token, leased_until=NOON) is None
+
+
+async def suspect(store: Store, entry: Occurrence) -> Occurrence:
+    """It is claimed, and two attempts of it have begun."""
+    [mine] = await claimed(store, entry)
+    for _ in range(2):
+        assert await store.occurrences.begin(mine)
+    return replace(mine, begun=2)
+
+
+async def test_attempts_of_a_suspect_that_begin_are_counted(store: Store) -> None:
+    mine = await suspect(store, due_at(0))
+    assert await stored(store) == [mine]
+    await store.occurrences.hand_over([mine], "handed", leased_until=NOON + 5 * HOUR)
+    taken = await store.occurrences.take(mine.id, "handed", leased_until=NOON + 6 * HOUR)
+    assert taken is not None
+    assert (taken.claims, taken.begun) == (2, 2)
+    assert not await store.occurrences.begin(mine)
+    await store.occurrences.hold(mine.owner, mine.generation)
+    assert not await store.occurrences.begin(taken)
+    assert (await stored(store))[0].begun == 2
+
+
+async def test_the_end_of_an_attempt_clears_a_suspect(store: Store) -> None:
+    one, series_, acquitted = [await suspect(store, each) for each in (due_at(0), a_series(), due_at(1))]
+    await store.occurrences.retry([Retry(one, NOON, attempts=1)])
+    await store.occurrences.move([(series_, replace(series_, due=NOON + HOUR))])
+    await store.occurrences.acquit([acquitted])
+    left = {each.id: each for owner in {one.owner, series_.owner} for each in await stored(store, owner)}
+    assert [(left[each.id].claims, left[each.id].begun) for each in (one, series_, acquitted)] == [(0, 0)] * 3
+    assert left[acquitted.id].token == acquitted.token
+
+
+async def test_what_was_not_attempted_stays_under_suspicion(store: Store) -> None:
+    put_off, released = [await suspect(store, due_at(number)) for number in range(2)]
+    await store.occurrences.retry([Retry(put_off, NOON, attempts=0, made=False)])
+    await store.occurrences.release([released])
+    assert [(each.claims, each.begun) for each in await stored(store)] == [(0, 2)] * 2
+    assert all(each.is_suspect for each in await stored(store))
 
 
 async def test_removing_regards_the_owner_and_the_generation(store: Store) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from shared.domain.errors import Invalid
 from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.store import Store
+from shared.store.idempotency import FirstUse
 
 pytestmark = pytest.mark.native
 
@@ -96,20 +97,66 @@ async def test_dead_letters_are_removed_once(store: Store) -> None:
     assert await store.dead_letters.page("ns", limit=10) == [letter("3")]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (OutcomeResult.FAILED, OutcomeResult.FIRED, OutcomeResult.FIRED),
+        (OutcomeResult.FAILED, OutcomeResult.DEAD, OutcomeResult.DEAD),
+        (OutcomeResult.DEAD, OutcomeResult.FAILED, OutcomeResult.FAILED),
+        (OutcomeResult.FIRED, OutcomeResult.FAILED, OutcomeResult.FIRED),
+    ],
+)
+async def test_of_an_attempt_that_was_made_twice_the_last_word_is_told(
+    store: Store, first: OutcomeResult, second: OutcomeResult, told: OutcomeResult
+) -> None:
+    """But for what the target has: it may be the word of a process that slept."""
+    one = replace(outcome(1), result=first)
+    again = replace(one, result=second, at=one.at + 9 * SECOND)
+    # What is said once more, or late, changes nothing.
+    late = replace(one, result=OutcomeResult.FAILED, at=one.at - SECOND)
+    for outcomes in ([one, outcome(2)], [again, outcome(3)], [late, one, again]):
+        await store.outcomes.add(outcomes)
+    assert {each.attempt: each.result for each in await store.outcomes.latest(one.owner, 9)} == {
+        1: told,
+        2: OutcomeResult.FAILED,
+        3: OutcomeResult.FAILED,
+    }
+
+
+async def test_what_was_delivered_is_told_by_whoever_comes_last(store: Store) -> None:
+    late = replace(outcome(1), result=OutcomeResult.FIRED, at=NOON - SECOND)
+    await store.outcomes.add([outcome(1)])
+    await store.outcomes.add([late])
+    assert await store.outcomes.latest(late.owner, 9) == [late]
+
+
 async def test_an_idempotency_key_serves_one_request(store: Store) -> None:
-    assert await store.idempotency.claim("ns/k", "d1")
-    assert not await store.idempotency.claim("ns/k", "d1")
+    for _ in range(2):
+        assert await store.idempotency.claim("ns/k", "d1") == FirstUse()
     with pytest.raises(Invalid) as refused:
         await store.idempotency.claim("ns/k", "d2")
     assert refused.value.field == "Idempotency-Key"
-    assert not await store.idempotency.claim("ns/k", "d1")
-    assert await store.idempotency.claim("ns2/k", "d2")
+    assert await store.idempotency.recall("ns/k", "d2") is None
+    assert await store.idempotency.recall("ns/k", "d1") == FirstUse()
+    assert await store.idempotency.claim("ns2/k", "d2") == FirstUse()
+
+
+async def test_what_the_first_request_with_a_key_made_is_remembered(store: Store) -> None:
+    assert await store.idempotency.claim("ns/k", "d1", at=NOON, made="this") == FirstUse(NOON, "this")
+    assert await store.idempotency.claim("ns/k", "d1", at=NOON + SECOND, made="that") == FirstUse(NOON, "this")
+    await store.idempotency.remember("ns/k", "more")
+    assert await store.idempotency.claim("ns/k", "d1") == FirstUse(NOON, "more")
+
+
+async def test_a_key_of_an_earlier_version_says_when_it_was_used(store: Store) -> None:
+    await store.idempotency._keys.insert_one({"_id": "ns/k", "digest": "d1", "at": NOON, "used_at": NOON})
+    assert await store.idempotency.claim("ns/k", "d1", made="this") == FirstUse(NOON, "")
 
 
 async def test_of_many_equal_requests_at_once_one_is_the_first(store: Store) -> None:
     for key in range(20):
-        news = await asyncio.gather(*(store.idempotency.claim(f"ns/{key}", "d") for _ in range(8)))
-        assert sum(news) == 1
+        uses = await asyncio.gather(*(store.idempotency.claim(f"ns/{key}", "d", made=str(n)) for n in range(8)))
+        assert len({use.made for use in uses}) == 1
 
 
 async def test_idempotency_keys_are_forgotten_step_by_step(store: Store) -> None:
@@ -119,4 +166,4 @@ async def test_idempotency_keys_are_forgotten_step_by_step(store: Store) -> None
     assert await store.idempotency.forget(before=now - timedelta(minutes=1), limit=10) == 0
     steps = [await store.idempotency.forget(before=now + timedelta(minutes=1), limit=2) for _ in range(3)]
     assert steps == [2, 1, 0]
-    assert await store.idempotency.claim("a", "d2")
+    assert await store.idempotency.claim("a", "d2", made="anew") == FirstUse(made="anew")

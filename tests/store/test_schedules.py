@@ -189,7 +189,21 @@ async def test_finished_ones_are_forgotten_step_by_step(store: Store) -> None:
     over = [replace(made(f"old{n}"), state=FINISHED, finished_at=NOON) for n in range(5)]
     young = replace(made("young"), state=FINISHED, finished_at=NOON + HOUR)
     await store.schedules.add([*over, young, made("alive")])
-    assert await store.schedules.forget_finished(before=NOON, limit=10) == 0
-    steps = [await store.schedules.forget_finished(before=NOON + HOUR, limit=2) for _ in range(4)]
-    assert steps == [2, 2, 1, 0]
+    assert await store.schedules.finished(before=NOON, limit=10) == []
+    steps = []
+    while ids := [each.id for each in await store.schedules.finished(before=NOON + HOUR, limit=2)]:
+        steps.append(await store.schedules.forget_finished(ids, before=NOON + HOUR))
+    assert steps == [2, 2, 1]
     assert [each.key for each in await store.schedules.page("ns", limit=10)] == ["alive", "young"]
+
+
+async def test_what_is_kept_is_as_if_it_had_finished_now(store: Store) -> None:
+    one, two = [replace(made(key), state=FINISHED, finished_at=NOON) for key in "ab"]
+    await store.schedules.add([one, two, made("alive")])
+    ids = ["ns/a", "ns/alive", "ns/nothing"]
+    assert await store.schedules.keep_finished(ids, at=NOON + HOUR) == 1
+    assert await store.schedules.keep_finished([], at=NOON) == 0
+    assert await store.schedules.forget_finished([*ids, "ns/b"], before=NOON + HOUR) == 1
+    assert await store.schedules.forget_finished([], before=NOON + HOUR) == 0
+    assert await store.schedules.get("ns/a") == replace(one, finished_at=NOON + HOUR)
+    assert await store.schedules.get("ns/alive") == made("alive")

@@ -70,6 +70,7 @@ class Ledger:
         self.lives: dict[str, list[Life]] = {key: [] for key in keys}
         self.documents: dict[str, list[tuple[int, Schedule | None]]] = {key: [(0, None)] for key in keys}
         self.attempts: dict[str, list[Attempt]] = defaultdict(list)
+        self.begun: dict[str, list[Walk]] = defaultdict(list)
         self.cancelling: dict[Walk, tuple[Life, datetime]] = {}
 
     def document(self, key: str, *, at: int | None = None) -> Schedule | None:
@@ -115,6 +116,14 @@ class Ledger:
         if walk in self.cancelling and walk.result is True and walk.ended is not None:
             life, due = self.cancelling.pop(walk)
             life.cancelled[due] = walk.ended
+
+    def begins(self, walk: Walk, suspect: Occurrence) -> None:
+        """A walk is about to attempt a suspect."""
+        self.begun[suspect.message_id].append(walk)
+
+    def unended(self, message: str) -> int:
+        """How many attempts of a suspect have begun and met with something."""
+        return sum(not walk.smooth for walk in self.begun[message])
 
     def hear(self, place: int, walk: Firing, now: datetime, sent: Sent) -> None:
         """A message has reached the target."""

@@ -127,6 +127,17 @@ class ClockMachine(RuleBasedStateMachine):
         self.world.time.advance(2)
         self._judge(self._run(self.world.fire(scheduler, answers, pace)))
 
+    @rule()
+    def claim_in_vain(self) -> None:
+        self._run(self.world.claim_in_vain())
+
+    @rule(scheduler=schedulers, deaths=st.integers(1, 6), steps=st.integers(2, 5))
+    def die_of_a_suspect(self, scheduler: int, deaths: int, steps: int) -> None:
+        """Process after process dies, most of them at the same step of an attempt."""
+        self._run(self.world.claim_in_vain())
+        for _ in range(deaths):
+            self.take_over(scheduler, [Answer.CONFIRMED], (steps, Fate.DIES))
+
     @rule(data=st.data(), steps=st.integers(0, 6), others=others, answers=answers, wakes=wakes)
     def fires_meanwhile(
         self, data: st.DataObject, steps: int, others: list[Act], answers: list[Answer], wakes: bool

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shared.domain.callbacks import RabbitCallback
+from shared.domain.recurrence import Every
 from shared.domain.schedules import Definition, Misfire, MisfireMode, RetryPolicy
 from shared.flow import ScheduleFlow
 from shared.flow.drafts import Wanted
@@ -19,6 +20,7 @@ from tests.flow.clock_model.world import AT_ONCE, Pace, World
 pytestmark = pytest.mark.native
 
 ONE_TRY = RetryPolicy(attempts=1)
+BEGINS = 4  # steps of a firing, before that of a suspect's attempt which stores that it begins
 
 
 @pytest.fixture
@@ -50,6 +52,12 @@ async def asked(world: World, what: Callable[[ScheduleFlow], Coroutine[Any, Any,
     return await world.call("ask", what, pace)
 
 
+async def suspected(world: World) -> None:
+    """What is there has been claimed too often."""
+    world.time.advance(32)
+    await world.claim_in_vain()
+
+
 async def check(world: World) -> None:
     for walk in world.under_way:
         await walk.go(ALL, Fate.GOES_ON)
@@ -63,7 +71,7 @@ async def test_a_letter_that_dies_again_while_it_is_retried(world: World) -> Non
     letters = await world.letters()
     assert len(letters) == 1
     # Its entry is there again, and its letter still is.
-    await asked(world, lambda flow: flow.retry(letters), (2, Fate.SLEEPS))
+    await asked(world, lambda flow: flow.retry(letters), (3, Fate.SLEEPS))
     await fired(world, 0, Answer.REFUSED)
     await check(world)
 
@@ -119,4 +127,90 @@ async def test_a_pause_after_a_replacement_that_died_half_way(world: World) -> N
     await asked(world, lambda flow: flow.put(Wanted("ns", "a", ahead(world, 2))), (2, Fate.DIES))
     await asked(world, lambda flow: flow.pause("ns/a"))
     await asked(world, lambda flow: flow.remove("ns/a"))
+    await check(world)
+
+
+async def test_suspects_whose_processes_die_before_they_begin(world: World) -> None:
+    """However many: it was none of their attempts."""
+    await made(world, retry=ONE_TRY)
+    await suspected(world)
+    for _ in range(9):
+        await fired(world, 0, Answer.CONFIRMED, (BEGINS, Fate.DIES))
+    await fired(world, 0, Answer.CONFIRMED)
+    assert await world.letters() == []
+    await check(world)
+
+
+@pytest.mark.parametrize("fate", [Fate.UNASKED, Fate.UNANSWERED])
+@pytest.mark.parametrize("steps", [BEGINS, BEGINS + 3, BEGINS + 5])
+async def test_a_store_that_is_away_during_attempts_of_a_suspect(world: World, fate: Fate, steps: int) -> None:
+    """When the attempt begins, when its outcome is stored, and when it is completed."""
+    await made(world, retry=ONE_TRY)
+    await suspected(world)
+    for _ in range(9):
+        if await world.pending():
+            await fired(world, 0, Answer.CONFIRMED, (steps, fate))
+            await world.claim_in_vain()
+    assert await world.letters() == []
+    await check(world)
+
+
+async def test_a_broker_that_does_not_answer_for_a_suspect(world: World) -> None:
+    await made(world, retry=ONE_TRY)
+    for _ in range(9):
+        await suspected(world)
+        await fired(world, 0, Answer.UNKNOWN)
+    assert await world.letters() == []
+    await check(world)
+
+
+@pytest.mark.parametrize(("deaths", "letters"), [(4, 0), (5, 1)])
+async def test_what_each_attempt_dies_of_is_buried(world: World, deaths: int, letters: int) -> None:
+    await made(world)
+    await suspected(world)
+    for _ in range(deaths):
+        await fired(world, 0, Answer.CONFIRMED, (BEGINS + 1, Fate.DIES))
+    walk = await fired(world, 0, Answer.CONFIRMED)
+    assert (walk.at("target.deliver") is None) == bool(letters)
+    assert len(await world.letters()) == letters
+    await check(world)
+
+
+async def test_a_suspect_that_is_paused_as_its_attempt_begins(world: World) -> None:
+    await made(world, retry=ONE_TRY)
+    await suspected(world)
+    walk = await fired(world, 0, Answer.CONFIRMED, (BEGINS, Fate.SLEEPS))
+    await asked(world, lambda flow: flow.pause("ns/a"))
+    await walk.go(ALL, Fate.GOES_ON)
+    assert walk.at("occurrences.begin") is not None
+    assert walk.at("target.deliver") is None
+    [held] = await world.pending()
+    assert held.begun == 0
+    await check(world)
+
+
+async def test_a_suspect_that_is_replaced_as_its_attempt_begins(world: World) -> None:
+    await made(world, retry=ONE_TRY)
+    await suspected(world)
+    walk = await fired(world, 0, Answer.CONFIRMED, (BEGINS, Fate.SLEEPS))
+    await asked(world, lambda flow: flow.put(Wanted("ns", "a", ahead(world, 2))))
+    await walk.go(ALL, Fate.GOES_ON)
+    assert walk.at("target.deliver") is None
+    await check(world)
+
+
+async def test_the_next_instant_of_a_series_is_no_suspect(world: World) -> None:
+    """Its document moves on whether the instant was delivered or buried."""
+    first = world.time.carried().replace(microsecond=0) + timedelta(seconds=1)
+    every = Definition(
+        callback=RabbitCallback(payload="1", queue="q"), recurrence=Every(3_600, first), max_occurrences=3
+    )
+    await world.call("put", lambda flow: flow.put(Wanted("ns", "a", every)), AT_ONCE)
+    await suspected(world)
+    for _ in range(5):
+        await fired(world, 0, Answer.CONFIRMED, (BEGINS + 1, Fate.DIES))
+    await fired(world, 0, Answer.CONFIRMED)
+    [moved] = await world.pending()
+    assert (moved.due, moved.runs, moved.claims, moved.begun) == (first + timedelta(hours=1), 1, 0, 0)
+    assert [letter.due for letter in await world.letters()] == [first]
     await check(world)

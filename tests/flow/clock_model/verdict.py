@@ -10,6 +10,8 @@ from tests.flow.clock_model.ledger import Attempt, Ledger, Life
 from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.world import MISFIRE_AFTER, World
 
+DEATHS = 5  # of those who attempted a suspect; then nobody does
+
 
 async def verdict(world: World) -> list[str]:
     """What is broken in a world that has been drained."""
@@ -63,13 +65,18 @@ def _may_be_skipped(life: Life, outcome: Outcome) -> bool:
 
 def _letters(ledger: Ledger, letters: Sequence[DeadLetter]) -> Iterator[str]:
     for letter in letters:
+        if _is_buried(letter):
+            if ledger.unended(letter.id) < DEATHS:
+                yield f"{letter.key} at {letter.due:%H:%M:%S.%f} is buried after {ledger.unended(letter.id)} deaths"
+            continue
         refused = {each.sent.attempt for each in ledger.attempts[letter.id] if each.sent.answer is Answer.REFUSED}
         if refused != set(range(1, letter.attempts + 1)):
             yield f"{letter.key} at {letter.due:%H:%M:%S.%f} died after {letter.attempts} attempts, refused {refused}"
 
 
 def _outcomes(ledger: Ledger, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    told = Counter((each.id.split("/")[0], each.attempt) for each in outcomes)
+    told = Counter((each.id.split("/")[0], each.attempt) for each in outcomes if not _is_buried(each))
+    fired = {(each.id.split("/")[0], each.attempt) for each in outcomes if each.result is OutcomeResult.FIRED}
     answered: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for attempts in ledger.attempts.values():
         for each in attempts:
@@ -78,9 +85,17 @@ def _outcomes(ledger: Ledger, outcomes: Sequence[Outcome]) -> Iterator[str]:
     for (id, number), each_of in answered.items():
         if any(each.walk.smooth for each in each_of) and not told[id, number]:
             yield f"attempt {number} of {each_of[0].sent.key} at {each_of[0].sent.due} has no outcome"
+        confirmed = any(each.walk.smooth and each.sent.answer is Answer.CONFIRMED for each in each_of)
+        if confirmed and (id, number) not in fired:
+            yield f"attempt {number} of {each_of[0].sent.key} at {each_of[0].sent.due} is not told as delivered"
     for (id, number), times in told.items():
         if number and times > len(answered[id, number]):
             yield f"attempt {number} of {id} has {times} outcomes and {len(answered[id, number])} answers"
+
+
+def _is_buried(told: DeadLetter | Outcome) -> bool:
+    """Whether it was not attempted, since it may kill whoever does."""
+    return told.error.startswith("not attempted")
 
 
 def _disorder(ledger: Ledger) -> Iterator[str]:

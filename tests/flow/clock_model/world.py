@@ -17,7 +17,7 @@ from shared.domain.outcomes import DeadLetter, Outcome
 from shared.domain.schedules import ScheduleState
 from shared.flow import DatabaseTime, Feed, JobFlow, ScheduleFlow, Settlement
 from shared.store import Store
-from shared.store.occurrences import Retry, fresh_token
+from shared.store.occurrences import fresh_token
 from shared.stream import Stream
 from tests.flow.clock_model.ledger import Firing, Ledger
 from tests.flow.clock_model.target import Answer, Sent, Target
@@ -31,6 +31,7 @@ LEASE = timedelta(seconds=30)
 LOOKAHEAD = 2 * TICK
 MARGIN = timedelta(seconds=12)
 MISFIRE_AFTER = timedelta(seconds=60)
+IN_VAIN = 21  # claims that make a suspect
 _ROUNDS = 40
 _DECISIONS = frozenset(f"schedules.{verb}" for verb in ("add", "replace", "move", "remove", "finish"))
 
@@ -66,6 +67,7 @@ class World:
         self.ledger = Ledger(KEYS)
         self.walks: list[Walk] = []
         self.holds = {scheduler: Hold(1_000) for scheduler in SCHEDULERS}
+        self.suspects = {scheduler: Hold(1_000) for scheduler in SCHEDULERS}
         self._places = 0
         self._shards = itertools.cycle(range(SHARDS))
 
@@ -98,16 +100,11 @@ class World:
     async def claim(self, scheduler: int, pace: Pace) -> Walk:
         """As the clock's tick."""
         walk = Walk("claim", f"scheduler {scheduler}", self.count)
-        return await self._started(walk, lambda walk: self._claim(walk, self.holds[scheduler]), pace)
+        return await self._started(walk, lambda walk: self._claim(walk, scheduler), pace)
 
     async def fire(self, scheduler: int, answers: Sequence[Answer], pace: Pace) -> Walk | None:
-        """As the clock does with what it holds and is due."""
-        now = self.time.carried()
-        due = [
-            held.occurrence
-            for held in self.holds[scheduler].due(now, 500, 2**20)
-            if now.timestamp() < held.trusted_until
-        ]
+        """As the clock does with what it holds and is due: a suspect alone."""
+        due = self._due(self.holds[scheduler], 500) or self._due(self.suspects[scheduler], 1)
         if not due:
             return None
         walk = Firing("fire", f"scheduler {scheduler}", self.count)
@@ -116,15 +113,21 @@ class World:
 
     async def stop(self, scheduler: int) -> None:
         """A scheduler ends in good order: it gives back what it holds."""
-        held = [held.occurrence for held in self.holds[scheduler].clear()]
-        await self.store.occurrences.retry([Retry(each, each.fires_at, each.attempts, claims=0) for each in held])
+        held = [*self.holds[scheduler].clear(), *self.suspects[scheduler].clear()]
+        await self.store.occurrences.release([each.occurrence for each in held])
 
     async def crash(self, scheduler: int) -> None:
         """A scheduler is killed."""
         self.holds[scheduler].clear()
+        self.suspects[scheduler].clear()
         for walk in self.under_way:
             if walk.process == f"scheduler {scheduler}":
                 await walk.die()
+
+    async def claim_in_vain(self) -> None:
+        """One process after the other claims all that is visible, and is killed before it fires."""
+        visible = {"visible_at": {"$lte": self.time.carried() + LOOKAHEAD}}
+        await self.store._database["occurrences"].update_many(visible, {"$inc": {"claims": IN_VAIN}})
 
     async def go(self, walk: Walk, pace: Pace) -> None:
         await walk.go(*pace)
@@ -151,7 +154,8 @@ class World:
             for _ in range(1 if turn else SHARDS):
                 await self.sweep(AT_ONCE)
             await self.claim(0, AT_ONCE)
-            await self.fire(0, [Answer.CONFIRMED], AT_ONCE)
+            while await self.fire(0, [Answer.CONFIRMED], AT_ONCE):
+                pass
             if not await self.pending() and all(self._finished(key) for key in KEYS):
                 return
 
@@ -165,7 +169,13 @@ class World:
         await walk.go(*pace)
         return walk
 
-    async def _claim(self, walk: Walk, hold: Hold) -> None:
+    def _due(self, hold: Hold, most: int) -> list[Occurrence]:
+        now = self.time.carried()
+        hold.expired(now.timestamp())
+        due = hold.due(now, most, 2**20)
+        return [held.occurrence for held in due if now.timestamp() < held.trusted_until]
+
+    async def _claim(self, walk: Walk, scheduler: int) -> None:
         store = self._seen(walk)
         until = self.time.carried() + LOOKAHEAD
         heads = await store.occurrences.heads(until)
@@ -175,6 +185,7 @@ class World:
             count = await store.occurrences.claim(shard, token, until=until, leased_until=now + LEASE + LOOKAHEAD)
             page = await store.occurrences.read(token, limit=1_000) if count else []
             for occurrence in page:
+                hold = (self.suspects if occurrence.is_suspect else self.holds)[scheduler]
                 hold.add(Held(occurrence, (now + LEASE - MARGIN).timestamp()))
 
     def _firing(self, walk: Firing, answers: Sequence[Answer], due: list[Occurrence]) -> Fire:
@@ -182,6 +193,8 @@ class World:
         settlement = Settlement(store, tick=TICK)
 
         def hear(sent: Sent) -> None:
+            if any(each.is_suspect for each in due) and walk.at("occurrences.begin") is None:
+                self.ledger.broken.append(f"{walk.name}: an attempt of the suspect {sent.id} was not begun")
             self.ledger.hear(self.count(), walk, self.time.carried(), sent)
 
         broker = cast("Broker", Target(answers, walk.stepped, hear))
@@ -203,7 +216,9 @@ class World:
 
     def _seen(self, walk: Walk, fires: Sequence[Occurrence] = ()) -> Store:
         async def before(step: str, first: Any) -> None:
-            if isinstance(walk, Firing):
+            if step == "occurrences.begin":
+                self.ledger.begins(walk, first)
+            elif isinstance(walk, Firing):
                 await self._before_settling(walk, fires, step, first)
             elif step == "occurrences.add":
                 self.ledger.asks(self._places, [each for each in first if each.kind is Kind.ASKED])

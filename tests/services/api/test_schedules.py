@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pymongo.errors import BulkWriteError
 
 from shared.domain.callbacks import HttpCallback, RabbitCallback
 from shared.domain.instants import read_instant, written
@@ -341,6 +342,76 @@ async def test_preview_tells_20_instants_and_stores_nothing(house: House) -> Non
 
 
 # idempotency keys
+
+
+async def test_a_repeated_request_does_not_make_anew_what_was_deleted(house: House) -> None:
+    key, token = fresh_key(), secrets.token_hex(6)
+    wanted = body(key)
+    first = await house.admin.post("/schedules", wanted, idempotency_key=token)
+    assert first.status == 201
+    assert (await house.admin.delete(f"/schedules/{key}")).status == 204
+    again = await house.admin.post("/schedules", wanted, idempotency_key=token)
+    assert again.status == 200
+    assert again.json == first.json | {"state": "finished", "next": []}
+    assert (await house.admin.get(f"/schedules/{key}")).status == 404
+    # Another request, and one without a key, may make it.
+    assert (await house.admin.post("/schedules", wanted)).status == 201
+
+
+async def test_a_repeated_request_leaves_what_has_replaced_its_schedule(house: House) -> None:
+    key, token = fresh_key(), secrets.token_hex(6)
+    wanted = body(key)
+    assert (await house.admin.post("/schedules", wanted, idempotency_key=token)).status == 201
+    replaced = await house.admin.put(f"/schedules/{key}", body(key, *ahead(5)))
+    assert replaced.status == 200
+    again = await house.admin.post("/schedules", wanted, idempotency_key=token)
+    assert (again.status, again.json["schedules"], again.json["next"]) == (200, wanted["schedules"], [])
+    assert (await house.admin.get(f"/schedules/{key}")).json["next"] == replaced.json["next"]
+
+
+async def test_a_key_whose_request_was_refused_makes_what_it_asks_for_later(house: House) -> None:
+    key, token = fresh_key(), secrets.token_hex(6)
+    await made(house, key, schedules=ahead(3))
+    wanted = body(key, *ahead(4))
+    assert (await house.admin.post("/schedules", wanted, idempotency_key=token)).status == 409
+    assert (await house.admin.delete(f"/schedules/{key}")).status == 204
+    assert (await house.admin.post("/schedules", wanted, idempotency_key=token)).status == 201
+
+
+async def test_repeated_bulk_makes_only_what_it_could_not_make_before(house: House) -> None:
+    taken, deleted, kept, token = fresh_key(), fresh_key(), fresh_key(), secrets.token_hex(6)
+    await made(house, taken, schedules=ahead(3))
+    items = [body(taken), body(deleted), {"key": "?"}, body(kept)]
+    first = await house.admin.post("/schedules/bulk", items, idempotency_key=token)
+    assert [each["status"] for each in first.json] == [409, 201, 422, 201]
+    for key in (taken, deleted):
+        assert (await house.admin.delete(f"/schedules/{key}")).status == 204
+    for status in (201, 200):
+        again = await house.admin.post("/schedules/bulk", items, idempotency_key=token)
+        assert [each["status"] for each in again.json] == [status, 200, 422, 200]
+        assert [each["key"] for each in again.json] == [taken, deleted, "?", kept]
+    assert (await house.admin.get(f"/schedules/{deleted}")).status == 404
+
+
+async def test_a_repeated_fire_does_not_fire_what_has_come_in_its_place(house: House) -> None:
+    key, token = fresh_key(), secrets.token_hex(6)
+    await made(house, key)
+    fired = await house.admin.post(f"/schedules/{key}/fire", idempotency_key=token)
+    assert (await house.admin.put(f"/schedules/{key}", body(key, *ahead(5)))).status == 200
+    again = await house.admin.post(f"/schedules/{key}/fire", idempotency_key=token)
+    assert (again.status, again.json) == (202, fired.json)
+    assert [each.kind for each in await occurrences(house, key)] == [Kind.ONCE]
+
+
+async def test_a_database_that_steps_down_is_a_503(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped_down = {"code": 11602, "errmsg": "operation was interrupted"}
+
+    class SteppingDown:
+        async def insert_many(self, documents: object, *, ordered: bool) -> None:
+            raise BulkWriteError({"writeErrors": [], "writeConcernErrors": [stepped_down]})
+
+    monkeypatch.setattr(house.store.occurrences, "_occurrences", SteppingDown())
+    assert (await house.admin.post("/schedules", body(fresh_key()))).status == 503
 
 
 async def test_an_idempotency_key_belongs_to_one_request(house: House) -> None:

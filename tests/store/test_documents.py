@@ -1,0 +1,66 @@
+"""A driver's errors and what we make of them. The server that tests run on never steps down: its answers are written
+out here as a real one sends them."""
+
+from typing import Any, cast
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, OperationFailure, WriteConcernError, WriteError
+
+from shared.domain.errors import Unavailable
+from shared.store.documents import Document, insert_new, translated
+
+STEPPED_DOWN = {"code": 11602, "errmsg": "operation was interrupted"}
+NOT_PRIMARY = {"index": 1, "code": 10107, "errmsg": "not primary"}
+DUPLICATE = {"index": 2, "code": 11000, "errmsg": "duplicate key"}
+TOO_LARGE = {"index": 0, "code": 10334, "errmsg": "object too large"}
+
+
+class Answering:
+    """A collection of a server that answers each insert so."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def insert_many(self, documents: object, *, ordered: bool) -> None:
+        raise self._error
+
+
+def bulk(write_errors: list[Any], concern_errors: list[Any]) -> BulkWriteError:
+    return BulkWriteError({"writeErrors": write_errors, "writeConcernErrors": concern_errors, "nModified": 3})
+
+
+async def insert(error: Exception) -> set[int]:
+    collection = cast("AsyncCollection[Document]", Answering(error))
+    return await insert_new(collection, [{"_id": n} for n in range(3)])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        bulk([], [STEPPED_DOWN]),
+        bulk([NOT_PRIMARY], []),
+        bulk([DUPLICATE], [STEPPED_DOWN]),
+        bulk([TOO_LARGE, NOT_PRIMARY], []),
+        WriteConcernError("stepping down", 11602),
+        WriteError("not primary", 10107),
+        OperationFailure("interrupted at shutdown", 11600),
+    ],
+)
+async def test_a_server_that_steps_down_is_unavailable_however_it_says_so(error: Exception) -> None:
+    with pytest.raises(Unavailable), translated():
+        raise error
+    with pytest.raises(Unavailable):
+        await insert(error)
+
+
+@pytest.mark.parametrize("error", [bulk([TOO_LARGE], []), bulk([TOO_LARGE, DUPLICATE], []), WriteError("no", 10334)])
+async def test_other_failures_stay_what_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)), translated():
+        raise error
+    with pytest.raises(type(error)):
+        await insert(error)
+
+
+async def test_keys_that_are_taken_are_told_by_their_places() -> None:
+    assert await insert(bulk([DUPLICATE, {**DUPLICATE, "index": 0}], [])) == {0, 2}
