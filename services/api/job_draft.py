@@ -1,6 +1,8 @@
 """From the body of a POST to the job that it asks for: all that can be known to be wrong is told here, in Marathon's
 order."""
 
+import asyncio
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -12,19 +14,22 @@ from shared.blobs import Blobs
 from shared.domain.accounts import App
 from shared.domain.audiences import CASED, folded, table_name
 from shared.domain.errors import Invalid, NotFound
+from shared.domain.filling import check_filled
 from shared.domain.groups import Group, grouped
 from shared.domain.jobs import DueMail, Idempotency, Job, JobStatus
 from shared.domain.mails import arrival
 from shared.domain.sources import File
+from shared.domain.templates import Template
 from shared.domain.zones import zone_starts
 from shared.runtime.clock import Clock
 from shared.store import Store
 
 
 class Draft(Struct, frozen=True):
-    """A job, and the file of its users as it was found, if they stand in one."""
+    """A job, its templates as they were found, and the file of its users, if they stand in one."""
 
     job: Job
+    templates: tuple[Template, ...]
     file: File | None
 
 
@@ -40,6 +45,7 @@ class JobDrafts:
         *,
         published_sign: bool,
         max_file_bytes: int,
+        max_record_bytes: int,
         mails: bool,
     ) -> None:
         self._store = store
@@ -48,6 +54,7 @@ class JobDrafts:
         self._clock = clock
         self._published_sign = published_sign
         self._max_file_bytes = max_file_bytes
+        self._max_record_bytes = max_record_bytes
         self._mails = mails
 
     async def job(
@@ -64,12 +71,13 @@ class JobDrafts:
         table = table_name(app.name, body.service)
         filters = await self._folded(table, body.filters)
         job_body.check_templates(names, await self._store.templates.outlines(app.id, names))
+        templates = await self._templates(app, names, body)
         job_body.check_localized(body)
         await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
         file = await self._file(body.csv_path) if body.csv_path else None
         made = self._made(app, names, body, filters, created_by, key)
         mails = (DueMail(arrival(made), made.created_at),) if self._mails else ()
-        return Draft(replace(made, mails=mails), file)
+        return Draft(replace(made, mails=mails), templates, file)
 
     def group(self, job: Job) -> Group:
         """The group that a localized job stands for. Raises `Invalid`."""
@@ -77,6 +85,15 @@ class JobDrafts:
             job.starts_at, self._clock.now_ns(), job.past_time_strategy, published_sign=self._published_sign
         )
         return grouped(job, starts)
+
+    async def _templates(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[Template, ...]:
+        """All of these names. Raises `Invalid` where the context makes too much of one."""
+        templates = tuple(await self._store.templates.named(app.id, names))
+        # There may be megabytes of them.
+        await asyncio.to_thread(
+            check_filled, templates, body.context, body.metadata, most=self._max_record_bytes, field="template"
+        )
+        return templates
 
     async def _folded(self, table: str, filters: dict[str, str]) -> dict[str, str]:
         if not CASED.keys() & filters.keys():
