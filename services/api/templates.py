@@ -119,8 +119,8 @@ class TemplatesResource:
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             return wire.answer([])
-        found = await self._store.templates.page(app.id, after=asked.after or "", limit=asked.fetch)
-        templates, headers = paging.page(request, asked, found, lambda template: template.id)
+        templates = await self._store.templates.page(app.id, after=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, templates, lambda template: template.id)
         return wire.answer([template_view(template, app) for template in templates], headers=headers)
 
     async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:

@@ -78,7 +78,7 @@ class Fire:
                 case JobOwner() | BatchOwner() as owner:
                     stages.append((occurrence, owner))
         ids = {owner.schedule_id for _, owner in callbacks}
-        schedules = await self._store.schedules.many(list(ids)) if ids else {}
+        schedules = await self._store.schedules.many(list(ids), small=True) if ids else {}
         await fault("clock.after_look")
         if asyncio.get_running_loop().time() >= trusted_until:
             raise Unavailable("the store answered when the leases were not to be trusted any more")
