@@ -2,6 +2,7 @@
 order."""
 
 import asyncio
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,22 +15,22 @@ from shared.blobs import Blobs
 from shared.domain.accounts import App
 from shared.domain.audiences import CASED, folded, table_name
 from shared.domain.errors import Invalid, NotFound
-from shared.domain.filling import check_filled
+from shared.domain.filling import check_filled, most_filled_bytes
 from shared.domain.groups import Group, grouped
 from shared.domain.jobs import DueMail, Idempotency, Job, JobStatus
 from shared.domain.mails import arrival
+from shared.domain.records import dumps
 from shared.domain.sources import File
-from shared.domain.templates import Template
 from shared.domain.zones import zone_starts
 from shared.runtime.clock import Clock
 from shared.store import Store
+from shared.store.templates import Outline
 
 
 class Draft(Struct, frozen=True):
-    """A job, its templates as they were found, and the file of its users, if they stand in one."""
+    """A job, and the file of its users as it was found, if they stand in one."""
 
     job: Job
-    templates: tuple[Template, ...]
     file: File | None
 
 
@@ -70,14 +71,15 @@ class JobDrafts:
         job_body.check(body, now=self._clock.now_ns())
         table = table_name(app.name, body.service)
         filters = await self._folded(table, body.filters)
-        job_body.check_templates(names, await self._store.templates.outlines(app.id, names))
-        templates = await self._templates(app, names, body)
+        outlines = await self._store.templates.outlines(app.id, names)
+        job_body.check_templates(names, outlines)
+        await self._check_sizes(app, names, body, outlines)
         job_body.check_localized(body)
         await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
         file = await self._file(body.csv_path) if body.csv_path else None
         made = self._made(app, names, body, filters, created_by, key)
         mails = (DueMail(arrival(made), made.created_at),) if self._mails else ()
-        return Draft(replace(made, mails=mails), templates, file)
+        return Draft(replace(made, mails=mails), file)
 
     def group(self, job: Job) -> Group:
         """The group that a localized job stands for. Raises `Invalid`."""
@@ -86,14 +88,15 @@ class JobDrafts:
         )
         return grouped(job, starts)
 
-    async def _templates(self, app: App, names: tuple[str, ...], body: JobBody) -> tuple[Template, ...]:
-        """All of these names. Raises `Invalid` where the context makes too much of one."""
-        templates = tuple(await self._store.templates.named(app.id, names))
-        # There may be megabytes of them.
-        await asyncio.to_thread(
-            check_filled, templates, body.context, body.metadata, most=self._max_record_bytes, field="template"
-        )
-        return templates
+    async def _check_sizes(self, app: App, names: tuple[str, ...], body: JobBody, outlines: Sequence[Outline]) -> None:
+        """Raise `Invalid` where the context makes too much of a template. Few are so large that they must be read."""
+        largest = max(outline.size for outline in outlines)
+        around = len(dumps(body.metadata).encode())
+        if most_filled_bytes(largest, body.context) + around <= self._max_record_bytes:
+            return
+        templates = await self._store.templates.named(app.id, names)
+        most = self._max_record_bytes
+        await asyncio.to_thread(check_filled, templates, body.context, body.metadata, most=most, field="template")
 
     async def _folded(self, table: str, filters: dict[str, str]) -> dict[str, str]:
         if not CASED.keys() & filters.keys():

@@ -110,7 +110,7 @@ class PreviewResource:
             Invalid: POST would not take it.
         """
         draft = await self._drafts.draft(app, names, body, created_by="", key=None)
-        plan = Plan(templates=draft.templates)
+        plan = Plan(templates=tuple(await self._store.templates.named(app.id, names)))
         return replace(draft, job=replace(draft.job, id=wire.NIL_UUID, group_id=wire.NIL_UUID, plan=plan))
 
     def _group(self, job: Job) -> list[tuple[str, int]]:

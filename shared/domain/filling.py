@@ -56,6 +56,13 @@ def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
     return size
 
 
+def most_filled_bytes(template_bytes: int, context: Mapping[str, Any]) -> int:
+    """What `filled_bytes` cannot exceed, told without the template, whose body and defaults have so many bytes as JSON:
+    a tag has four of them or more, and stands for a value of the context or of the defaults."""
+    longest = max((len(dumps(value).encode()) for value in context.values()), default=0)
+    return template_bytes + template_bytes // len("{{}}") * max(longest, template_bytes)
+
+
 def check_filled(
     templates: Iterable[Template], context: Mapping[str, Any], metadata: Mapping[str, Any], *, most: int, field: str
 ) -> None:

@@ -1,6 +1,7 @@
 """What a template becomes is known before anybody makes it."""
 
 import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.filling import Unrenderable, check_filled, filled_body, filled_bytes
+from shared.domain.filling import Unrenderable, check_filled, filled_body, filled_bytes, most_filled_bytes
 from shared.domain.records import dumps
 from shared.domain.templates import Template
 
@@ -36,6 +37,14 @@ def test_the_size_is_that_of_what_is_made(body: Any, context: Any, defaults: Any
             filled_bytes(template, context)
     else:
         assert filled_bytes(template, context) >= made
+
+
+@given(body=bodies, context=values, defaults=values)
+def test_the_bound_from_sizes_alone_is_never_passed(body: Any, context: Any, defaults: Any) -> None:
+    template = a_template(body, defaults)
+    size = len(dumps(body).encode()) + len(dumps(defaults).encode())
+    with suppress(Unrenderable):
+        assert filled_bytes(template, context) <= most_filled_bytes(size, context)
 
 
 @given(texts_=st.lists(texts, min_size=1), context=values)
