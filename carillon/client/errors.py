@@ -82,7 +82,7 @@ class _Problem(Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Problem)
-_OF_S3 = re.compile(rb"<Error>.*?<Code>([^<]+)</Code>.*?<Message>([^<]*)</Message>", re.DOTALL)
+_OF_S3 = (re.compile(rb"<Code>([^<]+)</Code>"), re.compile(rb"<Message>([^<]*)</Message>"))
 
 
 def error_of(status: int, content: bytes) -> CarillonError:
@@ -97,8 +97,10 @@ def error_of(status: int, content: bytes) -> CarillonError:
 
 
 def _reason_of_s3(content: bytes) -> str:
-    found = _OF_S3.search(content)
-    return ": ".join(html.unescape(text.decode(errors="replace")) for text in found.groups()) if found else ""
+    code, message = (part.search(content) for part in _OF_S3)
+    if b"<Error>" not in content or code is None or message is None:
+        return ""
+    return ": ".join(html.unescape(found[1].decode(errors="replace")) for found in (code, message))
 
 
 def _phrase(status: int) -> str:

@@ -14,7 +14,7 @@ PAGE_SIZE = 100  # a schedule may be 256 KiB
 
 T = TypeVar("T")
 
-_NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
+_NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 
 
 async def items(

@@ -73,11 +73,12 @@ def create(
         clock,
         published_sign=settings.zone_offset == "added",
         max_file_bytes=files.max_file_bytes,
+        max_record_bytes=stream.max_record_bytes,
         mails=mails,
     )
     resources = (
         AppsResource(store, clock),
-        TemplatesResource(store, clock),
+        TemplatesResource(store, clock, max_record_bytes=stream.max_record_bytes),
         JobsResource(store, drafts, flow, groups),
         PreviewResource(store, audience, blobs, drafts, clock, _preview_rules(settings, worker, stream)),
         GroupsResource(store, groups, flow),

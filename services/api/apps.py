@@ -105,8 +105,8 @@ class AppsResource:
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """List the apps, the oldest first."""
         asked = paging.asked(request, str)
-        found = await self._store.apps.page(after=asked.after or "", limit=asked.fetch)
-        apps, headers = paging.page(request, asked, found, lambda app: app.id)
+        apps = await self._store.apps.page(after=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, apps, lambda app: app.id)
         return wire.answer([app_view(app) for app in apps], headers=headers)
 
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:

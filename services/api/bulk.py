@@ -5,7 +5,6 @@ The body is an array, or NDJSON: an item a line, empty lines left out. Answers c
 whole again is safe: what was made before is answered as it is.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -26,6 +25,7 @@ from shared.domain.errors import Invalid, Refused
 from shared.domain.jobs import Idempotency
 from shared.flow.drafts import Accepted, Wanted
 from shared.flow.schedules import ScheduleFlow
+from shared.runtime.turns import Turns
 from shared.store import Store
 
 ITEMS = 10_000
@@ -100,20 +100,21 @@ class BulkResource:
 
     async def _answers(self, items: Sequence[bytes], namespace: str, before: int = 0) -> AsyncIterator[ItemView]:
         """An answer for each item; a bit of `before` tells that the item at its place was made before."""
-        start = 0
+        start, turns = 0, Turns()
         while start < len(items):
-            read = self._read_chunk(items[start:], namespace)
+            read = await self._read_chunk(items[start : start + CHUNK_ITEMS], namespace, turns)
             for offset, answer in enumerate(await self._chunk(read, before >> start)):
                 yield _view(start + offset, read[offset], items[start + offset], answer)
+                await turns.give()
             start += len(read)
-            await asyncio.sleep(0)  # a chunk of mistakes alone would not let others run
 
-    def _read_chunk(self, items: Sequence[bytes], namespace: str) -> list[Wanted | Invalid]:
-        """So many of the first items as go in at once: bounded by their number, and by that of their instants."""
+    async def _read_chunk(self, items: Sequence[bytes], namespace: str, turns: Turns) -> list[Wanted | Invalid]:
+        """So many of the first items as go in at once, bounded by the number of their instants."""
         chunk: list[Wanted | Invalid] = []
         instants = 0
-        for item in items[:CHUNK_ITEMS]:
+        for item in items:
             wanted = self._read(item, namespace)
+            await turns.give()
             chunk.append(wanted)
             instants += len(wanted.definition.instants) if isinstance(wanted, Wanted) else 0
             if instants >= CHUNK_INSTANTS:

@@ -75,13 +75,13 @@ class DeadLettersResource:
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """List the caller's dead letters."""
         asked = paging.asked(request, str)
-        found = await self._store.dead_letters.page(
+        letters = await self._store.dead_letters.page(
             caller_of(request).namespace,
             key=paging.first(request, "key"),
             after=asked.after or "",
-            limit=asked.fetch,
+            limit=asked.limit,
         )
-        letters, headers = paging.page(request, asked, found, lambda letter: letter.id)
+        headers = paging.links(request, asked, letters, lambda letter: letter.id)
         return wire.answer([dead_letter_view(letter) for letter in letters], headers=headers)
 
     async def retry(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
@@ -108,7 +108,7 @@ class DeadLettersResource:
         while True:
             letters = await self._store.dead_letters.page(namespace, key=key, after=after, limit=RETRIED_AT_ONCE)
             retried += len(await self._flow.retry(letters)) if letters else 0
-            if len(letters) < RETRIED_AT_ONCE:
+            if not letters.more:
                 return retried
             after = letters[-1].id
 

@@ -1,6 +1,9 @@
 """From the body of a POST to the job that it asks for: all that can be known to be wrong is told here, in Marathon's
 order."""
 
+import asyncio
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -12,14 +15,17 @@ from shared.blobs import Blobs
 from shared.domain.accounts import App
 from shared.domain.audiences import CASED, folded, table_name
 from shared.domain.errors import Invalid, NotFound
+from shared.domain.filling import check_filled, most_filled_bytes
 from shared.domain.groups import Group, grouped
 from shared.domain.jobs import DueMail, Idempotency, Job, JobStatus
 from shared.domain.mails import arrival
+from shared.domain.records import dumps
 from shared.domain.sources import File
 from shared.domain.zones import zone_starts
 from shared.flow.jobs import fresh_incarnation
 from shared.runtime.clock import Clock
 from shared.store import Store
+from shared.store.templates import Outline
 
 
 class Draft(Struct, frozen=True):
@@ -41,6 +47,7 @@ class JobDrafts:
         *,
         published_sign: bool,
         max_file_bytes: int,
+        max_record_bytes: int,
         mails: bool,
     ) -> None:
         self._store = store
@@ -49,6 +56,7 @@ class JobDrafts:
         self._clock = clock
         self._published_sign = published_sign
         self._max_file_bytes = max_file_bytes
+        self._max_record_bytes = max_record_bytes
         self._mails = mails
 
     async def job(
@@ -64,7 +72,9 @@ class JobDrafts:
         job_body.check(body, now=self._clock.now_ns())
         table = table_name(app.name, body.service)
         filters = await self._folded(table, body.filters)
-        job_body.check_templates(names, await self._store.templates.outlines(app.id, names))
+        outlines = await self._store.templates.outlines(app.id, names)
+        job_body.check_templates(names, outlines)
+        await self._check_sizes(app, names, body, outlines)
         job_body.check_localized(body)
         await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
         file = await self._file(body.csv_path) if body.csv_path else None
@@ -78,6 +88,16 @@ class JobDrafts:
             job.starts_at, self._clock.now_ns(), job.past_time_strategy, published_sign=self._published_sign
         )
         return grouped(job, starts)
+
+    async def _check_sizes(self, app: App, names: tuple[str, ...], body: JobBody, outlines: Sequence[Outline]) -> None:
+        """Raise `Invalid` where the context makes too much of a template. Few are so large that they must be read."""
+        largest = max(outline.size for outline in outlines)
+        around = len(dumps(body.metadata).encode())
+        if most_filled_bytes(largest, body.context) + around <= self._max_record_bytes:
+            return
+        templates = await self._store.templates.named(app.id, names)
+        most = self._max_record_bytes
+        await asyncio.to_thread(check_filled, templates, body.context, body.metadata, most=most, field="template")
 
     async def _folded(self, table: str, filters: dict[str, str]) -> dict[str, str]:
         if not CASED.keys() & filters.keys():

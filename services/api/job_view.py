@@ -58,7 +58,8 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`; `unknown` counts users of a file who have no device.
     `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent; in lists both are there once
     the job has ended. `rate` is in recipients a second over the last half minute, `estimatedEnd` follows from it.
-    `failure` says what stopped a job that no user stopped. `statusEvents` is only there for a single job.
+    `failure` says what stopped a job that no user stopped. `statusEvents` and `context` are only there for a single
+    job: in lists the one is `null`, the other `{}`.
     """
 
     id: str

@@ -82,8 +82,8 @@ class JobsResource:
             return wire.answer([])
         template = paging.first(request, "template")
         after = None if asked.after is None else (asked.after.created_at, asked.after.id)
-        found = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.fetch)
-        jobs, headers = paging.page(request, asked, found, lambda job: Position(job.created_at, job.id))
+        jobs = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.limit)
+        headers = paging.links(request, asked, jobs, lambda job: Position(job.created_at, job.id))
         totals = await self._flow.progress(jobs)
         return wire.answer(
             [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs], headers=headers

@@ -14,6 +14,7 @@ from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
+PATH_CHARACTERS = 256  # of a path in the log
 NO_ANSWER = 499  # the client left before there was an answer
 
 log = logs.get(__name__)
@@ -53,7 +54,7 @@ def _note(scope: Any, status: int, seconds: float) -> None:
     log.info(
         "request answered",
         method=method,
-        path=scope["path"],
+        path=scope["path"][:PATH_CHARACTERS],
         route=route,
         status=status,
         milliseconds=round(seconds * 1e3, 1),

@@ -1,11 +1,12 @@
 """Pages of lists: `?limit=` and `?cursor=`, and the `Link` header that leads to the next one.
 
 A cursor is a position in the order of the list, so a page stays what it is whatever is added or removed meanwhile.
+A page also ends where its items have 8 MB together: whoever reads on while there is a `Link` has seen them all.
 """
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -14,6 +15,7 @@ from litestar import Request
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
+from shared.store.documents import Page
 
 MAX_LIMIT = 1_000
 
@@ -27,11 +29,6 @@ class Asked(Struct, Generic[P], frozen=True):
     limit: int
     after: P | None
 
-    @property
-    def fetch(self) -> int:
-        """How many to read: one more, which tells whether there is a next page."""
-        return self.limit + 1
-
 
 def asked(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
     """The page that the query asks for; `position` is the type of this list's positions.
@@ -44,17 +41,16 @@ def asked(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
     return Asked(_limit(limit) if limit else MAX_LIMIT, _position(cursor, position) if cursor else None)
 
 
-def page(
-    request: Request[Any, Any, Any], page: Asked[P], found: Sequence[T], position: Callable[[T], P]
-) -> tuple[Sequence[T], dict[str, str]]:
-    """The items of the page, and the headers that lead to the next one if there is one."""
-    if len(found) <= page.limit:
-        return found, {}
-    items = found[: page.limit]
-    cursor = base64.urlsafe_b64encode(msgspec.json.encode(position(items[-1]))).decode().rstrip("=")
+def links(
+    request: Request[Any, Any, Any], asked: Asked[P], found: Page[T], position: Callable[[T], P]
+) -> dict[str, str]:
+    """The headers that lead to the next page if there is one."""
+    if not found.more:
+        return {}
+    cursor = base64.urlsafe_b64encode(msgspec.json.encode(position(found[-1]))).decode().rstrip("=")
     query = {name: first(request, name) for name in request.query_params if name not in {"limit", "cursor"}}
-    target = urlencode(query | {"limit": page.limit, "cursor": cursor})
-    return items, {"link": f'<{request.url.path}?{target}>; rel="next"'}
+    target = urlencode(query | {"limit": asked.limit, "cursor": cursor})
+    return {"link": f'<{request.url.path}?{target}>; rel="next"'}
 
 
 def first(request: Request[Any, Any, Any], name: str) -> str:

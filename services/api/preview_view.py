@@ -8,11 +8,10 @@ from msgspec import Meta, Struct
 
 from shared.domain.control_groups import rounded_up
 from shared.domain.notices import Notice
-from shared.domain.preview import Counted, Sample, most
+from shared.domain.preview import SHOWN_SAMPLES, Counted, Sample, most
 from shared.domain.records import RecordRules
 
 LISTED = 100
-SHOWN_SAMPLES = 20
 SHOWN_WARNINGS = 100
 
 

@@ -47,7 +47,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 LIMIT = Parameter(
     name="limit",
-    description="How many items a page has at most.",
+    description="How many items a page has at most. It has fewer where they have 8 MB together; `Link` leads on.",
     schema={"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000},
 )
 CURSOR = Parameter(

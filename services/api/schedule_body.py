@@ -181,7 +181,8 @@ def _recurrence(body: ScheduleBody) -> Recurrence | None:
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise Invalid("ends_at lies before starts_at", field="ends_at", value=body.ends_at)
     recurrence = _unchecked(body, starts_at, ends_at)
-    if next_after(recurrence, _BEFORE_FIRST) is None:
+    bounded = starts_at is not None or ends_at is not None
+    if bounded and next_after(recurrence, _BEFORE_FIRST) is None:
         field = "cron" if body.cron is not None else "every"
         raise Invalid("it has no instant between its bounds", field="ends_at" if ends_at is not None else field)
     return recurrence

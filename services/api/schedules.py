@@ -100,10 +100,10 @@ class SchedulesResource:
         if _PREFIX.fullmatch(prefix) is None:
             raise Invalid("no key begins so", field="prefix", value=prefix)
         namespace = caller_of(request).namespace
-        found = await self._store.schedules.page(
-            namespace, prefix=prefix, state=state, after=asked.after or "", limit=asked.fetch
+        schedules = await self._store.schedules.page(
+            namespace, prefix=prefix, state=state, after=asked.after or "", limit=asked.limit
         )
-        schedules, headers = paging.page(request, asked, found, lambda schedule: schedule.key)
+        headers = paging.links(request, asked, schedules, lambda schedule: schedule.key)
         return wire.answer([schedule_view(schedule) for schedule in schedules], headers=headers)
 
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:

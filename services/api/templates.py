@@ -1,5 +1,6 @@
 """`/apps/{appId}/templates`: what the messages of an app say, by name and locale."""
 
+import asyncio
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from services.api.ids import fresh_id
 from services.api.routes import Parameter, endpoint
 from shared.domain.accounts import App, check_staying, read_uuid
 from shared.domain.errors import Invalid, NotFound
+from shared.domain.filling import check_filled
 from shared.domain.templates import Template, check_template
 from shared.runtime.clock import Clock
 from shared.store import Store
@@ -86,9 +88,10 @@ def template_view(template: Template, app: App) -> TemplateView:
 class TemplatesResource:
     """The routes of templates."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, max_record_bytes: int) -> None:
         self._store = store
         self._clock = clock
+        self._max_record_bytes = max_record_bytes
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """All of them."""
@@ -116,8 +119,8 @@ class TemplatesResource:
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             return wire.answer([])
-        found = await self._store.templates.page(app.id, after=asked.after or "", limit=asked.fetch)
-        templates, headers = paging.page(request, asked, found, lambda template: template.id)
+        templates = await self._store.templates.page(app.id, after=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, templates, lambda template: template.id)
         return wire.answer([template_view(template, app) for template in templates], headers=headers)
 
     async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
@@ -131,6 +134,7 @@ class TemplatesResource:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
         check_staying(app, app.id)
         templates = self._made(bodies, app, caller_of(request).name)
+        await self._check_size(templates)
         if several:
             await self._store.templates.add_many(templates)
         else:
@@ -153,6 +157,7 @@ class TemplatesResource:
         body = _check(wire.read(await request.body(), TemplateBody))
         wanted = read_uuid(template_id, field="templateId")
         app = await app_of(self._store, app_id)
+        await self._check_size(self._made([body], app, ""))
         changed = await self._store.templates.update(
             app.id, wanted, name=body.name, locale=body.locale, body=body.body, defaults=body.defaults or None,
             at=self._clock.now_ns(),
@@ -167,6 +172,10 @@ class TemplatesResource:
         if not await self._store.templates.remove(app, template):
             raise _missing(template_id)
         return wire.nothing()
+
+    async def _check_size(self, templates: list[Template]) -> None:
+        """Raise `Invalid` for one that is too large with its defaults alone."""
+        await asyncio.to_thread(check_filled, templates, {}, {}, most=self._max_record_bytes, field="body")
 
     def _made(self, bodies: list[TemplateBody], app: App, created_by: str) -> list[Template]:
         now = self._clock.now_ns()

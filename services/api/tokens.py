@@ -71,8 +71,8 @@ class TokensResource:
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """List the tokens, the oldest first, without their secrets."""
         asked = paging.asked(request, str)
-        found = await self._store.tokens.page(after=asked.after or "", limit=asked.fetch)
-        tokens, headers = paging.page(request, asked, found, lambda token: token.id)
+        tokens = await self._store.tokens.page(after=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, tokens, lambda token: token.id)
         return wire.answer([TokenView(**_fields(token)) for token in tokens], headers=headers)
 
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:

@@ -87,8 +87,8 @@ class UsersResource:
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """List the users, the oldest first."""
         asked = paging.asked(request, str)
-        found = await self._store.users.page(after=asked.after or "", limit=asked.fetch)
-        users, headers = paging.page(request, asked, found, lambda user: user.id)
+        users = await self._store.users.page(after=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, users, lambda user: user.id)
         return wire.answer([user_view(user) for user in users], headers=headers)
 
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:

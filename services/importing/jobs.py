@@ -91,7 +91,7 @@ class JobsKind:
         return any(here.feedbacks.get(outcome, 0) < count for outcome, count in there.feedbacks.items())
 
     async def here(self, ids: Sequence[str]) -> dict[str, Job]:
-        return await self._jobs.with_ids(ids)
+        return await self._jobs.with_ids(ids, context=True)
 
     async def refused(self, new: Sequence[Job]) -> Reasons:
         reasons: Reasons = {}

@@ -83,7 +83,7 @@ class Fire:
                 case JobOwner() | BatchOwner() as owner:
                     stages.append((occurrence, owner))
         ids = {owner.schedule_id for _, owner in callbacks}
-        schedules = await self._store.schedules.many(list(ids)) if ids else {}
+        schedules = await self._store.schedules.many(list(ids), small=True) if ids else {}
         await fault("clock.after_look")
         _check_trusted(trusted_until)
         moved = await self._callbacks(callbacks, schedules, trusted_until)

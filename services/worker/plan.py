@@ -5,6 +5,7 @@ batches are inserted in order and never changed, and the end is itself an entry.
 was overtaken; it reads the last one and goes on from there.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import assert_never
@@ -19,6 +20,7 @@ from shared.blobs import Blobs
 from shared.domain.audiences import table_name, topic_name
 from shared.domain.batches import Batch, ByteRange
 from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
+from shared.domain.filling import check_filled
 from shared.domain.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job, Plan
 from shared.domain.rendering import fitting_records
 from shared.domain.sources import File, PushTable, Source
@@ -107,6 +109,8 @@ class Planner:
         if job.plan.source is not None:
             return job
         templates = await self._templates(job)
+        most = self._topics.max_record_bytes
+        await asyncio.to_thread(check_filled, templates, job.context, job.metadata, most=most, field="template")
         topic = topic_name(self._topics.topic_template, job.app_name, job.service)
         await self._stream.setup({topic: self._topics.push_topic_partitions})
         source = await self._source(replace(job, plan=Plan(templates=templates)))

@@ -5,20 +5,22 @@ are as long as the longest that were counted, so that the size of a record is th
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.filling import Unrenderable, filled_bytes
 from shared.domain.jobs import Job, Plan
 from shared.domain.records import SERVICES, RecordRules
 from shared.domain.rendering import DEFAULT_LOCALE, Renderer
-from shared.domain.templates import TAG, Template
+from shared.domain.templates import Template, tags_of, texts_of
 from shared.domain.zones import REST, zone_of
 
 SHOWN_BYTES = 64 * 1024
+SHOWN_SAMPLES = 20
 TEXTS = 1_000
 """How many different zones and locales are told apart; what comes after the most frequent ones is only counted."""
 
@@ -96,8 +98,9 @@ class Use(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """One template's record for a made-up recipient, or why there is none (`failure`, a key of a job's `reasons`). Of
-    one that has more than `SHOWN_BYTES` only the size is kept."""
+    """One template's record for a made-up recipient, or why there is none (`failure`, a key of a job's `reasons`). Only
+    the first `SHOWN_SAMPLES` of a job have a record, and only those of at most `SHOWN_BYTES`; of all others the size is
+    told, from the lengths of what they would be made of."""
 
     template_name: str
     locale: str
@@ -125,13 +128,13 @@ def is_picked(template: Template) -> bool:
 
 def samples(job: Job, used: Iterable[Use], counted: Counted, rules: RecordRules, now: datetime) -> list[Sample]:
     """The record of each template, whatever its size, as it would go out at `now`."""
-    return [_sample(job, use, counted, rules, now) for use in used]
+    return [_sample(job, use, counted, rules, now, shown=place < SHOWN_SAMPLES) for place, use in enumerate(used)]
 
 
 def valueless_tags(template: Template, context: Mapping[str, Any]) -> list[str]:
     """The tags for which neither the context nor the defaults have a value, so that nothing stands in their place."""
     values = {**template.defaults, **context}
-    tags = {tag for text in _texts(template.body) for tag in TAG.findall(text)}
+    tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
     return sorted(tag for tag in tags if values.get(tag) is None)
 
 
@@ -140,8 +143,20 @@ def most(found: Mapping[str | None, int], limit: int) -> list[tuple[str | None, 
     return sorted(found.items(), key=lambda entry: (-entry[1], entry[0] or ""))[:limit]
 
 
-def _sample(job: Job, use: Use, counted: Counted, rules: RecordRules, now: datetime) -> Sample:
-    template = use.template
+def _sample(job: Job, use: Use, counted: Counted, rules: RecordRules, now: datetime, *, shown: bool) -> Sample:
+    about = Sample(template_name=use.template.name, locale=use.template.locale, devices=use.devices)
+    try:
+        body_bytes = filled_bytes(use.template, job.context)
+    except Unrenderable as error:
+        return replace(about, failure=error.reason)
+    if shown and body_bytes <= SHOWN_BYTES:
+        record = _record(job, use.template, counted, rules, now)
+        return replace(about, record=record.decode() if len(record) <= SHOWN_BYTES else "", size=len(record))
+    around = _record(job, replace(use.template, body={"": ""}), counted, rules, now)
+    return replace(about, size=len(around) - len('{"":""}') + body_bytes)
+
+
+def _record(job: Job, template: Template, counted: Counted, rules: RecordRules, now: datetime) -> bytes:
     alone = replace(job, template_names=(template.name,), plan=Plan(templates=(template,)))
     token_characters = counted.longest_token or SERVICES[job.service].token_characters
     recipient = (
@@ -152,22 +167,5 @@ def _sample(job: Job, use: Use, counted: Counted, rules: RecordRules, now: datet
         None,
     )
     rendered = Renderer(alone, replace(rules, max_record_bytes=_UNLIMITED)).render([recipient], now=now)
-    about = Sample(template_name=template.name, locale=template.locale, devices=use.devices)
-    if not rendered.records:
-        return replace(about, failure=next(iter(rendered.receipt.reasons)))
     [record] = rendered.records
-    return replace(about, record=record.decode() if len(record) <= SHOWN_BYTES else "", size=len(record))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            yield from value
-            yield from _texts(list(value.values()))
-        case list():
-            for inner in value:
-                yield from _texts(inner)
-        case _:
-            pass
+    return record

@@ -13,6 +13,7 @@ instants are found here: its own search leaves out or makes up some where clocks
 """
 
 from bisect import bisect_left
+from calendar import monthrange
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from importlib.resources import files
@@ -33,6 +34,8 @@ _MINUTE = timedelta(minutes=1)
 _DAY = timedelta(days=1)
 _LAST_DAY: Final = LATEST.date() + _DAY  # the local date of the last instants, east of Greenwich
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
+# 29 February comes on one weekday every 28 years, and around a year such as 2100, which has none, after 40.
+_YEARS_BETWEEN = 40
 
 
 class Cron(Struct, frozen=True, tag="cron"):
@@ -61,7 +64,7 @@ def check_cron(line: str, timezone: str) -> None:
     _zone(timezone)
     if len(line) > MAX_LINE_CHARACTERS:
         raise Invalid(f"a cron line has at most {MAX_LINE_CHARACTERS} characters", field="cron")
-    if next_after(Cron(line, timezone), _BEFORE_FIRST) is None:
+    if not _fires(line, timezone):
         raise Invalid("this cron line never fires", field="cron", value=line)
 
 
@@ -109,8 +112,9 @@ class _Line:
     def __init__(self, parsed: CronSim) -> None:
         self._minutes = sorted(parsed.minutes)
         self._hours = sorted(parsed.hours)
-        self._months = parsed.months
+        self._months = sorted(parsed.months)
         self._fires_on = parsed.match_day
+        self._days_by_kind: dict[tuple[int, int], list[int]] = {}
         self.elapsed = any(field.startswith("*") for field in parsed.parts[1:3])
 
     def at_or_after(self, wall: datetime) -> datetime | None:
@@ -122,15 +126,26 @@ class _Line:
             day = self._day(day + _DAY)
         return None if day is None else datetime.combine(day, time(self._hours[0], self._minutes[0]))
 
-    def _day(self, day: date) -> date | None:
-        while day <= _LAST_DAY:
-            if day.month not in self._months:
-                day = (day.replace(day=1) + timedelta(days=31)).replace(day=1)
-            elif self._fires_on(day):
-                return day
-            else:
-                day += _DAY
+    def _day(self, earliest: date) -> date | None:
+        if earliest.month in self._months and self._fires_on(earliest):
+            return earliest if earliest <= _LAST_DAY else None
+        for year in range(earliest.year, min(earliest.year + _YEARS_BETWEEN, _LAST_DAY.year) + 1):
+            begun = year == earliest.year
+            for month in self._months[bisect_left(self._months, earliest.month) if begun else 0 :]:
+                first = earliest.day if begun and month == earliest.month else 1
+                days = self._days(year, month)
+                if (at := bisect_left(days, first)) < len(days):
+                    found = date(year, month, days[at])
+                    return found if found <= _LAST_DAY else None
         return None
+
+    def _days(self, year: int, month: int) -> list[int]:
+        """The days of a month on which it fires. A month is one of 28 kinds, by its first weekday and its length."""
+        kind = monthrange(year, month)
+        if kind not in self._days_by_kind:
+            days = range(1, kind[1] + 1)
+            self._days_by_kind[kind] = [day for day in days if self._fires_on(date(year, month, day))]
+        return self._days_by_kind[kind]
 
     def _time(self, earliest: time) -> time | None:
         at = bisect_left(self._hours, earliest.hour)
@@ -216,6 +231,11 @@ def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
 def _ceil_minute(wall: datetime) -> datetime:
     floor = wall.replace(second=0, microsecond=0)
     return floor if floor == wall else floor + _MINUTE
+
+
+@lru_cache(maxsize=4_096)
+def _fires(line: str, timezone: str) -> bool:
+    return next_after(Cron(line, timezone), _BEFORE_FIRST) is not None
 
 
 @lru_cache(maxsize=4_096)

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from shared.domain import fanout, records
 from shared.domain.batches import Receipt
+from shared.domain.filling import Unrenderable, filled_body, filled_bytes
 from shared.domain.jobs import Job
 from shared.domain.records import (
     Frame,
@@ -31,15 +32,13 @@ from shared.domain.records import (
     message_ids_of_shared,
     nanoseconds,
 )
-from shared.domain.templates import TAG, Template, unterminated
+from shared.domain.templates import Template
 
 DEFAULT_LOCALE = "en"
 DEFAULT_RULES = RecordRules()
 
 NO_TOKEN = "no-token"
 NO_TEMPLATE = "no-template"
-BAD_CONTEXT = "bad-context"  # a tag stands for an object or an array
-BAD_TEMPLATE = "bad-template"  # a tag is never closed
 TOO_LARGE = "too-large"
 
 
@@ -58,14 +57,8 @@ class Rendered(Struct, frozen=True):
 _ENVELOPE_BYTES = 600
 # A batch is rendered as a whole, and several are in flight: large records make small batches.
 _BATCH_BYTES = 8_000_000
-
-
-class Unrenderable(Exception):
-    """No recipient of this template can be served; `reason` is the key that they are counted under."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+# Filled bodies that a renderer keeps: those of any usual job, but not a thousand that have a megabyte each.
+_KEPT_BYTES = 32_000_000
 
 
 _Choice = tuple[str, str | None]
@@ -80,6 +73,8 @@ class Renderer:
         self._rules = rules
         self._templates = {(template.name, template.locale): template for template in job.plan.templates}
         self._bodies: dict[tuple[str, str], dict[str, Any]] = {}
+        self._body_bytes = 0
+        self._refused: dict[tuple[str, str], str] = {}
         self._name_key = fanout.choice_key(job.key, "template")
         self._id_key = fanout.choice_key(job.key, "message id")
         self._token_key = fanout.choice_key(job.key, "fake token")
@@ -117,14 +112,33 @@ class Renderer:
         return frames, refused
 
     def _frame(self, template: Template, now: int) -> Frame:
-        key = template.name, template.locale
-        if key not in self._bodies:
-            self._bodies[key] = filled_body(template, self._job.context)
-        made = records.frame(Push(self._job, template.name, self._bodies[key], now, self._rules))
+        made = records.frame(Push(self._job, template.name, self._body(template), now, self._rules))
         # Before a batch of them fills the memory. A character is a byte or more.
         if sum(map(len, made)) > self._rules.max_record_bytes:
             raise Unrenderable(TOO_LARGE)
         return made
+
+    def _body(self, template: Template) -> dict[str, Any]:
+        key = template.name, template.locale
+        if key in self._refused:
+            raise Unrenderable(self._refused[key])
+        if key not in self._bodies:
+            try:
+                self._keep(key, template)
+            except Unrenderable as error:
+                self._refused[key] = error.reason
+                raise
+        return self._bodies[key]
+
+    def _keep(self, key: tuple[str, str], template: Template) -> None:
+        size = filled_bytes(template, self._job.context)
+        if size > self._rules.max_record_bytes:
+            raise Unrenderable(TOO_LARGE)
+        if self._body_bytes + size > _KEPT_BYTES:
+            self._bodies.clear()
+            self._body_bytes = 0
+        self._bodies[key] = filled_body(template, self._job.context)
+        self._body_bytes += size
 
     def _template(self, choice: _Choice) -> Template:
         name, locale = choice
@@ -166,18 +180,6 @@ class Renderer:
         )
 
 
-def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any]:
-    """The template's body with the context, over its defaults, in place of the tags in its texts and keys.
-
-    A number or a boolean is written as in JSON; null, or nothing at all, leaves nothing.
-
-    Raises:
-        Unrenderable: a tag stands for an object or an array (`bad-context`), or never ends (`bad-template`).
-    """
-    values = {**template.defaults, **context}
-    return {_filled_text(key, values): _filled(inner, values) for key, inner in template.body.items()}
-
-
 def fitting_records(job: Job) -> int:
     """How many of the job's records a batch may hold, which is a bound in bytes."""
     return max(1, _BATCH_BYTES // largest_record_bytes(job))
@@ -192,7 +194,7 @@ def largest_record_bytes(job: Job) -> int:
 
 def _body_bytes(template: Template, context: Mapping[str, Any]) -> int:
     try:
-        return len(dumps(filled_body(template, context)).encode())
+        return filled_bytes(template, context)
     except Unrenderable:
         return 0
 
@@ -207,33 +209,3 @@ def escaped(texts: Sequence[str | None]) -> Sequence[str]:
     if len(msgspec.json.encode(joined)) == len(joined.encode()) + len('""'):
         return present
     return [dumps(text)[1:-1] for text in present]
-
-
-def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    match value:
-        case str():
-            return _filled_text(value, values)
-        case dict():
-            return {_filled_text(key, values): _filled(inner, values) for key, inner in value.items()}
-        case list():
-            return [_filled(inner, values) for inner in value]
-        case _:
-            return value
-
-
-def _filled_text(text: str, values: Mapping[str, Any]) -> str:
-    if unterminated(text):
-        raise Unrenderable(BAD_TEMPLATE)
-    return TAG.sub(lambda tag: _inserted(values.get(tag[1])), text)
-
-
-def _inserted(value: Any) -> str:
-    match value:
-        case None:
-            return ""
-        case str():
-            return value
-        case dict() | list():
-            raise Unrenderable(BAD_CONTEXT)
-        case _:
-            return dumps(value)

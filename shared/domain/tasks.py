@@ -115,5 +115,5 @@ def decode(body: bytes) -> Task:
     """
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Poisoned(f"not a task: {error}") from error

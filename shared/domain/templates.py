@@ -7,23 +7,28 @@ us to keep.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
 
-TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+# Quick only where every `{{` has its `}}`: behind the last `}}` it would look from each `{{` to the text's end.
+_TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 NAME_CHARACTERS = 255
 LOCALE_CHARACTERS = 10
 VALUE_BYTES = 64 * 1024
+KEY_BYTES = 1_024
 # MongoDB nests documents at most 100 deep, and a job's copy of a template lies a few levels down already.
 JSON_DEPTH = 64
 INTEGERS = range(-(2**63), 2**63)
 # A job's document, which MongoDB lets grow to 16 MB, holds copies of its templates beside what else the job says.
 COPIES_BYTES = 8 * 2**20
+
+_SHOWN_CHARACTERS = 64
+_TOO_DEEP = f"nested more than {JSON_DEPTH} deep"
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -71,9 +76,10 @@ def check_body(body: Any) -> None:
     if not isinstance(body, dict) or not body:
         raise Invalid("invalid body: an object with at least one key is needed", field="body", value=body)
     check_json("body", body)
-    for path, leaf in _scalars("body", body):
-        if isinstance(leaf, str) and unterminated(leaf):
-            raise Invalid(f"invalid body: {path} opens a tag with {{{{ and never closes it", field=path, value=leaf)
+    found = _first_fault(body, _tag_fault, _tag_fault)
+    if found is not None:
+        path = _path("body", found.keys)
+        raise Invalid(f"invalid body: {path} {found.fault}", field=path, value=found.leaf)
 
 
 def check_defaults(defaults: Any) -> None:
@@ -86,16 +92,19 @@ def check_defaults(defaults: Any) -> None:
 def check_json(field: str, value: Any) -> None:
     """Whether decoded JSON from a caller can be kept and sent as it is; `field` is its name in the request.
 
-    Texts and keys are free of NUL and at most 64 KiB each, numbers fit in 64 bits, no object holds a key twice
-    (`Repeated`), nesting ends at `JSON_DEPTH`.
+    Texts and keys are free of NUL, a text has at most 64 KiB and a key 1 KiB, numbers fit in 64 bits, no object holds a
+    key twice (`Repeated`), nesting ends at `JSON_DEPTH`.
 
     Raises:
         Invalid: `field` is the path of what breaks a rule; the reason begins with `invalid <field>`.
     """
-    for path, leaf in _scalars(field, value):
-        fault = _fault(leaf)
-        if fault:
-            raise Invalid(f"invalid {field}: {path} {fault}", field=path)
+    found = _first_fault(value, _leaf_fault, _key_fault)
+    if found is None:
+        return
+    if found.fault is _TOO_DEEP:
+        raise Invalid(f"invalid {field}: {found.fault}", field=field)
+    path = _path(field, found.keys)
+    raise Invalid(f"invalid {field}: {path} {found.fault}", field=path)
 
 
 def check_copies(size: int) -> None:
@@ -107,7 +116,18 @@ def check_copies(size: int) -> None:
 
 def unterminated(text: str) -> bool:
     """Whether a `{{` has no `}}` after it."""
-    return "{{" in TAG.sub(" ", text)
+    return text.rfind("{{") > text.rfind("}}")
+
+
+def tags_of(text: str) -> list[str]:
+    """The names of the text's tags, in order, each as often as it stands there."""
+    return _TAG.findall(text, 0, text.rfind("}}") + 2)
+
+
+def fill(text: str, value: Callable[[str], str]) -> str:
+    """The text with the value of each tag's name in the tag's place."""
+    closed = text.rfind("}}") + 2
+    return _TAG.sub(lambda tag: value(tag[1]), text[:closed]) + text[closed:]
 
 
 def _check_length(field: str, text: str, most: int) -> None:
@@ -116,8 +136,69 @@ def _check_length(field: str, text: str, most: int) -> None:
     check_json(field, text)
 
 
-def _fault(leaf: Any) -> str:
+def texts_of(value: Any) -> Iterator[str]:
+    """Every text of decoded JSON, keys included, in their order."""
+    rest = [value]
+    while rest:
+        match rest.pop():
+            case str() as text:
+                yield text
+            case dict() as entries:
+                for key, inner in reversed(entries.items()):
+                    rest += (inner, key)
+            case list() as items:
+                rest += reversed(items)
+            case _:
+                pass
+
+
+class _Found(Struct):
+    """A leaf or a key that breaks a rule, and the keys and indexes that lead to it, the innermost first."""
+
+    leaf: Any
+    fault: str
+    keys: list[str | int]
+
+
+def _first_fault(
+    value: Any, leaf_fault: Callable[[Any], str], key_fault: Callable[[str], str], depth: int = 0
+) -> _Found | None:
+    """Paths are made of what is found, not of what is looked at: there may be as many leaves as a body has bytes."""
+    if depth > JSON_DEPTH:
+        return _Found(None, _TOO_DEEP, [])
+    entries: Iterable[tuple[str | int, Any]]
+    match value:
+        case dict():
+            entries = value.items()
+        case list():
+            entries = enumerate(value)
+        case _:
+            fault = leaf_fault(value)
+            return _Found(value, fault, []) if fault else None
+    for key, inner in entries:
+        if isinstance(key, str) and (fault := key_fault(key)):
+            return _Found(key, fault, [key])
+        if inner.__class__ is int and inner in INTEGERS and depth < JSON_DEPTH:
+            continue  # most of a large body, where one is full of numbers
+        if found := _first_fault(inner, leaf_fault, key_fault, depth + 1):
+            found.keys.append(key)
+            return found
+    return None
+
+
+def _path(field: str, keys: list[str | int]) -> str:
+    steps = (f"[{key}]" if isinstance(key, int) else f".{_shortened(key)}" for key in reversed(keys))
+    return field + "".join(steps)
+
+
+def _shortened(key: str) -> str:
+    return key if len(key) <= KEY_BYTES else f"{key[:_SHOWN_CHARACTERS]}…"
+
+
+def _leaf_fault(leaf: Any) -> str:
     match leaf:
+        case str():
+            return _text_fault(leaf, VALUE_BYTES)
         case bool() | None:
             return ""
         case int():
@@ -126,33 +207,23 @@ def _fault(leaf: Any) -> str:
             return "" if math.isfinite(leaf) else "does not fit in 64 bits"
         case Repeated():
             return "stands twice in one object"
-        case str():
-            return _text_fault(leaf)
         case _:
             return ""
 
 
-def _text_fault(text: str) -> str:
+def _key_fault(key: str) -> str:
+    return _text_fault(key, KEY_BYTES)
+
+
+def _tag_fault(leaf: Any) -> str:
+    return "opens a tag with {{ and never closes it" if isinstance(leaf, str) and unterminated(leaf) else ""
+
+
+def _text_fault(text: str, most: int) -> str:
     if "\0" in text:
         return "holds a NUL character"
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
         return "holds half of a surrogate pair"
-    return "" if size <= VALUE_BYTES else f"is longer than {VALUE_BYTES} bytes"
-
-
-def _scalars(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    if depth > JSON_DEPTH:
-        root = re.split(r"[.\[]", path, maxsplit=1)[0]
-        raise Invalid(f"invalid {root}: nested more than {JSON_DEPTH} deep", field=root)
-    match value:
-        case dict():
-            for key, inner in value.items():
-                yield f"{path}.{key}", key
-                yield from _scalars(f"{path}.{key}", inner, depth + 1)
-        case list():
-            for index, inner in enumerate(value):
-                yield from _scalars(f"{path}[{index}]", inner, depth + 1)
-        case _:
-            yield path, value
+    return "" if size <= most else f"is longer than {most} bytes"

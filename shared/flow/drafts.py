@@ -21,6 +21,7 @@ from shared.domain.schedules import (
     occurrences,
     schedule_id,
 )
+from shared.runtime.turns import Turns
 
 
 class Wanted(Struct, frozen=True):
@@ -63,16 +64,17 @@ class Accepted(Struct, frozen=True):
 Answer = Accepted | Refused
 
 
-def drafted_apart(wanted: Iterable[Wanted], now: datetime) -> tuple[list[Draft], dict[str, Answer]]:
-    """What is to be stored, and what cannot be."""
+async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[Draft], dict[str, Answer]]:
+    """What is to be stored, and what cannot be. A list may have 10,000 instants, so others run between two of them."""
     made: list[Draft] = []
     refused: dict[str, Answer] = {}
-    generation = fresh_generation()
+    generation, turns = fresh_generation(), Turns()
     for each in wanted:
         try:
             made.append(drafted(each, now, generation))
         except Invalid as error:
             refused[each.id] = error
+        await turns.give()
     return made, refused
 
 

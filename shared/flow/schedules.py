@@ -23,8 +23,8 @@ from shared.flow.drafts import (
     as_it_is,
     as_it_was,
     compared,
+    draft_all,
     drafted,
-    drafted_apart,
     fresh_generation,
     in_the_place_of,
     revived,
@@ -168,7 +168,7 @@ class ScheduleFlow:
         while left := {id: each for id, each in wanted.items() if id not in answers}:
             there = await self._store.schedules.many(list(left), whole=True)
             answers |= {id: compared(left[id], schedule) for id, schedule in there.items()}
-            fresh, refused = drafted_apart(
+            fresh, refused = await draft_all(
                 [each for id, each in left.items() if id not in there], await self._time.now()
             )
             taken = await self._commit(fresh)

@@ -7,6 +7,7 @@ from email.utils import parsedate_to_datetime
 MOST_SECONDS = 86_400.0
 
 _SECONDS = re.compile(r"[0-9]+")
+_MOST_CHARACTERS = 64  # a date has 29; whoever writes more may be after the time that reading it takes
 
 
 def retry_after_seconds(value: str | None, date: str | None, now: int) -> float | None:
@@ -16,12 +17,14 @@ def retry_after_seconds(value: str | None, date: str | None, now: int) -> float 
     seconds) where that is missing.
     """
     text = (value or "").strip()
+    if len(text) > _MOST_CHARACTERS:
+        return None
     if _SECONDS.fullmatch(text):
         return min(float(text), MOST_SECONDS)
     until = _instant(text)
     if until is None:
         return None
-    since = _instant(date or "")
+    since = _instant((date or "")[:_MOST_CHARACTERS])
     return min(max(until - (now if since is None else since), 0.0), MOST_SECONDS)
 
 

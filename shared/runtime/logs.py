@@ -2,12 +2,16 @@
 
 `get(__name__).info("batch produced", records=5000)` writes the line, and everything logged inside `bound(job_id=...)`
 bears that field too, also across awaits and in tasks started there. The libraries' own logs (uvicorn, aiokafka,
-aio_pika, pymongo) take the same way out. Passwords in URLs are masked in every field, tracebacks included.
+aio_pika, pymongo) take the same way out. Secrets are masked in every field, tracebacks included, a text of any length
+is cut to one that can be written quickly, and on a console nothing but our own colours reaches the terminal.
 """
 
 import logging
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from datetime import datetime
+from itertools import islice
 from typing import Any, TextIO, cast
 
 import msgspec
@@ -18,6 +22,23 @@ from shared.runtime.settings import LogSettings, without_secrets
 
 # They say at INFO what our own lines say better: each connection, each rebalance, each start.
 CHATTY = ("aio_pika", "aiokafka", "aiormq", "asyncio", "asyncpg", "litestar", "pymongo", "uvicorn")
+
+LONGEST_TEXT = 16_384
+MOST_ITEMS = 100
+
+_CONTROLS = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in (
+        *range(0x20),
+        *range(0x7F, 0xA0),
+        0x061C,
+        0x200E,
+        0x200F,
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+}
+_IN_TRACEBACKS = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\t\n"}
 
 
 def get(name: str) -> structlog.stdlib.BoundLogger:
@@ -77,16 +98,12 @@ def _shared(service: str) -> list[Processor]:
 def _rendering(settings: LogSettings, out: TextIO) -> list[Processor]:
     terminal = out.isatty()
     as_console = settings.format == "console" or (settings.format == "auto" and terminal)
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)
+    rendering: list[Processor] = (
+        [_escaped, structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)]
         if as_console
-        else structlog.processors.JSONRenderer(_as_json)
+        else [structlog.processors.JSONRenderer(_as_json)]
     )
-    return [
-        structlog.processors.format_exc_info,
-        _masked,
-        renderer,
-    ]
+    return [structlog.processors.format_exc_info, _masked, *rendering]
 
 
 def _as_json(event: EventDict, **_: Any) -> str:
@@ -95,9 +112,42 @@ def _as_json(event: EventDict, **_: Any) -> str:
 
 def _masked(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     for key, value in event.items():
-        text = value if isinstance(value, str) else str(value) if isinstance(value, BaseException) else ""
-        if "://" in text:
-            event[key] = without_secrets(text)
+        event[key] = _safe(value)
+    return event
+
+
+def _safe(value: Any) -> Any:
+    match value:
+        case str():
+            return _safe_text(value)
+        case None | bool() | int() | float() | datetime():
+            return value
+        case bytes():
+            return value[:LONGEST_TEXT]
+        case Mapping():
+            return {key: _safe(inner) for key, inner in islice(value.items(), MOST_ITEMS)}
+        case list() | tuple() | set() | frozenset():
+            return [_safe(inner) for inner in islice(value, MOST_ITEMS)]
+        case _:
+            return _safe_text(repr(value))
+
+
+def _safe_text(text: str) -> str:
+    """The text without secrets; of a long one the beginning and the end."""
+    if len(text) <= LONGEST_TEXT:
+        return without_secrets(text)
+    # Masked with some text around it, so that no cut parts a password from what shows that it is one.
+    half, seen = LONGEST_TEXT // 2, LONGEST_TEXT
+    head, tail = without_secrets(text[:seen])[:half], without_secrets(text[-seen:])[-half:]
+    return f"{head} … {tail}"
+
+
+def _escaped(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Let no text move the cursor of a terminal, change its title, or look like a line of its own. Only a traceback
+    has several lines."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[key] = value.translate(_IN_TRACEBACKS if key == "exception" else _CONTROLS)
     return event
 
 

@@ -7,9 +7,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts import App
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, insert_new, replace_unchanged, translated, with_ids
+from shared.store.documents import Codec, Document, Page, insert_new, read_page, replace_unchanged, translated, with_ids
 
 _codec = Codec(App)
+_BATCH = 1_000  # of less than a kilobyte each
 
 
 def _taken() -> Conflict:
@@ -62,10 +63,10 @@ class Apps:
         """
         return await replace_unchanged(self._apps, _codec.document(old), _codec.document(new), duplicate=_taken)
 
-    async def page(self, *, after: str = "", limit: int) -> list[App]:
+    async def page(self, *, after: str = "", limit: int) -> Page[App]:
         """The apps whose ids follow `after`, the oldest first."""
-        cursor = self._apps.find({"_id": {"$gt": after}}).sort("_id", ASCENDING).limit(limit)
-        return [app async for app in _codec.values(cursor)]
+        query = {"_id": {"$gt": after}}
+        return await read_page(self._apps, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def update(self, app_id: str, *, name: str, bundle_id: str, at: int) -> App | None:
         """Rename the app; `None` when there is none.

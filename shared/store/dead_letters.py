@@ -7,9 +7,10 @@ from pymongo import ASCENDING, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.outcomes import DeadLetter
-from shared.store.documents import Codec, Document, insert_new, translated
+from shared.store.documents import Codec, Document, Page, insert_new, read_page, translated
 
 _codec = Codec(DeadLetter)
+_BATCH = 500  # of a few kilobytes each
 
 
 class DeadLetters:
@@ -42,11 +43,10 @@ class DeadLetters:
         with translated():
             return _codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
-    async def page(self, namespace: str, *, key: str = "", after: str = "", limit: int) -> list[DeadLetter]:
+    async def page(self, namespace: str, *, key: str = "", after: str = "", limit: int) -> Page[DeadLetter]:
         """A caller's, by id, those behind `after`; of one key, if it is given."""
         query: dict[str, Any] = {"namespace": namespace} | ({"key": key} if key else {}) | {"_id": {"$gt": after}}
-        found = self._letters.find(query).sort("_id", ASCENDING).limit(limit)
-        return [letter async for letter in _codec.values(found)]
+        return await read_page(self._letters, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def remove(self, letters: Sequence[DeadLetter]) -> int:
         """Forget these, but not what has died again since: how many were there."""

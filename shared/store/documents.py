@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+import bson
 import msgspec
+from bson.raw_bson import RawBSONDocument
+from pymongo import ASCENDING
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import (
     BulkWriteError,
+    CollectionInvalid,
     ConnectionFailure,
     DuplicateKeyError,
     ExecutionTimeout,
@@ -28,9 +32,14 @@ from shared.domain.errors import Conflict, Unavailable
 
 Document = dict[str, Any]
 
+PAGE_BYTES = 8_000_000
+BATCH = 8
+"""How many documents of a megabyte or more a reply may hold: a reply has at most 48 MB."""
+
 _BSON = (datetime, bytes)
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
+_NAMESPACE_EXISTS = 48
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
 # What a server says that steps down, shuts down, or cannot reach another one. Not every write has a label beside it.
 _AWAY_CODES = frozenset({6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -44,6 +53,7 @@ class Identified(Protocol):
 
 
 T = TypeVar("T", bound=Identified)
+V = TypeVar("V")
 
 
 class Codec(Generic[T]):
@@ -84,6 +94,40 @@ class Codec(Generic[T]):
                 yield self.value(document)
 
 
+class Page(list[V]):
+    """The items of a page; `more` tells whether others follow."""
+
+    more: bool = False
+
+
+async def read_page(
+    collection: AsyncCollection[Document],
+    query: Document,
+    value: Callable[[Document], V],
+    *,
+    order: Sequence[str],
+    limit: int,
+    without: Document | None = None,
+    batch: int = BATCH,
+) -> Page[V]:
+    """The first values of what matches, by the fields `order`: at most `limit`, and as many as have `PAGE_BYTES`
+    together, but always one. `without` is a projection; `batch` documents fit into a reply, however large they are."""
+    options = collection.codec_options
+    raw = collection.with_options(options.with_options(document_class=RawBSONDocument))
+    found = raw.find(query, without, batch_size=batch).sort([(field, ASCENDING) for field in order]).limit(limit + 1)
+    page: Page[V] = Page()
+    size = 0
+    with translated():
+        async with found:
+            async for document in found:
+                size += len(document.raw)
+                if len(page) == limit or (page and size > PAGE_BYTES):
+                    page.more = True
+                    break
+                page.append(value(bson.decode(document.raw, options)))
+    return page
+
+
 def json_text(value: object) -> str:
     """A value as it is kept in a field of JSON text."""
     return msgspec.json.encode(value).decode()
@@ -92,6 +136,18 @@ def json_text(value: object) -> str:
 def is_duplicate(error: BulkWriteError) -> bool:
     """Whether an insert of many, in order, ended at a key that is taken."""
     return _DUPLICATE_KEY in _codes(error)
+
+
+async def make(collection: AsyncCollection[Document]) -> None:
+    """Make a collection without indexes, unless it is there: not every server deletes from one that is missing, or
+    makes one inside a transaction."""
+    try:
+        await collection.database.create_collection(collection.name)
+    except CollectionInvalid:
+        return
+    except OperationFailure as error:
+        if error.code != _NAMESPACE_EXISTS:
+            raise
 
 
 async def insert_new(collection: AsyncCollection[Document], documents: Sequence[Document]) -> set[int]:
@@ -110,7 +166,7 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
 
 async def with_ids(collection: AsyncCollection[Document], codec: Codec[T], ids: Sequence[str]) -> dict[str, T]:
     """The values with these ids, by id."""
-    found = codec.values(collection.find({"_id": {"$in": list(ids)}}))
+    found = codec.values(collection.find({"_id": {"$in": list(ids)}}, batch_size=BATCH))
     return {value.id: value async for value in found}
 
 

@@ -14,7 +14,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.batches import ByteRange
 from shared.domain.errors import Conflict
 from shared.domain.sources import File
-from shared.store.documents import Codec, Document, translated
+from shared.store.documents import Codec, Document, make, translated
 
 PAGE = 50
 """Cuts of a page; only the last has fewer."""
@@ -53,7 +53,9 @@ class Files:
         self._cuts = database["file_cuts"]
 
     async def setup(self) -> None:
-        """The keys are all that is asked for."""
+        """Make the collections. The keys are all that is asked for."""
+        await make(self._files)
+        await make(self._cuts)
 
     async def begin(self, plan_id: str, file: File, *, cut_records: int, user_type: str = "") -> FilePlan:
         """How the file is cut: like this, unless that was decided before."""

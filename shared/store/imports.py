@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pymongo import ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.store.documents import Document, insert_new, translated
+from shared.store.documents import Document, insert_new, make, translated
 
 
 class Imports:
@@ -18,7 +18,8 @@ class Imports:
         self._imports = database["imports"]
 
     async def setup(self) -> None:
-        """Nothing to make: everything is found by `_id`."""
+        """Make the collection. Everything is found by `_id`."""
+        await make(self._imports)
 
     async def noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
         """The digests by id, of those that have one."""

@@ -8,7 +8,8 @@ A `job_id` is a job's id, whichever job has it now, or its key, which means that
 before or has it since. Whoever works in the background goes by keys.
 
 A job's copies of its templates may be megabytes, and only whoever plans or renders it needs them: `get` and
-`begin_plan` answer with them, everything else without (`plan.templates` is empty).
+`begin_plan` answer with them, everything else without (`plan.templates` is empty). A context may have a megabyte: many
+jobs at once are read without (it is empty).
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -35,11 +36,12 @@ from shared.domain.jobs import (
 )
 from shared.domain.sources import Source
 from shared.domain.templates import Template
-from shared.store.documents import Document, free_keys, insert_new, json_text, translated
+from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translated
 from shared.store.job_documents import copies_of, counts_of, document_of, job_of
 
 _VIEW = {"plan.templates": 0}
 _NAMES = {"incarnation": 1}
+_LISTED = _VIEW | {"context": 0}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
 _NOW = {"changed_at": True}
@@ -88,10 +90,10 @@ class Jobs:
         with translated():
             return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
 
-    async def with_ids(self, job_ids: Sequence[str]) -> dict[str, Job]:
-        """Those of these jobs that there are, whatever their apps, by id."""
+    async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
+        """Those of these jobs that there are, whatever their apps, by id; with their contexts only if asked for."""
         with translated():
-            found = self._jobs.find(_any_of(job_ids), _VIEW)
+            found = self._jobs.find(_any_of(job_ids), _VIEW if context else _LISTED, batch_size=BATCH)
             return {document["_id"]: job_of(document) async for document in found}
 
     async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
@@ -120,18 +122,17 @@ class Jobs:
 
     async def page(
         self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
-    ) -> list[Job]:
-        """An app's jobs by age, the oldest first, behind the position (`created_at`, id). `template` is a job's names
-        as they were given, joined by commas."""
+    ) -> Page[Job]:
+        """An app's jobs by age, the oldest first, behind the position (`created_at`, id), without their contexts.
+        `template` is a job's names as they were given, joined by commas."""
         query: dict[str, Any] = {"app_id": app_id}
         if template:
             query["template_names"] = template.split(",")
         if after is not None:
             created_at, job_id = after
             query["$or"] = [{"created_at": {"$gt": created_at}}, {"created_at": created_at, "_id": {"$gt": job_id}}]
-        with translated():
-            cursor = self._jobs.find(query, _VIEW).sort([("created_at", ASCENDING), ("_id", ASCENDING)]).limit(limit)
-            return [job_of(document) async for document in cursor]
+        order = ("created_at", "_id")
+        return await read_page(self._jobs, query, job_of, order=order, limit=limit, without=_LISTED)
 
     async def has_open(self, app_id: str) -> bool:
         """Whether an app has work that is not finished."""

@@ -12,10 +12,11 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.instants import from_ms, ms
 from shared.domain.schedules import Definition, Schedule, ScheduleState, schedule_id
-from shared.store.documents import Document, insert_new, translated
+from shared.store.documents import Document, Page, insert_new, read_page, translated
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
+_BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
 
 
@@ -41,18 +42,19 @@ class Schedules:
         with translated():
             return _maybe(await self._schedules.find_one({"_id": id}))
 
-    async def many(self, ids: Sequence[str], *, whole: bool = False) -> dict[str, Schedule]:
-        """Those that are there, by id, without their instants unless `whole`. One query."""
+    async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
+        """Those that are there, by id, without their instants unless `whole`. One query; one round trip as well if they
+        are `small`, which is that the caller knows that all fit into a reply."""
         query = {"_id": {"$in": list(ids)}}
         with translated():
             found = await self._schedules.find(
-                query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1
+                query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1 if small else _BATCH
             ).to_list()
         return {document["_id"]: _value(document) for document in found}
 
     async def page(
         self, namespace: str, *, prefix: str = "", state: ScheduleState | None = None, after: str = "", limit: int
-    ) -> list[Schedule]:
+    ) -> Page[Schedule]:
         """A caller's schedules by key, those behind the key `after`, without their instants."""
         field, lead, equal = "_id", schedule_id(namespace, ""), {}
         if state is not None:
@@ -60,9 +62,9 @@ class Schedules:
         # Behind every key that begins so: keys are ASCII.
         bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
         query: Document = equal | {field: bounds}
-        with translated():
-            found = self._schedules.find(query, _WITHOUT_INSTANTS, batch_size=limit).sort(field, ASCENDING).limit(limit)
-            return [_value(document) async for document in found]
+        return await read_page(
+            self._schedules, query, _value, order=(field,), limit=limit, without=_WITHOUT_INSTANTS, batch=_BATCH
+        )
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
         """Put this in the place of what has that generation; `False` when somebody else was faster. A pause stays."""
@@ -95,7 +97,7 @@ class Schedules:
     async def to_sweep(self, *, before: datetime, limit: int) -> list[Schedule]:
         """Some of those that are to be looked at since before that moment."""
         with translated():
-            found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
+            found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=_BATCH)
             return [_value(document) async for document in found.limit(limit)]
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:

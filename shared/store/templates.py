@@ -12,11 +12,14 @@ from pymongo.errors import BulkWriteError
 from shared.domain.errors import Conflict
 from shared.domain.templates import Template
 from shared.store.documents import (
+    BATCH,
     Codec,
     Document,
+    Page,
     insert_new,
     is_duplicate,
     json_text,
+    read_page,
     replace_unchanged,
     translated,
     with_ids,
@@ -121,15 +124,14 @@ class Templates:
         with translated():
             return _codec.maybe(await self._templates.find_one({"_id": template_id}))
 
-    async def page(self, app_id: str, *, after: str = "", limit: int) -> list[Template]:
+    async def page(self, app_id: str, *, after: str = "", limit: int) -> Page[Template]:
         """The app's templates whose ids follow `after`, the oldest first."""
         query = {"app_id": app_id, "_id": {"$gt": after}}
-        cursor = self._templates.find(query).sort("_id", ASCENDING).limit(limit)
-        return [template async for template in _codec.values(cursor)]
+        return await read_page(self._templates, query, _codec.value, order=("_id",), limit=limit)
 
     async def named(self, app_id: str, names: Sequence[str]) -> list[Template]:
         """The app's templates with one of these names, in all locales."""
-        cursor = self._templates.find({"app_id": app_id, "name": {"$in": list(names)}})
+        cursor = self._templates.find({"app_id": app_id, "name": {"$in": list(names)}}, batch_size=BATCH)
         return [template async for template in _codec.values(cursor)]
 
     async def outlines(self, app_id: str, names: Sequence[str]) -> list[Outline]:

@@ -7,9 +7,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts import User
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, insert_new, replace_unchanged, translated, with_ids
+from shared.store.documents import Codec, Document, Page, insert_new, read_page, replace_unchanged, translated, with_ids
 
 _codec = Codec(User)
+_BATCH = 32  # who may use 27,000 apps has a megabyte
 
 
 def _taken() -> Conflict:
@@ -62,10 +63,10 @@ class Users:
             found = await self._users.find({"email": {"$in": list(emails)}}).to_list()
         return {document["email"]: _codec.value(document) for document in found}
 
-    async def page(self, *, after: str = "", limit: int) -> list[User]:
+    async def page(self, *, after: str = "", limit: int) -> Page[User]:
         """The users whose ids follow `after`, the oldest first."""
-        cursor = self._users.find({"_id": {"$gt": after}}).sort("_id", ASCENDING).limit(limit)
-        return [user async for user in _codec.values(cursor)]
+        query = {"_id": {"$gt": after}}
+        return await read_page(self._users, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def update(self, user_id: str, *, is_admin: bool, allowed_apps: Sequence[str] | None, at: int) -> User | None:
         """Change what the user may do; `None` when there is none."""

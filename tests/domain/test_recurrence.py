@@ -1,14 +1,18 @@
 """Cron lines against an independent reading wherever clocks change, and intervals that never drift."""
 
-from datetime import UTC, datetime, timedelta, timezone
+import time
+from calendar import isleap
+from datetime import UTC, date, datetime, timedelta, timezone
+from itertools import pairwise
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.domain.errors import Invalid
 from shared.domain.instants import LATEST, read_instant, written
-from shared.domain.recurrence import Cron, Every, Recurrence, next_after, upcoming
+from shared.domain.recurrence import Cron, Every, Recurrence, check_cron, next_after, upcoming
 from tests.domain.cron_by_minutes import changes, firings, utc
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -279,3 +283,23 @@ def test_a_moment_may_be_told_in_any_zone() -> None:
 @given(recurrences)
 def test_a_recurrence_can_be_stored(recurrence: Recurrence) -> None:
     assert msgspec.json.decode(msgspec.json.encode(recurrence), type=Cron | Every) == recurrence
+
+
+def test_the_rarest_day_comes_within_the_years_that_are_searched() -> None:
+    """29 February on a Sunday: 2088, and then 2128."""
+    after = datetime(2088, 2, 29, tzinfo=UTC)
+    assert next_after(Cron("0 0 29 2 */7"), after) == datetime(2128, 2, 29, tzinfo=UTC)
+    by_weekday: dict[int, list[int]] = {}
+    for year in range(1970, 2201):
+        if isleap(year):
+            by_weekday.setdefault(date(year, 2, 29).weekday(), []).append(year)
+    assert max(late - early for years in by_weekday.values() for early, late in pairwise(years)) == 40
+
+
+def test_lines_that_never_fire_are_told_quickly() -> None:
+    """A thousand of them, each another line."""
+    began = time.thread_time()
+    for number in range(1_000):
+        with pytest.raises(Invalid, match="never fires"):
+            check_cron(f"{number % 60} {number // 60} */31 * 1#5", "UTC")
+    assert time.thread_time() - began < 5.0

@@ -1,6 +1,7 @@
 """The fast renderer against a slow one that builds every record as a dictionary, and what has no record at all."""
 
 import json
+import tracemalloc
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from shared.domain import fanout
 from shared.domain.batches import Receipt
+from shared.domain.filling import Unrenderable, filled_body
 from shared.domain.jobs import Job, Plan
 from shared.domain.records import APNS, SERVICES, RecordRules, message_ids
-from shared.domain.rendering import Recipient, Renderer, Unrenderable, escaped, filled_body
+from shared.domain.rendering import Recipient, Renderer, escaped, largest_record_bytes
 from shared.domain.templates import Template
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 654321, tzinfo=UTC)
@@ -283,6 +285,38 @@ def test_a_body_over_the_limit_is_never_multiplied() -> None:
     job = a_job(plan=Plan(templates=(a_template(body={"alert": "x" * 2000}),)))
     rendered = Renderer(job, RecordRules(max_record_bytes=1000)).render([a_row(1), a_row(2)], now=NOW)
     assert rendered.receipt == Receipt(failed=2, reasons={"too-large": 2})
+
+
+def test_a_tag_that_stands_for_too_much_is_never_filled_in() -> None:
+    """Nor are the batches counted by what nobody makes."""
+    bomb = a_template(locale="pt", body={"alert": "{{a}}" * 13_000})
+    job = a_job(context={"a": "x" * 65_536}, plan=Plan(templates=(a_template(), bomb)))
+    renderer = Renderer(job)
+    tracemalloc.start()
+    try:
+        rendered = renderer.render([a_row(1, locale="pt"), a_row(2)], now=NOW)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rendered.receipt == Receipt(sent=1, failed=1, reasons={"too-large": 1}, locales={"en": 1})
+    assert most < 8_000_000
+    assert largest_record_bytes(job) > 13_000 * 65_536
+
+
+def test_a_renderer_keeps_only_so_much_of_what_it_has_filled_in() -> None:
+    """A thousand names of a megabyte each are rendered a few at a time."""
+    names = tuple(f"n{number}" for number in range(100))
+    templates = tuple(a_template(name=name, body={"alert": "{{a}}" * 15}) for name in names)
+    job = a_job(context={"a": "x" * 60_000}, template_names=names, plan=Plan(templates=templates))
+    renderer = Renderer(job)
+    tracemalloc.start()
+    try:
+        for seq_id in range(200):
+            assert renderer.render([a_row(seq_id)], now=NOW).receipt.sent == 1
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 40_000_000
 
 
 @pytest.mark.parametrize("token", [None, ""])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.templates import check_json, check_template, unterminated
+from shared.domain.templates import check_json, check_template, fill, tags_of, texts_of, unterminated
 
 GOOD: dict[str, Any] = {"name": "like", "locale": "en", "body": {"alert": "Hi {{who}}"}, "defaults": {}}
 
@@ -26,7 +26,7 @@ def nested(depth: int) -> Any:
         {},
         {"name": "n" * 255, "locale": "l" * 10},
         {"name": "é" * 255},
-        {"body": {"": None}},
+        {"body": {"": None, "k" * 1_024: 1}},
         {"body": {"a": "}} {{{a}} { {{a{{b}} {{}}", "b": [1, 2.5, True, {"{{k}}": -(2**63)}]}},
         {"body": nested(64)},
         {"defaults": {"who": "x" * 65_536, "any": "{{ is data"}},
@@ -53,6 +53,9 @@ def test_accepted(given: dict[str, Any]) -> None:
         ({"body": {"a": "x" * 65_537}}, "body.a", "invalid body: body.a is longer than"),
         ({"body": {"a": 2**63}}, "body.a", "invalid body: body.a does not fit"),
         ({"body": {"a": "\ud800"}}, "body.a", "invalid body: body.a holds half"),
+        ({"body": {"k" * 1_025: 1}}, f"body.{'k' * 64}…", "invalid body: body.kkk"),
+        ({"body": {"é" * 513: 1}}, f"body.{'é' * 513}", "invalid body: body.ééé"),
+        ({"body": {"a": [0, {"b": "\0"}]}}, "body.a[1].b", "invalid body: body.a[1].b holds a NUL"),
         ({"body": nested(65)}, "body", "invalid body: nested"),
         ({"defaults": []}, "defaults", "invalid defaults"),
         ({"defaults": {"who": {"k\0": 1}}}, "defaults.who.k\0", "invalid defaults"),
@@ -84,3 +87,19 @@ def test_a_tag_that_never_ends(text: str) -> None:
             break
         rest = opened.partition("}}")[2]
     assert unterminated(text) == ("{{" in rest)
+
+
+@given(text=st.text(st.sampled_from("{}ab"), max_size=14))
+def test_tags_are_found_as_by_walking(text: str) -> None:
+    found, filled, rest = [], "", text
+    while "{{" in rest and "}}" in rest.partition("{{")[2]:
+        before, _, opened = rest.partition("{{")
+        tag, _, rest = opened.partition("}}")
+        found.append(tag)
+        filled += f"{before}<{tag}>"
+    assert tags_of(text) == found
+    assert fill(text, lambda tag: f"<{tag}>") == filled + rest
+
+
+def test_every_text_of_a_body_in_its_order() -> None:
+    assert list(texts_of({"a": ["b", {"c": 1, "d": None}], "e": "f"})) == ["a", "b", "c", "d", "e", "f"]

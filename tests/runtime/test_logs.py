@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from shared.runtime import logs
-from shared.runtime.settings import LogSettings
+from shared.runtime.settings import BlobSettings, LogSettings
 
 
 @pytest.fixture
@@ -113,3 +113,39 @@ def test_console_is_for_people_and_auto_is_json_off_a_terminal(out: io.StringIO)
     logs.set_up(LogSettings(format="auto"), out=out)
     logs.get(__name__).info("told")
     assert lines(out)[0]["event"] == "told"
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x9b2J\u202e"
+
+
+def test_no_text_of_a_stranger_controls_the_terminal(out: io.StringIO) -> None:
+    logs.set_up(LogSettings(format="console"), out=out)
+    logs.get(__name__).info("request answered", path=f"/{HOSTILE}", listed=[HOSTILE])
+    logs.get(__name__).info(f"two\nlines {HOSTILE}")
+    logging.getLogger("uvicorn.error").warning("odd: %s", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logs.get(__name__).exception("failed")
+    written = out.getvalue()
+    assert all(character.isprintable() or character in "\n\t" for character in written)
+    assert r"\x1b[2J" in written and r"two\nlines" in written
+    assert "Traceback" in written
+
+
+def test_a_long_text_is_cut_and_what_is_left_shows_no_password(out: io.StringIO) -> None:
+    """Wherever the cut falls: no half of a password stays."""
+    logs.set_up(LogSettings(format="json"), out=out)
+    url = "amqp://guest:s3cret@host/v "
+    for before in range(len(url)):
+        logs.get(__name__).info("long", text="x" * before + url * 10_000, other=[url * 10_000], mapped={"url": url})
+    assert "s3c" not in out.getvalue()
+    for line in lines(out):
+        assert 10_000 < len(line["text"]) <= logs.LONGEST_TEXT + 3
+        assert line["mapped"] == {"url": "amqp://guest:***@host/v "}
+
+
+def test_a_section_of_settings_in_a_field_shows_no_secret(out: io.StringIO) -> None:
+    logs.set_up(LogSettings(format="json"), out=out)
+    logs.get(__name__).info("odd", settings=BlobSettings(secret_key="s3cret"))
+    assert "s3cret" not in out.getvalue()

@@ -114,12 +114,58 @@ async def test_a_large_record_is_measured_and_not_shown(house: House) -> None:
     body = {"alert": {str(number): "x" * 60_000 for number in range(15)}}
     made = await house.admin.post(f"/apps/{app_id}/templates", {"name": "big", "locale": "en", "body": body})
     assert made.status == 201, made.body
-    client = over(house, house.audience, stream=StreamSettings(max_record_bytes=100_000))
-    reply = await ask(client, app_id, "big")
+    reply = await ask(over(house, house.audience), app_id, "big")
     [sample] = reply.json["samples"]
     assert (sample["record"], sample["failure"]) == (None, "")
     assert sample["bytes"] == reply.json["largestRecordBytes"] > 900_000
+    assert codes(reply) == []
+
+
+async def test_a_record_that_only_its_device_makes_too_large_is_noticed(house: House) -> None:
+    app_id = await house.app()
+    body = {"alert": "x" * 1_900}
+    await house.admin.post(f"/apps/{app_id}/templates", {"name": "big", "locale": "en", "body": body})
+    client = over(house, house.audience, stream=StreamSettings(max_record_bytes=2_000))
+    reply = await ask(client, app_id, "big")
+    assert reply.json["largestRecordBytes"] > 2_000
     assert codes(reply) == ["too-large"]
+
+
+async def test_what_a_template_would_make_too_large_is_refused_and_never_made(house: House) -> None:
+    """800 MiB of text from 65 kB and a value of 64 KiB: by the job, by its preview, and by the template itself."""
+    app_id = await house.app()
+    bomb = {"name": "bomb", "locale": "en", "body": {"alert": "{{a}}" * 13_000}}
+    assert (await house.admin.post(f"/apps/{app_id}/templates", bomb)).status == 201
+    job = {"service": "apns", "context": {"a": "x" * 65_536}}
+    for path in ("jobs", "jobs/preview"):
+        reply = await house.admin.post(f"/apps/{app_id}/{path}?template=bomb", job)
+        assert (reply.status, reply.json["field"]) == (422, "template"), path
+        assert "'bomb' in 'en' makes records of 851,968,012 bytes or more, 1,000,000 are" in reply.json["reason"]
+    assert (await house.admin.post(f"/apps/{app_id}/jobs?template=bomb", job | {"context": {"a": "x"}})).status == 201
+
+    filled = bomb | {"name": "filled", "defaults": job["context"]}
+    made = await house.admin.post(f"/apps/{app_id}/templates", filled)
+    assert (made.status, made.json["field"]) == (422, "body")
+    several = await house.admin.post(f"/apps/{app_id}/templates?multiple=true", [filled])
+    assert (several.status, several.json["field"]) == (422, "body")
+    listed = (await house.admin.get(f"/apps/{app_id}/templates")).json
+    changed = await house.admin.put(f"/apps/{app_id}/templates/{listed[0]['id']}", filled)
+    assert (changed.status, changed.json["field"]) == (422, "body")
+    assert [each["name"] for each in listed] == ["bomb"]
+
+
+async def test_many_large_samples_are_measured_and_only_the_first_are_made(house: House) -> None:
+    app_id = await house.app()
+    templates = [
+        {"name": "many", "locale": locale, "body": {"alert": "{{a}}" * 15}}
+        for locale in ("en", *(f"l{number}" for number in range(200)))
+    ]
+    made = await house.admin.post(f"/apps/{app_id}/templates?multiple=true", templates)
+    assert made.status == 201, made.body
+    reply = await ask(over(house, house.audience), app_id, "many", context={"a": "x" * 60_000})
+    assert reply.status == 200, reply.body
+    assert len(reply.json["samples"]) == 20
+    assert 900_000 < reply.json["largestRecordBytes"] < 902_000
 
 
 async def test_records_are_made_by_the_rules_of_the_workers(house: House) -> None:
