@@ -29,7 +29,8 @@ UUID_FORMS = re.compile(
 
 
 class App(Struct, frozen=True, kw_only=True):
-    """A mobile app: `name` makes its table and topic names, `bundle_id` is unique. Times in ns since the epoch.
+    """A mobile app: `name` makes its table and topic names and is unique but for its case, as is `bundle_id`. Times in
+    ns since the epoch.
 
     `going` tells that its deletion has begun: it takes no more jobs and templates, for good.
     """
@@ -131,6 +132,11 @@ def check_app(name: str, bundle_id: str) -> None:
     if len(bundle_id) > NAME_CHARACTERS or BUNDLE_ID.fullmatch(bundle_id) is None:
         rule = "at least three labels of lower-case letters and digits, joined by dots, as in com.example.game"
         raise Invalid(f"invalid bundleId: {rule}", field="bundleId", value=bundle_id)
+
+
+def name_key(name: str) -> str:
+    """What two apps must not share of their names: push tables make no difference between cases."""
+    return name.lower()
 
 
 def check_staying(app: App | None, app_id: str) -> None:
