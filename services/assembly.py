@@ -31,6 +31,7 @@ from shared.flow.lost import Patience
 from shared.outgoing.signing import check_secret
 from shared.runtime.health import Health
 from shared.runtime.lifecycle import Closing, Component
+from shared.runtime.loops import Periodic, Swept
 from shared.runtime.serving import HttpServer
 
 # Work whose queue is busy counts as lost after so many times the usual patience.
@@ -46,7 +47,7 @@ def components(service: str, with_: Capabilities) -> list[Component]:
         case "api":
             return [_api(with_)]
         case "scheduler":
-            return [_clock(with_), _upkeep(with_), _sweep(with_), _retention(with_)]
+            return [_clock(with_), _upkeep(with_), _sweep(with_), _revocations(with_), _retention(with_)]
         case "worker":
             return [_workers(with_)]
         case "feedback":
@@ -141,6 +142,15 @@ def _clock(with_: Capabilities) -> Component:
 def _sweep(with_: Capabilities) -> Component:
     sweep = Sweep(with_.store, with_.time)
     return sweeping(sweep, interval_seconds=with_.settings.scheduler.sweep_seconds)
+
+
+def _revocations(with_: Capabilities) -> Component:
+    """Goes on with revocations that a dead process left, and pauses what requests in flight scheduled after one."""
+
+    async def run_once() -> Swept:
+        return Swept(discarded=await with_.revocations.upkeep())
+
+    return Periodic("revocations", run_once, interval_seconds=with_.settings.scheduler.sweep_seconds)
 
 
 def _retention(with_: Capabilities) -> Component:

@@ -22,7 +22,7 @@ from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.tasks import QUEUES
-from shared.flow import Breaker, DatabaseTime, Feed, GroupFlow, JobFlow, ScheduleFlow, Settlement
+from shared.flow import Breaker, DatabaseTime, Feed, GroupFlow, JobFlow, RevocationFlow, ScheduleFlow, Settlement
 from shared.mail import Mail, Sender
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
@@ -81,6 +81,10 @@ class Capabilities(Struct, frozen=True):
     @property
     def schedules(self) -> ScheduleFlow:
         return ScheduleFlow(self.store, self.time)
+
+    @property
+    def revocations(self) -> RevocationFlow:
+        return RevocationFlow(self.store, self.time.now)
 
     @property
     def settlement(self) -> Settlement:

@@ -31,7 +31,7 @@ from shared.audience import Audience
 from shared.blobs import Blobs, Uploads
 from shared.domain.accounts import check_email
 from shared.domain.callbacks import Targets
-from shared.flow import GroupFlow, JobFlow, ScheduleFlow
+from shared.flow import GroupFlow, JobFlow, RevocationFlow, ScheduleFlow
 from shared.runtime.clock import Clock
 from shared.runtime.settings import ApiSettings, BlobSettings, StreamSettings, WorkerSettings
 from shared.store import Store
@@ -75,6 +75,7 @@ def create(
         max_file_bytes=files.max_file_bytes,
         mails=mails,
     )
+    revocations = RevocationFlow(store, schedules.now)
     resources = (
         AppsResource(store, clock),
         TemplatesResource(store, clock),
@@ -85,8 +86,8 @@ def create(
         SchedulesResource(store, schedules, targets),
         BulkResource(store, schedules, targets),
         DeadLettersResource(store, schedules),
-        UsersResource(store, clock),
-        TokensResource(store, clock),
+        UsersResource(store, revocations, clock, first_admin=settings.first_admin),
+        TokensResource(store, revocations, clock),
         HealthResource(store, audience),
     )
     handlers = [handler for resource in resources for handler in resource.handlers()]

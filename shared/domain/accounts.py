@@ -6,6 +6,8 @@ The rules of their fields are Marathon's, and the text of an error begins as Mar
 import hashlib
 import re
 import uuid
+from datetime import datetime
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -81,10 +83,42 @@ class Caller(Struct, frozen=True, kw_only=True):
         return self.is_admin or app_id in self.allowed_apps
 
 
+class RevokedKind(StrEnum):
+    """Who was taken out."""
+
+    TOKEN = "token"
+    USER = "user"
+
+
+class Revocation(Struct, frozen=True, kw_only=True):
+    """A caller who was taken out. `id` is their namespace, `subject_id` the id of their token or user.
+
+    `paused` tells that all schedules that were there have been paused, `spared` which of them an admin has resumed
+    since.
+    """
+
+    id: str
+    kind: RevokedKind
+    subject_id: str
+    at: datetime
+    paused: bool = False
+    spared: tuple[str, ...] = ()
+
+
+def user_namespace(email: str) -> str:
+    """What owns the schedules of the person with this address."""
+    return f"user:{email}"
+
+
+def token_namespace(token_id: str) -> str:
+    """What owns the schedules of the service with this token."""
+    return f"token:{token_id}"
+
+
 def user_caller(user: User) -> Caller:
     """The identity of a person."""
     return Caller(
-        namespace=f"user:{user.email}",
+        namespace=user_namespace(user.email),
         name=user.email,
         is_admin=user.is_admin,
         allowed_apps=frozenset(user.allowed_apps or ()),
@@ -94,7 +128,7 @@ def user_caller(user: User) -> Caller:
 def token_caller(token: Token) -> Caller:
     """The identity of a service. Its namespace outlives a change of name."""
     return Caller(
-        namespace=f"token:{token.id}",
+        namespace=token_namespace(token.id),
         name=token.name,
         is_admin=token.is_admin,
         allowed_apps=frozenset(token.allowed_apps),

@@ -32,6 +32,7 @@ from shared.store.jobs import Jobs
 from shared.store.mails import Mails
 from shared.store.occurrences import Occurrences
 from shared.store.outcomes import Outcomes
+from shared.store.revocations import Revocations
 from shared.store.schedules import Schedules
 from shared.store.templates import Templates
 from shared.store.tokens import Tokens
@@ -57,6 +58,7 @@ COLLECTIONS = (
     "dead_letters",
     "idempotency",
     "imports",
+    "revocations",
 )
 
 
@@ -83,6 +85,7 @@ class Store:
         self.dead_letters = DeadLetters(database)
         self.idempotency = IdempotencyKeys(database)
         self.imports = Imports(database)
+        self.revocations = Revocations(database)
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20) -> Self:
