@@ -207,6 +207,7 @@ def seed(
         audience=house.audience if house else settings.audience.url,
         email=email,
         token=token or "",
+        proxy_secret=settings.api.proxy_secret,
     )
 
     async def work() -> int:

@@ -5,6 +5,7 @@ may name a person is decided by the address that the connection really comes fro
 """
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from litestar import Litestar, Request, Response
 from litestar.exceptions import MethodNotAllowedException, NotFoundException
@@ -15,11 +16,13 @@ from services.api.bulk import BulkResource
 from services.api.dead_letters import DeadLettersResource
 from services.api.documentation import DocumentationResource
 from services.api.groups import GroupsResource
+from services.api.guards import Guarded, guard_rules
 from services.api.health import HealthResource
 from services.api.identity import Directory, Identified, Proxies, is_protected
 from services.api.job_draft import JobDrafts
 from services.api.jobs import JobsResource
 from services.api.observed import Observed
+from services.api.paging import PUBLIC_PATH
 from services.api.preview import PreviewResource, PreviewRules
 from services.api.schedules import SchedulesResource
 from services.api.templates import TemplatesResource
@@ -82,7 +85,7 @@ def create(
         JobsResource(store, drafts, flow, groups),
         PreviewResource(store, audience, blobs, drafts, clock, _preview_rules(settings, worker, stream)),
         GroupsResource(store, groups, flow),
-        UploadsResource(blobs, uploads, clock, files),
+        UploadsResource(blobs, uploads, clock, files, public_url=settings.public_url),
         SchedulesResource(store, schedules, targets),
         BulkResource(store, schedules, targets),
         DeadLettersResource(store, schedules),
@@ -92,14 +95,16 @@ def create(
     )
     handlers = [handler for resource in resources for handler in resource.handlers()]
     app = Litestar(
-        route_handlers=[*handlers, *DocumentationResource(handlers).handlers()],
+        route_handlers=[*handlers, *DocumentationResource(handlers, public_url=settings.public_url).handlers()],
         exception_handlers={MethodNotAllowedException: _refuse_method, Exception: errors.refuse},
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,
         logging_config=None,
     )
-    directory = Directory(store, Proxies(settings.trusted_proxies), clock, first_admin=settings.first_admin)
-    app.asgi_handler = Observed(Identified(app.asgi_handler, directory))
+    app.state[PUBLIC_PATH] = urlsplit(settings.public_url).path.rstrip("/")
+    proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
+    directory = Directory(store, proxies, clock, first_admin=settings.first_admin)
+    app.asgi_handler = Observed(Guarded(Identified(app.asgi_handler, directory), guard_rules(settings)))
     return app
 
 

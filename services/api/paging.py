@@ -16,6 +16,8 @@ from msgspec import Struct
 from shared.domain.errors import Invalid
 
 MAX_LIMIT = 1_000
+PUBLIC_PATH = "public_path"
+"""The key in the application's state for the path below which callers reach it."""
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -54,7 +56,8 @@ def page(
     cursor = base64.urlsafe_b64encode(msgspec.json.encode(position(items[-1]))).decode().rstrip("=")
     query = {name: first(request, name) for name in request.query_params if name not in {"limit", "cursor"}}
     target = urlencode(query | {"limit": page.limit, "cursor": cursor})
-    return items, {"link": f'<{request.url.path}?{target}>; rel="next"'}
+    path = request.app.state[PUBLIC_PATH] + request.url.path
+    return items, {"link": f'<{path}?{target}>; rel="next"'}
 
 
 def first(request: Request[Any, Any, Any], name: str) -> str:
