@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from services.api import app as api_app
 from services.compose import Capabilities
@@ -97,7 +98,20 @@ def _api(with_: Capabilities) -> HttpServer:
         worker=with_.settings.worker,
         stream=with_.settings.stream,
     )
-    return HttpServer("api", application, host=settings.host, port=settings.port, proxy_headers=False)
+    return _ApiServer(application, with_)
+
+
+class _ApiServer(HttpServer):
+    """The API, which tells this process where it listens, so that callbacks do not call it."""
+
+    def __init__(self, application: Any, with_: Capabilities) -> None:
+        settings = with_.settings.api
+        super().__init__("api", application, host=settings.host, port=settings.port, proxy_headers=False)
+        self._own_api = with_.own_api
+
+    async def start(self) -> None:
+        await super().start()
+        self._own_api.port = self.port
 
 
 def _upkeep(with_: Capabilities) -> Component:

@@ -26,7 +26,7 @@ from shared.flow import Breaker, DatabaseTime, Feed, GroupFlow, JobFlow, Revocat
 from shared.mail import Mail, Sender
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
-from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
+from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import observed
 from shared.runtime.settings import Settings
@@ -53,6 +53,7 @@ class Capabilities(Struct, frozen=True):
     uploads: Uploads | None
     mail: Mail | None
     outgoing: Outgoing
+    own_api: OwnApi
     time: DatabaseTime
     clock: Clock
 
@@ -148,10 +149,12 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
     stream = observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
     blobs = _blobs(settings)
     # Behind all others, because it must be closed again where a URL cannot be read.
+    own_api = OwnApi(settings.api.host, settings.api.port, public_url=settings.api.public_url)
     outgoing = await Outgoing.open(
         allowed_networks=settings.callbacks.allowed_networks,
         timeout_seconds=settings.callbacks.call_timeout_seconds,
         connections=settings.callbacks.calls_in_flight,
+        own=own_api,
     )
     try:
         mail = _mail(settings, outgoing)
@@ -168,6 +171,7 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
         uploads=blobs if isinstance(blobs, FolderBlobs) else None,
         mail=None if mail is None else observed(mail, "mail"),
         outgoing=observed(outgoing, "outgoing"),
+        own_api=own_api,
         time=DatabaseTime(store),
         clock=SystemClock(),
     )
