@@ -29,7 +29,6 @@ from shared.domain.mails import Mailing
 from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
 from shared.flow import Finish, Lost
 from shared.flow.lost import Patience
-from shared.outgoing.signing import check_secret
 from shared.runtime.health import Health
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.loops import Periodic, Swept
@@ -97,6 +96,7 @@ def _api(with_: Capabilities) -> HttpServer:
         settings=settings,
         worker=with_.settings.worker,
         stream=with_.settings.stream,
+        signing=with_.signing,
     )
     return _ApiServer(application, with_)
 
@@ -233,13 +233,11 @@ def _mailer(with_: Capabilities) -> Mailer:
 
 def _caller(with_: Capabilities) -> Caller:
     chosen = with_.settings.callbacks
-    if chosen.signing_secret:
-        check_secret(chosen.signing_secret, "callbacks.signing_secret")
     return Caller(
         with_.store,
         with_.time,
         with_.outgoing,
         with_.settlement,
         call_timeout=timedelta(seconds=chosen.call_timeout_seconds) + lookahead(with_.settings.scheduler),
-        signing_secret=chosen.signing_secret,
+        signing=with_.signing,
     )

@@ -22,11 +22,22 @@ from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.tasks import QUEUES
-from shared.flow import Breaker, DatabaseTime, Feed, GroupFlow, JobFlow, RevocationFlow, ScheduleFlow, Settlement
+from shared.flow import (
+    Breaker,
+    DatabaseTime,
+    Feed,
+    GroupFlow,
+    JobFlow,
+    RevocationFlow,
+    ScheduleFlow,
+    Settlement,
+    Signing,
+)
 from shared.mail import Mail, Sender
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
+from shared.outgoing.signing import check_secret
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import observed
 from shared.runtime.settings import Settings
@@ -86,6 +97,14 @@ class Capabilities(Struct, frozen=True):
     @property
     def revocations(self) -> RevocationFlow:
         return RevocationFlow(self.store, self.time.now)
+
+    @property
+    def signing(self) -> Signing:
+        """Raises `Invalid` for a deployment's secret that cannot sign."""
+        key = self.settings.callbacks.signing_secret
+        if key:
+            check_secret(key, "callbacks.signing_secret")
+        return Signing(self.store, self.time.now, deployment_key=key)
 
     @property
     def settlement(self) -> Settlement:

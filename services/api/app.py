@@ -25,6 +25,7 @@ from services.api.observed import Observed
 from services.api.paging import PUBLIC_PATH
 from services.api.preview import PreviewResource, PreviewRules
 from services.api.schedules import SchedulesResource
+from services.api.signing_secrets import SigningSecretsResource
 from services.api.templates import TemplatesResource
 from services.api.tokens import TokensResource
 from services.api.uploads import UploadsResource
@@ -34,7 +35,7 @@ from shared.audience import Audience
 from shared.blobs import Blobs, Uploads
 from shared.domain.accounts import check_email
 from shared.domain.callbacks import Targets
-from shared.flow import GroupFlow, JobFlow, RevocationFlow, ScheduleFlow
+from shared.flow import GroupFlow, JobFlow, RevocationFlow, ScheduleFlow, Signing
 from shared.runtime.clock import Clock
 from shared.runtime.settings import ApiSettings, BlobSettings, StreamSettings, WorkerSettings
 from shared.store import Store
@@ -60,9 +61,10 @@ def create(
     files: BlobSettings = _FILES,
     worker: WorkerSettings = _WORKER,
     stream: StreamSettings = _STREAM,
+    signing: Signing | None = None,
 ) -> Litestar:
     """The application. `targets` is what callbacks may reach from this deployment, `mails` whether any are sent;
-    `worker` and `stream` are what its workers make records by.
+    `worker` and `stream` are what its workers make records by, `signing` what they sign callbacks by.
 
     Raises:
         Invalid: `settings.first_admin` is no e-mail address.
@@ -91,6 +93,7 @@ def create(
         DeadLettersResource(store, schedules),
         UsersResource(store, revocations, clock, first_admin=settings.first_admin),
         TokensResource(store, revocations, clock),
+        SigningSecretsResource(signing or Signing(store, schedules.now, deployment_key="")),
         HealthResource(store, audience),
     )
     handlers = [handler for resource in resources for handler in resource.handlers()]

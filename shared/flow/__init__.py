@@ -14,6 +14,7 @@ from shared.flow.lost import Lost
 from shared.flow.revocations import RevocationFlow
 from shared.flow.schedules import ScheduleFlow
 from shared.flow.settlement import Settlement
+from shared.flow.signing import Signing
 from shared.flow.time import DatabaseTime
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "RevocationFlow",
     "ScheduleFlow",
     "Settlement",
+    "Signing",
 ]

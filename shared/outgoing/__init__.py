@@ -50,7 +50,7 @@ class Unreachable(CarillonError):
 
 
 class Call(Struct, frozen=True):
-    """One request. URL, method, headers and secret have passed `checks` and `signing`; `headers` may bring carillon-*.
+    """One request. URL, method, headers and secrets have passed `checks` and `signing`; `headers` may bring carillon-*.
 
     `timestamp` is that of this attempt, in epoch seconds; `message_id` is the same on every attempt.
     """
@@ -61,7 +61,7 @@ class Call(Struct, frozen=True):
     body: bytes
     message_id: str
     timestamp: int
-    secret: str = ""
+    secrets: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """No secret, and no header or path, which may hold one: this ends in logs and tracebacks."""
@@ -152,7 +152,7 @@ class Outgoing:
             raise Blocked(f"the URL must not be called: {error}") from None
 
     async def _send(self, request: Call) -> aiohttp.ClientResponse:
-        identity = webhook_headers(request.message_id, request.timestamp, request.body, request.secret)
+        identity = webhook_headers(request.message_id, request.timestamp, request.body, *request.secrets)
         return await self._session.request(
             request.method,
             URL(request.url, encoded=True),

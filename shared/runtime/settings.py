@@ -293,7 +293,10 @@ class CallbackSettings(Section, frozen=True):
     calls_in_flight: Annotated[Count, says("HTTP callbacks that a worker makes at the same time.")] = 200
     signing_secret: Annotated[
         str,
-        says("Signs HTTP callbacks without a secret of their own (Standard Webhooks, whsec_…); empty: unsigned."),
+        says(
+            "Signs HTTP callbacks without a secret of their own (Standard Webhooks, whsec_…). /signing-secrets derives "
+            "those of namespaces from it, so they change with it; empty: unsigned."
+        ),
     ] = ""
 
     def __post_init__(self) -> None:

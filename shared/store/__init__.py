@@ -34,6 +34,7 @@ from shared.store.occurrences import Occurrences
 from shared.store.outcomes import Outcomes
 from shared.store.revocations import Revocations
 from shared.store.schedules import Schedules
+from shared.store.signing_secrets import SigningSecretStore
 from shared.store.templates import Templates
 from shared.store.tokens import Tokens
 from shared.store.users import Users
@@ -59,6 +60,7 @@ COLLECTIONS = (
     "idempotency",
     "imports",
     "revocations",
+    "signing_secrets",
 )
 
 
@@ -86,6 +88,7 @@ class Store:
         self.idempotency = IdempotencyKeys(database)
         self.imports = Imports(database)
         self.revocations = Revocations(database)
+        self.signing_secrets = SigningSecretStore(database)
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20) -> Self:

@@ -66,7 +66,7 @@ async def test_without_a_secret_the_message_has_its_id_and_no_signature(outgoing
 async def test_a_receiver_can_verify_a_signed_call(
     outgoing: Outgoing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await outgoing.call(a_call(receiver.url, secret=SECRET, body='{"näme":"☃"}'.encode()))
+    await outgoing.call(a_call(receiver.url, secrets=(SECRET,), body='{"näme":"☃"}'.encode()))
     (got,) = receiver.received
     monkeypatch.setattr(Webhook, "_Webhook__verify_timestamp", lambda _, text: datetime.fromtimestamp(int(text), UTC))
     assert Webhook(SECRET).verify(got.body, dict(got.headers)) == {"näme": "☃"}
@@ -160,7 +160,9 @@ async def test_a_name_is_called_by_its_name(receiver: Receiver) -> None:
 
 
 def test_a_call_shows_no_secrets() -> None:
-    shown = repr(a_call("https://h/?token=hush1", headers={"Authorization": "hush2"}, secret="hush3", body=b"hush4"))
+    shown = repr(
+        a_call("https://h/?token=hush1", headers={"Authorization": "hush2"}, secrets=("hush3",), body=b"hush4")
+    )
     assert "hush" not in shown and "m1" in shown
 
 
