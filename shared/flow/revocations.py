@@ -71,19 +71,20 @@ class RevocationFlow:
         """Pause page by page; after the first time only what is active is looked at."""
         state = ScheduleState.ACTIVE if revocation.paused else None
         after, paused = "", 0
-        while page := await self._page(revocation, state, after):
+        while not await self._is_back(revocation):
+            page = await self._store.schedules.page(revocation.id, state=state, after=after, limit=_STEP)
+            if not page:
+                break
             paused += await self._pause_page(revocation, page)
             await fault("revocation.after_page")
             after = page[-1].key
         return paused
 
-    async def _page(self, revocation: Revocation, state: ScheduleState | None, after: str) -> list[Schedule]:
-        if await self._is_back(revocation):
-            return []
-        return await self._store.schedules.page(revocation.id, state=state, after=after, limit=_STEP)
-
     async def _pause_page(self, revocation: Revocation, page: list[Schedule]) -> int:
-        schedules = [schedule for schedule in page if schedule.id not in revocation.spared]
+        # Read for each page: an admin may have resumed one of these since the last.
+        known = await self._store.revocations.get(revocation.id)
+        spared = known.spared if known is not None else ()
+        schedules = [schedule for schedule in page if schedule.id not in spared]
         if not schedules:
             return 0
         paused = await self._store.schedules.pause([schedule.id for schedule in schedules])

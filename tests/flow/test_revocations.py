@@ -112,6 +112,21 @@ async def test_what_an_admin_has_resumed_stays_so(store: Store, flow: ScheduleFl
     assert await active(store, OURS) == ["b"]
 
 
+async def test_what_an_admin_resumes_while_others_are_paused_stays_so(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scheduled(flow, OURS, *"abcde")
+    pause = store.schedules.pause
+
+    async def interrupted(ids: list[str]) -> int:
+        await store.revocations.spare(OURS, schedule_id(OURS, "e"))
+        return await pause(ids)
+
+    monkeypatch.setattr(store.schedules, "pause", interrupted)
+    await revoking.revoke_token(TOKEN)
+    assert await active(store, OURS) == ["e"]
+
+
 async def test_a_user_who_was_made_again_schedules_as_before(
     store: Store, flow: ScheduleFlow, revoking: RevocationFlow
 ) -> None:
