@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from services.api import app as api_app
 from services.compose import Capabilities
@@ -29,9 +30,9 @@ from shared.domain.mails import Mailing
 from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
 from shared.flow import Finish, Lost
 from shared.flow.lost import Patience
-from shared.outgoing.signing import check_secret
 from shared.runtime.health import Health
 from shared.runtime.lifecycle import Closing, Component
+from shared.runtime.loops import Periodic, Swept
 from shared.runtime.serving import HttpServer
 
 # Work whose queue is busy counts as lost after so many times the usual patience.
@@ -47,7 +48,7 @@ def components(service: str, with_: Capabilities) -> list[Component]:
         case "api":
             return [_api(with_)]
         case "scheduler":
-            return [_clock(with_), _upkeep(with_), _sweep(with_), _retention(with_)]
+            return [_clock(with_), _upkeep(with_), _sweep(with_), _revocations(with_), _retention(with_)]
         case "worker":
             return [_workers(with_)]
         case "feedback":
@@ -96,8 +97,22 @@ def _api(with_: Capabilities) -> HttpServer:
         settings=settings,
         worker=with_.settings.worker,
         stream=with_.settings.stream,
+        signing=with_.signing,
     )
-    return HttpServer("api", application, host=settings.host, port=settings.port, proxy_headers=False)
+    return _ApiServer(application, with_)
+
+
+class _ApiServer(HttpServer):
+    """The API, which tells this process where it listens, so that callbacks do not call it."""
+
+    def __init__(self, application: Any, with_: Capabilities) -> None:
+        settings = with_.settings.api
+        super().__init__("api", application, host=settings.host, port=settings.port, proxy_headers=False)
+        self._own_api = with_.own_api
+
+    async def start(self) -> None:
+        await super().start()
+        self._own_api.port = self.port
 
 
 def _upkeep(with_: Capabilities) -> Component:
@@ -142,6 +157,15 @@ def _clock(with_: Capabilities) -> Component:
 def _sweep(with_: Capabilities) -> Component:
     sweep = Sweep(with_.store, with_.time)
     return sweeping(sweep, interval_seconds=with_.settings.scheduler.sweep_seconds)
+
+
+def _revocations(with_: Capabilities) -> Component:
+    """Goes on with revocations that a dead process left, and pauses what requests in flight scheduled after one."""
+
+    async def run_once() -> Swept:
+        return Swept(discarded=await with_.revocations.upkeep())
+
+    return Periodic("revocations", run_once, interval_seconds=with_.settings.scheduler.sweep_seconds)
 
 
 def _retention(with_: Capabilities) -> Component:
@@ -213,13 +237,11 @@ def _mailer(with_: Capabilities) -> Mailer:
 
 def _caller(with_: Capabilities) -> Caller:
     chosen = with_.settings.callbacks
-    if chosen.signing_secret:
-        check_secret(chosen.signing_secret, "callbacks.signing_secret")
     return Caller(
         with_.store,
         with_.time,
         with_.outgoing,
         with_.settlement,
         call_timeout=timedelta(seconds=chosen.call_timeout_seconds) + lookahead(with_.settings.scheduler),
-        signing_secret=chosen.signing_secret,
+        signing=with_.signing,
     )

@@ -114,6 +114,8 @@ def init(context: click.Context) -> None:
         try:
             await with_.setup()
             await with_.verify()
+            for sentence in await with_.clashes():
+                click.echo(sentence, err=True)
         finally:
             await with_.close()
         click.echo("Everything is in place.")
@@ -205,6 +207,7 @@ def seed(
         audience=house.audience if house else settings.audience.url,
         email=email,
         token=token or "",
+        proxy_secret=settings.api.proxy_secret,
     )
 
     async def work() -> int:

@@ -23,11 +23,22 @@ from shared.domain.audiences import topic_pattern
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.tasks import QUEUES
-from shared.flow import Breaker, DatabaseTime, Feed, GroupFlow, JobFlow, ScheduleFlow, Settlement
+from shared.flow import (
+    Breaker,
+    DatabaseTime,
+    Feed,
+    GroupFlow,
+    JobFlow,
+    RevocationFlow,
+    ScheduleFlow,
+    Settlement,
+    Signing,
+)
 from shared.mail import Mail, Sender
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
-from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
+from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
+from shared.outgoing.signing import check_secret
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import observed
 from shared.runtime.settings import Settings
@@ -54,6 +65,7 @@ class Capabilities(Struct, frozen=True):
     uploads: Uploads | None
     mail: Mail | None
     outgoing: Outgoing
+    own_api: OwnApi
     time: DatabaseTime
     clock: Clock
 
@@ -84,6 +96,18 @@ class Capabilities(Struct, frozen=True):
         return ScheduleFlow(self.store, self.time)
 
     @property
+    def revocations(self) -> RevocationFlow:
+        return RevocationFlow(self.store, self.time.now)
+
+    @property
+    def signing(self) -> Signing:
+        """Raises `Invalid` for a deployment's secret that cannot sign."""
+        key = self.settings.callbacks.signing_secret
+        if key:
+            check_secret(key, "callbacks.signing_secret")
+        return Signing(self.store, self.time.now, deployment_key=key)
+
+    @property
     def settlement(self) -> Settlement:
         return Settlement(self.store, tick=timedelta(seconds=self.settings.scheduler.tick_seconds))
 
@@ -104,6 +128,15 @@ class Capabilities(Struct, frozen=True):
         await self.store.setup()
         await self.broker.setup(QUEUES)
         await self.stream.setup({})
+
+    async def clashes(self) -> list[str]:
+        """A sentence for each name that several apps got before names were unique."""
+        return [
+            f"{len(apps)} apps are called {apps[0].name}, but for case: "
+            f"{', '.join(app.id for app in apps)}. They share push tables, and so each reaches the others' users; "
+            "an admin should rename all but one."
+            for apps in await self.store.apps.clashing()
+        ]
 
     async def verify(self) -> None:
         """Raise `Unavailable` unless `setup` has been done, on servers whose promises we know."""
@@ -136,10 +169,12 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
     stream = observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
     blobs = _blobs(settings)
     # Behind all others, because it must be closed again where a URL cannot be read.
+    own_api = OwnApi(settings.api.host, settings.api.port, public_url=settings.api.public_url)
     outgoing = await Outgoing.open(
         allowed_networks=settings.callbacks.allowed_networks,
         timeout_seconds=settings.callbacks.call_timeout_seconds,
         connections=settings.callbacks.calls_in_flight,
+        own=own_api,
     )
     try:
         mail = _mail(settings, outgoing)
@@ -156,6 +191,7 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
         uploads=blobs if isinstance(blobs, FolderBlobs) else None,
         mail=None if mail is None else observed(mail, "mail"),
         outgoing=observed(outgoing, "outgoing"),
+        own_api=own_api,
         time=DatabaseTime(store),
         clock=SystemClock(),
     )

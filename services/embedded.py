@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from services import assembly, compose
 from services.compose import Capabilities
 from shared.domain.errors import Conflict, Unavailable
-from shared.runtime import health, processes
+from shared.runtime import health, logs, processes
 from shared.runtime.children import Child, mongodb_child, postgres_child
 from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
 from shared.runtime.processes import ProcessMark
@@ -34,6 +34,8 @@ from shared.runtime.settings import Settings
 FIRST_ADMIN = "admin@example.com"
 EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
 _LOOK_SECONDS = 0.5
+
+log = logs.get(__name__)
 
 
 class House(Struct, frozen=True, kw_only=True):
@@ -82,6 +84,8 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
             async with AsyncExitStack() as open_until_served:
                 open_until_served.push_async_callback(with_.close)
                 await with_.setup()
+                for sentence in await with_.clashes():
+                    log.warning(sentence)
                 await assembly.take_up(with_)
                 open_until_served.pop_all()
             return await _served(with_, folder, servers, announce, guest, ending)

@@ -56,6 +56,7 @@ from carillon.client.previews import (
 )
 from carillon.client.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
 from carillon.client.schedules import Schedules
+from carillon.client.signing_secrets import SigningSecret, SigningSecrets
 from carillon.client.uploads import Uploads
 
 __all__ = [
@@ -92,6 +93,8 @@ __all__ = [
     "Schedule",
     "ScheduleState",
     "Schedules",
+    "SigningSecret",
+    "SigningSecrets",
     "StoredJob",
     "StoredSchedule",
     "Unauthorized",

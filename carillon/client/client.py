@@ -7,6 +7,7 @@ from carillon.client.dead_letters import DeadLetters
 from carillon.client.groups import Groups
 from carillon.client.jobs import Jobs
 from carillon.client.schedules import Schedules
+from carillon.client.signing_secrets import SigningSecrets
 from carillon.client.transport import Transport
 from carillon.client.uploads import Uploads
 
@@ -49,6 +50,7 @@ class Carillon:
         self.dead_letters = DeadLetters(self._transport)
         self.jobs = Jobs(self._transport)
         self.groups = Groups(self._transport)
+        self.signing_secrets = SigningSecrets(self._transport)
         self.uploads = Uploads(self._transport)
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from carillon.client.paging import PAGE_SIZE, items
-from carillon.client.transport import Transport, path_of
+from carillon.client.transport import Transport, path_of, query_of
 
 _EVERY = "/dead-letters"
 _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
@@ -34,31 +34,34 @@ _retried = msgspec.json.Decoder(_Retried)
 
 
 class DeadLetters:
-    """The caller's own dead letters. All methods raise `CarillonError`."""
+    """The caller's own dead letters, or as an admin those of another `namespace`. All methods raise `CarillonError`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def list(self, *, key: str = "", page_size: int = PAGE_SIZE) -> AsyncIterator[DeadLetter]:
+    def list(self, *, key: str = "", namespace: str = "", page_size: int = PAGE_SIZE) -> AsyncIterator[DeadLetter]:
         """All of them, or those of one key; read page by page."""
-        query = {"key": key, "limit": str(page_size)}
-        return items(self._transport, _EVERY, {name: text for name, text in query.items() if text}, _page)
+        return items(self._transport, _EVERY, query_of(key=key, namespace=namespace, limit=str(page_size)), _page)
 
-    async def retry(self, id: str) -> None:
+    async def retry(self, id: str, *, namespace: str = "") -> None:
         """Try one again, with what its schedule says now. Raises `NotFound`, `Conflict` if its schedule is gone."""
-        await self._transport.call("POST", f"{_one(id)}/retry", done_before=_GONE)
+        query = query_of(namespace=namespace)
+        await self._transport.call("POST", f"{_one(id)}/retry", query=query, done_before=_GONE)
 
-    async def discard(self, id: str) -> None:
+    async def discard(self, id: str, *, namespace: str = "") -> None:
         """Give one up. Raises `NotFound`."""
-        await self._transport.call("POST", f"{_one(id)}/discard", done_before=_GONE)
+        query = query_of(namespace=namespace)
+        await self._transport.call("POST", f"{_one(id)}/discard", query=query, done_before=_GONE)
 
-    async def retry_all(self, *, key: str = "") -> int:
+    async def retry_all(self, *, key: str = "", namespace: str = "") -> int:
         """Try all of them again, or those of one key: how many. Those whose schedules are gone stay.
 
         None is tried twice; but after an attempt whose answer was lost, those that it dealt with are not counted.
         """
         content = msgspec.json.encode({"key": key} if key else {})
-        return (await self._transport.call("POST", f"{_EVERY}/retry", content=content)).read(_retried).retried
+        query = query_of(namespace=namespace)
+        answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content)
+        return answer.read(_retried).retried
 
 
 def _one(id: str) -> str:

@@ -12,7 +12,7 @@ from carillon.client.bulk import results
 from carillon.client.definitions import BulkResult, Fired, Schedule, ScheduleState, StoredSchedule
 from carillon.client.instants import written
 from carillon.client.paging import PAGE_SIZE, items
-from carillon.client.transport import Answer, Transport, path_of
+from carillon.client.transport import Answer, Transport, path_of, query_of
 
 _EVERY = "/schedules"
 _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
@@ -30,7 +30,11 @@ _fired = msgspec.json.Decoder(Fired)
 
 
 class Schedules:
-    """The caller's own schedules. All methods raise `CarillonError`, and `ValueError` for a key that cannot be one."""
+    """The caller's own schedules. All methods raise `CarillonError`, and `ValueError` for a key that cannot be one.
+
+    An admin names another `namespace` to see and move what somebody else has scheduled: `token:<id>` or
+    `user:<e-mail address>`. From others that is `Forbidden`.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -51,22 +55,22 @@ class Schedules:
         leave its key out. Raises `Invalid`."""
         return _made(await self._transport.call("PUT", _one(key), content=schedule.encoded()))
 
-    async def get(self, key: str) -> StoredSchedule:
+    async def get(self, key: str, *, namespace: str = "") -> StoredSchedule:
         """A schedule with its next instants and its last outcomes. Raises `NotFound`."""
-        return (await self._transport.call("GET", _one(key))).read(_schedule)
+        return (await self._transport.call("GET", _one(key), query=query_of(namespace=namespace))).read(_schedule)
 
     def list(
-        self, *, prefix: str = "", state: ScheduleState | None = None, page_size: int = PAGE_SIZE
+        self, *, prefix: str = "", state: ScheduleState | None = None, namespace: str = "", page_size: int = PAGE_SIZE
     ) -> AsyncIterator[StoredSchedule]:
         """All schedules by key, or those whose key begins so or that are in this state; read page by page."""
-        query = {"prefix": prefix, "state": state or "", "limit": str(page_size)}
-        return items(self._transport, _EVERY, {name: text for name, text in query.items() if text}, _page)
+        query = query_of(prefix=prefix, state=state or "", namespace=namespace, limit=str(page_size))
+        return items(self._transport, _EVERY, query, _page)
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str, *, namespace: str = "") -> None:
         """Delete a schedule and all that is pending of it. Raises `NotFound`."""
-        await self._transport.call("DELETE", _one(key), done_before=_GONE)
+        await self._transport.call("DELETE", _one(key), query=query_of(namespace=namespace), done_before=_GONE)
 
-    async def cancel(self, key: str, instant: datetime) -> None:
+    async def cancel(self, key: str, instant: datetime, *, namespace: str = "") -> None:
         """Take one pending instant out of a list, named as it was given or as it was delayed.
 
         Raises:
@@ -75,21 +79,21 @@ class Schedules:
             ValueError: the instant has no time zone.
         """
         path = f"{_one(key)}/occurrences{path_of(written(instant, 'instant'))}"
-        await self._transport.call("DELETE", path, done_before=_GONE)
+        await self._transport.call("DELETE", path, query=query_of(namespace=namespace), done_before=_GONE)
 
-    async def pause(self, key: str) -> StoredSchedule:
+    async def pause(self, key: str, *, namespace: str = "") -> StoredSchedule:
         """Hold a schedule: nothing of it fires until it is resumed. Raises `NotFound`, `Conflict` if it has
         finished."""
-        return (await self._transport.call("POST", f"{_one(key)}/pause")).read(_schedule)
+        return await self._move(key, "pause", namespace)
 
-    async def resume(self, key: str) -> StoredSchedule:
+    async def resume(self, key: str, *, namespace: str = "") -> StoredSchedule:
         """Let a schedule go on; what came due meanwhile is dealt with by its misfire rule. Raises as `pause`."""
-        return (await self._transport.call("POST", f"{_one(key)}/resume")).read(_schedule)
+        return await self._move(key, "resume", namespace)
 
-    async def fire(self, key: str, *, idempotency_key: str = "") -> Fired:
+    async def fire(self, key: str, *, namespace: str = "", idempotency_key: str = "") -> Fired:
         """Have the callback done once, now, beside what is planned. Raises `NotFound`."""
-        path = f"{_one(key)}/fire"
-        return (await self._transport.call("POST", path, idempotency_key=idempotency_key)).read(_fired)
+        path, query = f"{_one(key)}/fire", query_of(namespace=namespace)
+        return (await self._transport.call("POST", path, query=query, idempotency_key=idempotency_key)).read(_fired)
 
     async def preview(self, schedule: Schedule) -> tuple[datetime, ...]:
         """The next 20 instants of a schedule, which is not made; its key, if it has one, tells its delay in the
@@ -106,6 +110,10 @@ class Schedules:
         bounded. An error that concerns a whole chunk is raised when the results of those before it have been given.
         """
         return results(self._transport, schedules, idempotency_key)
+
+    async def _move(self, key: str, move: str, namespace: str) -> StoredSchedule:
+        path, query = f"{_one(key)}/{move}", query_of(namespace=namespace)
+        return (await self._transport.call("POST", path, query=query)).read(_schedule)
 
 
 def _one(key: str) -> str:

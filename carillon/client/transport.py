@@ -241,6 +241,11 @@ def path_of(*segments: str) -> str:
     return "/" + "/".join(segments)
 
 
+def query_of(**parameters: str) -> Query:
+    """The query of those parameters that are given."""
+    return {name: text for name, text in parameters.items() if text}
+
+
 async def _note_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
     request: Request = context.trace_request_ctx
     request.reached.attempts += 1

@@ -5,6 +5,7 @@ may name a person is decided by the address that the connection really comes fro
 """
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from litestar import Litestar, Request, Response
 from litestar.exceptions import MethodNotAllowedException, NotFoundException
@@ -15,13 +16,16 @@ from services.api.bulk import BulkResource
 from services.api.dead_letters import DeadLettersResource
 from services.api.documentation import DocumentationResource
 from services.api.groups import GroupsResource
+from services.api.guards import Guarded, guard_rules
 from services.api.health import HealthResource
 from services.api.identity import Directory, Identified, Proxies, is_protected
 from services.api.job_draft import JobDrafts
 from services.api.jobs import JobsResource
 from services.api.observed import Observed
+from services.api.paging import PUBLIC_PATH
 from services.api.preview import PreviewResource, PreviewRules
 from services.api.schedules import SchedulesResource
+from services.api.signing_secrets import SigningSecretsResource
 from services.api.templates import TemplatesResource
 from services.api.tokens import TokensResource
 from services.api.uploads import UploadsResource
@@ -31,7 +35,7 @@ from shared.audience import Audience
 from shared.blobs import Blobs, Uploads
 from shared.domain.accounts import check_email
 from shared.domain.callbacks import Targets
-from shared.flow import GroupFlow, JobFlow, ScheduleFlow
+from shared.flow import GroupFlow, JobFlow, RevocationFlow, ScheduleFlow, Signing
 from shared.runtime.clock import Clock
 from shared.runtime.settings import ApiSettings, BlobSettings, StreamSettings, WorkerSettings
 from shared.store import Store
@@ -57,9 +61,10 @@ def create(
     files: BlobSettings = _FILES,
     worker: WorkerSettings = _WORKER,
     stream: StreamSettings = _STREAM,
+    signing: Signing | None = None,
 ) -> Litestar:
     """The application. `targets` is what callbacks may reach from this deployment, `mails` whether any are sent;
-    `worker` and `stream` are what its workers make records by.
+    `worker` and `stream` are what its workers make records by, `signing` what they sign callbacks by.
 
     Raises:
         Invalid: `settings.first_admin` is no e-mail address.
@@ -76,30 +81,34 @@ def create(
         max_record_bytes=stream.max_record_bytes,
         mails=mails,
     )
+    revocations = RevocationFlow(store, schedules.now)
     resources = (
         AppsResource(store, clock),
         TemplatesResource(store, clock, max_record_bytes=stream.max_record_bytes),
         JobsResource(store, drafts, flow, groups),
         PreviewResource(store, audience, blobs, drafts, clock, _preview_rules(settings, worker, stream)),
         GroupsResource(store, groups, flow),
-        UploadsResource(blobs, uploads, clock, files),
+        UploadsResource(blobs, uploads, clock, files, public_url=settings.public_url),
         SchedulesResource(store, schedules, targets),
         BulkResource(store, schedules, targets),
         DeadLettersResource(store, schedules),
-        UsersResource(store, clock),
-        TokensResource(store, clock),
+        UsersResource(store, revocations, clock, first_admin=settings.first_admin),
+        TokensResource(store, revocations, clock),
+        SigningSecretsResource(signing or Signing(store, schedules.now, deployment_key="")),
         HealthResource(store, audience),
     )
     handlers = [handler for resource in resources for handler in resource.handlers()]
     app = Litestar(
-        route_handlers=[*handlers, *DocumentationResource(handlers).handlers()],
+        route_handlers=[*handlers, *DocumentationResource(handlers, public_url=settings.public_url).handlers()],
         exception_handlers={MethodNotAllowedException: _refuse_method, Exception: errors.refuse},
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,
         logging_config=None,
     )
-    directory = Directory(store, Proxies(settings.trusted_proxies), clock, first_admin=settings.first_admin)
-    app.asgi_handler = Observed(Identified(app.asgi_handler, directory))
+    app.state[PUBLIC_PATH] = urlsplit(settings.public_url).path.rstrip("/")
+    proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
+    directory = Directory(store, proxies, clock, first_admin=settings.first_admin)
+    app.asgi_handler = Observed(Guarded(Identified(app.asgi_handler, directory), guard_rules(settings)))
     return app
 
 

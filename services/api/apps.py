@@ -12,15 +12,15 @@ from services.api import paging, wire
 from services.api.identity import Who, caller_of
 from services.api.ids import fresh_id
 from services.api.routes import endpoint
-from shared.domain.accounts import App, check_app, read_uuid
-from shared.domain.errors import Conflict, NotFound
+from shared.domain.accounts import App, check_app, name_key, read_uuid
+from shared.domain.errors import Conflict, Forbidden, NotFound
 from shared.runtime.clock import Clock
 from shared.store import Store
 
 AppName = Annotated[
     str,
     Meta(
-        description="Makes the names of the push tables and topics.",
+        description="Makes the names of the push tables and topics; unique, whatever its case. Only admins change it.",
         extra_json_schema={"pattern": "^[A-Za-z0-9_-]{1,50}$", "examples": ["mygame"]},
     ),
 ]
@@ -78,6 +78,12 @@ async def app_of(store: Store, app_id: str) -> App:
     return app
 
 
+def _check_own_name(app: App, name: str) -> None:
+    """Raise `Forbidden` for another name than the app's: the name alone says whose devices its jobs reach."""
+    if name_key(name) != name_key(app.name):
+        raise Forbidden("only admins change an app's name", field="name", value=name)
+
+
 class AppsResource:
     """The routes of apps."""
 
@@ -130,11 +136,17 @@ class AppsResource:
         return wire.answer(app_view(await app_of(self._store, app_id)))
 
     async def update(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        """Change an app's name and bundle id. Jobs that exist keep the name that they were made with."""
+        """Change an app's bundle id and, as an admin, its name. Jobs that exist keep the name they were made with."""
         body = wire.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
+        renames = caller_of(request).is_admin
+        if not renames:
+            _check_own_name(await app_of(self._store, app_id), body.name)
         changed = await self._store.apps.update(
-            read_uuid(app_id, field="appId"), name=body.name, bundle_id=body.bundle_id, at=self._clock.now_ns()
+            read_uuid(app_id, field="appId"),
+            name=body.name if renames else None,
+            bundle_id=body.bundle_id,
+            at=self._clock.now_ns(),
         )
         if changed is None:
             raise NotFound("there is no app with this id", field="appId", value=app_id)

@@ -16,7 +16,8 @@ from msgspec import Raw, Struct
 
 from services.api import schedule_body, wire
 from services.api.errors import STATUS
-from services.api.identity import Who, caller_of
+from services.api.identity import Who
+from services.api.namespaces import own_namespace
 from services.api.routes import JSON, endpoint
 from services.api.schedule_body import ScheduleBody
 from services.api.schedules import KEY, idempotency_of
@@ -68,20 +69,21 @@ class BulkResource:
         return [
             endpoint(
                 "POST", "/schedules/bulk", self.add_many, who=Who.KNOWN, body=list[ScheduleBody],
-                answers={HTTPStatus.OK: list[ItemView]}, parameters=(KEY,), max_body_bytes=BODY_BYTES,
+                answers={HTTPStatus.OK: list[ItemView]}, problems=(HTTPStatus.FORBIDDEN,), parameters=(KEY,),
+                max_body_bytes=BODY_BYTES,
                 body_media=(JSON, NDJSON),
             )
         ]  # fmt: skip
 
     async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson)."""
+        namespace = own_namespace(request)
         content = await request.body()
         in_lines = _is_ndjson(request, content)
         items = _lines(content) if in_lines else _elements(content)
         if not 1 <= len(items) <= ITEMS:
             raise Invalid(f"1 to {ITEMS:,} items are needed", value=len(items))
         used = idempotency_of(request, content)
-        namespace = caller_of(request).namespace
         if used is None:
             answers = [answer async for answer in self._answers(items, namespace)]
         else:

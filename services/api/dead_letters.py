@@ -1,5 +1,5 @@
 """`/dead-letters`: instants of the caller's schedules that were refused to the last attempt, to be tried again or
-given up."""
+given up. Admins name another namespace by `?namespace=`."""
 
 from http import HTTPStatus
 from typing import Any
@@ -11,7 +11,8 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from services.api import paging, wire
-from services.api.identity import Who, caller_of
+from services.api.identity import Who
+from services.api.namespaces import NAMESPACE, namespace_of
 from services.api.routes import Parameter, endpoint
 from services.api.schedule_body import decoded
 from services.api.schedule_view import DeadLetterView, dead_letter_view
@@ -25,7 +26,7 @@ _NAMED = Parameter(name="key", description="Only those of the schedule with this
 
 
 class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters: those of one key, or all of the caller's."""
+    """Which dead letters: those of one key, or all of the namespace's."""
 
     key: str | None = None
 
@@ -55,28 +56,33 @@ class DeadLettersResource:
     def handlers(self) -> list[HTTPRouteHandler]:
         """All of them."""
         ok, accepted, gone = HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT
-        missing, conflict = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+        missing, conflict, forbidden = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN
         every, one = "/dead-letters", "/dead-letters/{letter_id:str}"
         who = Who.KNOWN
         return [
             endpoint(
-                "GET", every, self.index, who=who, answers={ok: list[DeadLetterView]}, parameters=(_NAMED,), paged=True
+                "GET", every, self.index, who=who, answers={ok: list[DeadLetterView]}, problems=(forbidden,),
+                parameters=(_NAMED, NAMESPACE), paged=True,
             ),
             endpoint(
                 "POST", f"{every}/retry", self.retry_all, who=who, body=RetryFilter, body_required=False,
-                answers={ok: RetriedView},
+                answers={ok: RetriedView}, problems=(forbidden,), parameters=(NAMESPACE,),
             ),
             endpoint(
-                "POST", f"{one}/retry", self.retry, who=who, answers={accepted: RetryView}, problems=(missing, conflict)
+                "POST", f"{one}/retry", self.retry, who=who, answers={accepted: RetryView},
+                problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
             ),
-            endpoint("POST", f"{one}/discard", self.discard, who=who, answers={gone: None}, problems=(missing,)),
+            endpoint(
+                "POST", f"{one}/discard", self.discard, who=who, answers={gone: None}, problems=(missing, forbidden),
+                parameters=(NAMESPACE,),
+            ),
         ]  # fmt: skip
 
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """List the caller's dead letters."""
+        """List the dead letters of a namespace."""
         asked = paging.asked(request, str)
         letters = await self._store.dead_letters.page(
-            caller_of(request).namespace,
+            namespace_of(request),
             key=paging.first(request, "key"),
             after=asked.after or "",
             limit=asked.limit,
@@ -98,10 +104,10 @@ class DeadLettersResource:
         return wire.nothing()
 
     async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Try all of the caller's dead letters again, or those of one key."""
-        content = await request.body()
+        """Try all dead letters of a namespace again, or those of one key."""
+        namespace, content = namespace_of(request), await request.body()
         wanted = decoded(content, _filter_decoder) if content.strip() else RetryFilter()
-        return wire.answer(RetriedView(await self._retry_all(caller_of(request).namespace, wanted.key or "")))
+        return wire.answer(RetriedView(await self._retry_all(namespace, wanted.key or "")))
 
     async def _retry_all(self, namespace: str, key: str) -> int:
         retried, after = 0, ""
@@ -113,7 +119,7 @@ class DeadLettersResource:
             after = letters[-1].id
 
     async def _letter(self, request: Request[Any, Any, Any], letter_id: str) -> DeadLetter:
-        letter = await self._store.dead_letters.get(caller_of(request).namespace, letter_id)
+        letter = await self._store.dead_letters.get(namespace_of(request), letter_id)
         if letter is None:
             raise NotFound("there is no dead letter with this id", field="id", value=letter_id)
         return letter

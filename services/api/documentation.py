@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from litestar import Response
@@ -23,25 +24,27 @@ from shared.domain.errors import NotFound
 
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 
+PUBLIC_PATH = "{path}"  # stands for the path below which callers reach the API
+
 PAGE = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{TITLE}</title>
-<link rel="icon" type="image/svg+xml" href="/docs/favicon.svg">
-<link rel="stylesheet" href="/docs/swagger-ui.css">
+<link rel="icon" type="image/svg+xml" href="{PUBLIC_PATH}/docs/favicon.svg">
+<link rel="stylesheet" href="{PUBLIC_PATH}/docs/swagger-ui.css">
 </head>
 <body>
 <div id="page"></div>
-<script src="/docs/swagger-ui-bundle.js"></script>
-<script src="/docs/page.js"></script>
+<script src="{PUBLIC_PATH}/docs/swagger-ui-bundle.js"></script>
+<script src="{PUBLIC_PATH}/docs/page.js"></script>
 </body>
 </html>
 """
 
 SCRIPT = """SwaggerUIBundle({
-  url: "/openapi.json",
+  url: "{path}/openapi.json",
   dom_id: "#page",
   deepLinking: true,
   validatorUrl: null,
@@ -54,15 +57,18 @@ d="M8 1a1.2 1.2 0 0 0-1.2 1.3C4.9 2.8 4 4.4 4 6.5c0 3-.8 4-1.6 5v.7h11.2v-.7c-.8
 """
 
 _TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_WRITTEN_HERE = {"page.js": SCRIPT, "favicon.svg": FAVICON}
+_KEPT = {"cache-control": "max-age=86400"}
 _VENDORED = ("swagger-ui-bundle.js", "swagger-ui.css")
 
 
 class DocumentationResource:
     """The document of the given routes, and the page that shows it."""
 
-    def __init__(self, handlers: Iterable[HTTPRouteHandler]) -> None:
-        self._document = msgspec.json.encode(document(handlers))
+    def __init__(self, handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> None:
+        path = urlsplit(public_url).path.rstrip("/")
+        self._document = msgspec.json.encode(document(handlers, public_url=public_url))
+        self._page = PAGE.replace(PUBLIC_PATH, path)
+        self._written_here = {"page.js": SCRIPT.replace(PUBLIC_PATH, path), "favicon.svg": FAVICON}
         assets = files("services.api") / "assets"
         self._compressed = {name: (assets / f"{name}.gz").read_bytes() for name in _VENDORED}
 
@@ -83,14 +89,14 @@ class DocumentationResource:
     async def page(self) -> Response[str]:
         """The page that shows it."""
         headers = {"content-security-policy": POLICY}
-        return Response(PAGE, media_type="text/html", headers=headers)
+        return Response(self._page, media_type="text/html", headers=headers)
 
     async def asset(self, name: FromPath[str]) -> Response[Any]:
         """A file that the page needs."""
         kind = _TYPES.get(name.rpartition(".")[2], "")
-        if name in _WRITTEN_HERE:
-            return Response(_WRITTEN_HERE[name], media_type=kind)
+        if name in self._written_here:
+            return Response(self._written_here[name], media_type=kind, headers=_KEPT)
         if name in self._compressed:
-            headers = {"content-encoding": "gzip", "cache-control": "max-age=86400"}
+            headers = _KEPT | {"content-encoding": "gzip"}
             return Response(self._compressed[name], media_type=kind, headers=headers)
         raise NotFound("there is nothing at this path")

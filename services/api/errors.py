@@ -23,12 +23,18 @@ _CLIENT_LEFT = "client disconnected prematurely"  # Litestar calls that a fault 
 
 log = logs.get(__name__)
 
+
+class Misdirected(Refused):
+    """The request names a host that this API does not answer to."""
+
+
 STATUS: dict[type[Exception], HTTPStatus] = {
     Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     Forbidden: HTTPStatus.FORBIDDEN,
     NotFound: HTTPStatus.NOT_FOUND,
     Conflict: HTTPStatus.CONFLICT,
+    Misdirected: HTTPStatus.MISDIRECTED_REQUEST,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 

@@ -1,11 +1,13 @@
 """Who is asking, and what they may.
 
 A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can
-reach the port past the proxy could write that header. A service shows `Authorization: Bearer <token>`, of which only
+reach the port past the proxy could write that header. Where an address proves too little, the proxy also shows a secret
+in `x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only
 the SHA-256 is known here. Everything below `PROTECTED` asks for an identity first, so that a stranger learns nothing,
 not even which paths there are.
 """
 
+import hmac
 import ipaddress
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -24,8 +26,9 @@ from shared.runtime.clock import Clock
 from shared.runtime.together import Together
 from shared.store import Store
 
-PROTECTED = ("apps", "users", "tokens", "uploadurl", "schedules", "dead-letters")
+PROTECTED = ("apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets")
 EMAIL_HEADER = "x-forwarded-email"
+PROXY_SECRET_HEADER = "x-carillon-proxy-secret"
 _SCHEME = "bearer"
 _CALLER = "caller"
 
@@ -42,10 +45,18 @@ class Who(Enum):
 
 
 class Proxies:
-    """The networks whose peers may name a person."""
+    """The networks whose peers may name a person, and what they must show for it, if anything."""
 
-    def __init__(self, networks: Iterable[str]) -> None:
+    def __init__(self, networks: Iterable[str], *, secret: str = "") -> None:
         self._networks = [ipaddress.ip_network(network) for network in networks]
+        self._secret = secret.encode()
+
+    def know(self, secrets_shown: Sequence[str]) -> bool:
+        """Whether this is what they show: one value, the right one. How long the answer takes tells nothing about
+        it."""
+        if not self._secret:
+            return True
+        return len(secrets_shown) == 1 and hmac.compare_digest(secrets_shown[0].encode(), self._secret)
 
     def trust(self, host: str | None) -> bool:
         """Whether a peer at this address is one of them."""
@@ -79,6 +90,8 @@ class Directory:
         bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.split(" ")[0].lower() == _SCHEME]
         if bearer:
             return await self._service(bearer)
+        if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
+            raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
         return await self._person(headers.getall(EMAIL_HEADER, []), peer)
 
     async def _service(self, secrets_shown: list[str]) -> Caller:

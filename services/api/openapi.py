@@ -52,8 +52,8 @@ _PATH_SCHEMAS: dict[str, Json] = {
 }
 
 
-def document(handlers: Iterable[HTTPRouteHandler]) -> Json:
-    """The document of these routes."""
+def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> Json:
+    """The document of these routes, which callers reach below `public_url`."""
     handlers = list(handlers)
     paths: Json = {}
     for handler in handlers:
@@ -64,6 +64,7 @@ def document(handlers: Iterable[HTTPRouteHandler]) -> Json:
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": VERSION, "description": DESCRIPTION},
+        "servers": [{"url": public_url.rstrip("/") or "/"}],
         "paths": paths,
         "components": {"schemas": _schemas(handlers), "securitySchemes": SECURITY},
     }
@@ -77,7 +78,11 @@ def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Js
         "summary": operation.summary,
         "security": [] if operation.who is Who.EVERYBODY else [{name: []} for name in SECURITY],
         "parameters": named + [_parameter(parameter) for parameter in operation.parameters],
-        "responses": _responses(operation, takes_input=bool(named or operation.parameters or operation.body)),
+        "responses": _responses(
+            operation,
+            changes="GET" not in handler.http_methods,
+            takes_input=bool(named or operation.parameters or operation.body),
+        ),
     }
     if operation.body is not None:
         schema = {"schema": _schema(operation.body)}
@@ -86,9 +91,11 @@ def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Js
     return described
 
 
-def _responses(operation: Operation, *, takes_input: bool) -> Json:
+def _responses(operation: Operation, *, changes: bool, takes_input: bool) -> Json:
     described: Json = {str(int(status)): _answer(status, kind, operation) for status, kind in operation.answers.items()}
-    problems = {*operation.problems}
+    problems = {*operation.problems, HTTPStatus.MISDIRECTED_REQUEST}
+    if changes:
+        problems |= {HTTPStatus.FORBIDDEN}
     if operation.who is not Who.EVERYBODY:
         problems |= {HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
     if operation.who in {Who.ADMIN, Who.OF_APP}:

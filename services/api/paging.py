@@ -18,6 +18,8 @@ from shared.domain.errors import Invalid
 from shared.store.documents import Page
 
 MAX_LIMIT = 1_000
+PUBLIC_PATH = "public_path"
+"""The key in the application's state for the path below which callers reach it."""
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -50,7 +52,8 @@ def links(
     cursor = base64.urlsafe_b64encode(msgspec.json.encode(position(found[-1]))).decode().rstrip("=")
     query = {name: first(request, name) for name in request.query_params if name not in {"limit", "cursor"}}
     target = urlencode(query | {"limit": asked.limit, "cursor": cursor})
-    return {"link": f'<{request.url.path}?{target}>; rel="next"'}
+    path = request.app.state[PUBLIC_PATH] + request.url.path
+    return {"link": f'<{path}?{target}>; rel="next"'}
 
 
 def first(request: Request[Any, Any, Any], name: str) -> str:

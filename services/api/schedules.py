@@ -1,5 +1,5 @@
 """`/schedules`: keys of the caller's own, their instants and callbacks. A namespace is the caller's identity, so nobody
-sees another's."""
+but an admin sees another's: admins name one by `?namespace=` to see and move what is there, not to add to it."""
 
 import re
 from datetime import datetime
@@ -14,6 +14,7 @@ from litestar.params import FromPath
 from services.api import paging, schedule_body, wire
 from services.api.identity import Who, caller_of
 from services.api.job_body import read_key
+from services.api.namespaces import NAMESPACE, namespace_of, own_namespace
 from services.api.routes import Parameter, endpoint
 from services.api.schedule_body import ScheduleBody
 from services.api.schedule_view import NEXT, FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
@@ -62,7 +63,7 @@ class SchedulesResource:
     def handlers(self) -> list[HTTPRouteHandler]:
         """All of them."""
         ok, created, accepted, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT
-        missing, conflict = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+        missing, conflict, forbidden = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN
         every, one = "/schedules", "/schedules/{key:str}"
         instant = f"{one}/occurrences/{{timestamp:str}}"
         who = Who.KNOWN
@@ -70,36 +71,47 @@ class SchedulesResource:
         moves = {"pause": self.pause, "resume": self.resume}
         return [
             endpoint(
-                "GET", every, self.index, who=who, answers={ok: list[ScheduleView]}, parameters=_FILTERS, paged=True
+                "GET", every, self.index, who=who, answers={ok: list[ScheduleView]}, problems=(forbidden,),
+                parameters=(*_FILTERS, NAMESPACE), paged=True,
             ),
             endpoint(
-                "POST", every, self.add, who=who, body=ScheduleBody, answers=made, problems=(conflict,),
+                "POST", every, self.add, who=who, body=ScheduleBody, answers=made, problems=(conflict, forbidden),
                 parameters=(KEY,),
             ),
             endpoint("POST", "/schedules/preview", self.preview, who=who, body=ScheduleBody, answers={ok: PreviewView}),
-            endpoint("GET", one, self.show, who=who, answers={ok: ScheduleView}, problems=(missing,)),
-            endpoint("PUT", one, self.replace, who=who, body=ScheduleBody, answers=made),
-            endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing,)),
-            endpoint("DELETE", instant, self.cancel, who=who, answers={gone: None}, problems=(missing, conflict)),
+            endpoint(
+                "GET", one, self.show, who=who, answers={ok: ScheduleView}, problems=(missing, forbidden),
+                parameters=(NAMESPACE,),
+            ),
+            endpoint("PUT", one, self.replace, who=who, body=ScheduleBody, answers=made, problems=(forbidden,)),
+            endpoint(
+                "DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing, forbidden),
+                parameters=(NAMESPACE,),
+            ),
+            endpoint(
+                "DELETE", instant, self.cancel, who=who, answers={gone: None},
+                problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
+            ),
             *(
                 endpoint(
-                    "POST", f"{one}/{name}", move, who=who, answers={ok: ScheduleView}, problems=(missing, conflict)
+                    "POST", f"{one}/{name}", move, who=who, answers={ok: ScheduleView},
+                    problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
                 )
                 for name, move in moves.items()
             ),
             endpoint(
-                "POST", f"{one}/fire", self.fire, who=who, answers={accepted: FiredView}, problems=(missing,),
-                parameters=(KEY,),
+                "POST", f"{one}/fire", self.fire, who=who, answers={accepted: FiredView},
+                problems=(missing, forbidden), parameters=(KEY, NAMESPACE),
             ),
         ]  # fmt: skip
 
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """List the caller's schedules by key, without their instants."""
+        """List the schedules of a namespace by key, without their instants."""
         asked = paging.asked(request, str)
         prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
         if _PREFIX.fullmatch(prefix) is None:
             raise Invalid("no key begins so", field="prefix", value=prefix)
-        namespace = caller_of(request).namespace
+        namespace = namespace_of(request)
         schedules = await self._store.schedules.page(
             namespace, prefix=prefix, state=state, after=asked.after or "", limit=asked.limit
         )
@@ -108,9 +120,10 @@ class SchedulesResource:
 
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """Make a schedule; what is there already with the same content stays as it is."""
+        namespace = own_namespace(request)
         content = await request.body()
         key, definition = schedule_body.read(content, self._targets)
-        wanted = Wanted(caller_of(request).namespace, key, definition)
+        wanted = Wanted(namespace, key, definition)
         used = idempotency_of(request, content)
         if used is None:
             return await self._accepted(await self._make(wanted))
@@ -139,8 +152,9 @@ class SchedulesResource:
 
     async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Make a schedule, or replace all that is pending of it; the same content changes nothing."""
+        namespace = own_namespace(request)
         _, definition = schedule_body.read(await request.body(), self._targets, key=key)
-        return await self._accepted(await self._flow.put(Wanted(caller_of(request).namespace, key, definition)))
+        return await self._accepted(await self._flow.put(Wanted(namespace, key, definition)))
 
     async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         """Delete a schedule and all that is pending of it."""
@@ -163,7 +177,11 @@ class SchedulesResource:
 
     async def resume(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Let a schedule go on; what came due meanwhile is dealt with by its misfire rule."""
-        return wire.answer(schedule_view(found(await self._flow.resume(id_of(request, key)), key)))
+        namespace, id = namespace_of(request), id_of(request, key)
+        if namespace != caller_of(request).namespace:
+            # What was paused with its caller's rights would be paused once more otherwise.
+            await self._store.revocations.spare(namespace, id)
+        return wire.answer(schedule_view(found(await self._flow.resume(id), key)))
 
     async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Have a schedule's callback done once, now."""
@@ -210,8 +228,8 @@ class SchedulesResource:
 
 
 def id_of(request: Request[Any, Any, Any], key: str) -> str:
-    """The id of the caller's schedule with this key."""
-    return schedule_id(caller_of(request).namespace, key)
+    """The id of the schedule with this key in the request's namespace."""
+    return schedule_id(namespace_of(request), key)
 
 
 def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
@@ -249,10 +267,11 @@ def idempotency_of(request: Request[Any, Any, Any], content: bytes) -> Idempoten
     Raises:
         Invalid: the key is none.
     """
+    own, namespace = caller_of(request).namespace, namespace_of(request)
     return read_key(
         request.headers.getall("idempotency-key", []),
-        namespace=caller_of(request).namespace,
-        request=(f"{request.method} {request.url.path}", "", content),
+        namespace=own,
+        request=(f"{request.method} {request.url.path}", "" if namespace == own else namespace, content),
     )
 
 

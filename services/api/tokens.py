@@ -16,6 +16,7 @@ from services.api.routes import endpoint
 from services.api.users import AllowedApps, read_apps
 from shared.domain.accounts import Token, check_token_name, read_uuid, secret_digest
 from shared.domain.errors import NotFound
+from shared.flow import RevocationFlow
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -51,8 +52,9 @@ class IssuedToken(TokenView, frozen=True, kw_only=True, rename="camel"):
 class TokensResource:
     """The routes of tokens."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, revocations: RevocationFlow, clock: Clock) -> None:
         self._store = store
+        self._revocations = revocations
         self._clock = clock
 
     def handlers(self) -> list[HTTPRouteHandler]:
@@ -94,9 +96,11 @@ class TokensResource:
         return wire.answer(IssuedToken(**_fields(token), token=secret), HTTPStatus.CREATED)
 
     async def remove(self, token_id: FromPath[str]) -> Response[None]:
-        """Revoke a token."""
-        if not await self._store.tokens.remove(read_uuid(token_id, field="tokenId")):
+        """Revoke a token and pause all that it has scheduled."""
+        token = await self._store.tokens.get(read_uuid(token_id, field="tokenId"))
+        if token is None:
             raise NotFound("there is no token with this id", field="tokenId", value=token_id)
+        await self._revocations.revoke_token(token)
         return wire.nothing()
 
 

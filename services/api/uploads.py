@@ -6,7 +6,6 @@ Where the files lie in S3, a client puts them there itself; where they lie in a 
 import uuid
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urljoin
 
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
@@ -36,11 +35,14 @@ class UploadUrlView(Struct, frozen=True):
 class UploadsResource:
     """The routes of files."""
 
-    def __init__(self, blobs: Blobs, uploads: Uploads | None, clock: Clock, settings: BlobSettings) -> None:
+    def __init__(
+        self, blobs: Blobs, uploads: Uploads | None, clock: Clock, settings: BlobSettings, *, public_url: str
+    ) -> None:
         self._blobs = blobs
         self._uploads = uploads
         self._clock = clock
         self._settings = settings
+        self._public_url = public_url
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """All of them; files are only taken where there is no S3 that takes them."""
@@ -60,7 +62,11 @@ class UploadsResource:
         key = f"{self._settings.upload_folder}/job-{seconds}-{uuid.uuid4()}.csv"
         path = f"{self._blobs.bucket}/{key}"
         url = await self._blobs.upload_url(path, seconds=_SECONDS)
-        return wire.answer(UploadUrlView(urljoin(str(request.base_url), url), path))
+        return wire.answer(UploadUrlView(self._absolute(url, request), path))
+
+    def _absolute(self, url: str, request: Request[Any, Any, Any]) -> str:
+        """S3 gives whole URLs; ours begin with their path."""
+        return (self._public_url or str(request.base_url)).rstrip("/") + url if url.startswith("/") else url
 
     async def put(self, request: Request[Any, Any, Any], path: FromPath[str]) -> Response[None]:
         """Take a file at the URL that was given for it."""

@@ -13,7 +13,8 @@ from services.api.identity import Who, caller_of
 from services.api.ids import fresh_id
 from services.api.routes import endpoint
 from shared.domain.accounts import User, check_email, read_uuid
-from shared.domain.errors import NotFound
+from shared.domain.errors import Conflict, NotFound
+from shared.flow import RevocationFlow
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -65,9 +66,11 @@ def read_apps(app_ids: tuple[str, ...]) -> tuple[str, ...]:
 class UsersResource:
     """The routes of users."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, revocations: RevocationFlow, clock: Clock, *, first_admin: str) -> None:
         self._store = store
+        self._revocations = revocations
         self._clock = clock
+        self._first_admin = first_admin
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """All of them."""
@@ -81,7 +84,7 @@ class UsersResource:
             ),
             endpoint("GET", one, self.show, who=who, answers={ok: UserView}, problems=(missing,)),
             endpoint("PUT", one, self.update, who=who, body=UserBody, answers={ok: UserView}, problems=(missing,)),
-            endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing,)),
+            endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing, taken)),
         ]
 
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
@@ -126,9 +129,15 @@ class UsersResource:
         return wire.answer(user_view(_found(user, user_id)))
 
     async def remove(self, user_id: FromPath[str]) -> Response[None]:
-        """Delete a user."""
-        if not await self._store.users.remove(read_uuid(user_id, field="userId")):
-            raise _missing(user_id)
+        """Delete a user and pause all that they have scheduled."""
+        user = _found(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
+        if user.email == self._first_admin:
+            reason = (
+                "api.first_admin names this user, whose next request would make them an admin again: "
+                "change the setting first, or take their rights away by PUT"
+            )
+            raise Conflict(reason, field="userId", value=user_id)
+        await self._revocations.delete_user(user)
         return wire.nothing()
 
 

@@ -81,7 +81,8 @@ def _announce(house: House) -> None:
 
 def _guest(count: int, *, keep: bool) -> embedded.Guest:
     async def guest(house: House, with_: Capabilities) -> int:
-        target = Target(api=house.api, audience=house.audience, email=house.admin)
+        secret = with_.settings.api.proxy_secret
+        target = Target(api=house.api, audience=house.audience, email=house.admin, proxy_secret=secret)
         click.echo(f"A job to {count:,} devices, with templates in two locales:")
         outcome = await tell(target, with_.stream, with_.settings.stream.topic_template, count)
         click.echo(f"\n{summary(outcome)}\n")

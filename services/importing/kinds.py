@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from services.importing.mapping import read_app, read_template, read_user
 from services.importing.verdicts import AS_BEFORE, BROUGHT, Verdict, digest
-from shared.domain.accounts import App, User
+from shared.domain.accounts import App, User, name_key
 from shared.domain.errors import Conflict
 from shared.domain.templates import Template
 from shared.marathon import AppRow, Row, TemplateRow, UserRow
@@ -94,11 +94,17 @@ class Names:
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
+        self._holders: dict[str, str] = {}
 
     def add(self, app: App) -> None:
         """Know this app."""
+        self._holders.setdefault(name_key(app.name), app.id)
         if not app.going:
             self._names[app.id] = app.name
+
+    def holders(self) -> dict[str, str]:
+        """The ids of these apps by their names in lower case."""
+        return dict(self._holders)
 
     def of(self, app_id: str) -> str:
         """The app's name. Raises `Conflict` for one that is not here."""
@@ -132,7 +138,13 @@ class AppsKind(_Plain):
 
     async def refused(self, new: Sequence[App]) -> Reasons:
         taken = await self._apps.ids_of([app.bundle_id for app in new])
-        return {app.id: "another app here has its bundle id" for app in new if app.bundle_id in taken}
+        reasons = {app.id: "another app here has its bundle id" for app in new if app.bundle_id in taken}
+        holders = self._names.holders() | await self._apps.holders([app.name for app in new])
+        for app in new:
+            holder = holders.setdefault(name_key(app.name), app.id)
+            if holder != app.id:
+                reasons.setdefault(app.id, f"its name is that of app {holder}, but for case: rename one of them there")
+        return reasons
 
     async def add(self, new: Sequence[App]) -> set[str]:
         return {new[position].id for position in await self._apps.add_new(new)}

@@ -24,11 +24,15 @@ class Target(Struct, frozen=True, kw_only=True):
     audience: str
     email: str = ""
     token: str = ""
+    proxy_secret: str = ""
 
     @property
     def headers(self) -> dict[str, str]:
         """What tells the API who is calling."""
-        return {"authorization": f"Bearer {self.token}"} if self.token else {"x-forwarded-email": self.email}
+        if self.token:
+            return {"authorization": f"Bearer {self.token}"}
+        vouching = {"x-carillon-proxy-secret": self.proxy_secret} if self.proxy_secret else {}
+        return {"x-forwarded-email": self.email} | vouching
 
     @property
     def shown_header(self) -> str:

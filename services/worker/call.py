@@ -18,7 +18,7 @@ from shared.domain.messages import Undeliverable
 from shared.domain.occurrences import Occurrence, ScheduleOwner, read_owner
 from shared.domain.schedules import Schedule, Verdict, carillon_headers, stands
 from shared.domain.tasks import CallTarget, Task
-from shared.flow import DatabaseTime, Settlement
+from shared.flow import DatabaseTime, Settlement, Signing
 from shared.flow.settlement import Attempt
 from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
 from shared.runtime.faults import fault
@@ -40,14 +40,14 @@ class Caller:
         settlement: Settlement,
         *,
         call_timeout: timedelta,
-        signing_secret: str,
+        signing: Signing,
     ) -> None:
         self._store = store
         self._time = time
         self._outgoing = outgoing
         self._settlement = settlement
         self._lease = call_timeout + _SETTLING
-        self._signing_secret = signing_secret
+        self._signing = signing
 
     async def __call__(self, task: Task) -> None:
         """Make the call, if it is still to be made. Raises `Unavailable` where the store is away."""
@@ -103,6 +103,8 @@ class Caller:
 
     async def _call(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
         at = await self._time.now()
+        # A secret of the callback's own is between its caller and the receiver.
+        secrets = (callback.secret,) if callback.secret else await self._signing.secrets(schedule.namespace, at)
         call = Call(
             url=callback.url,
             method=callback.method,
@@ -110,7 +112,7 @@ class Caller:
             body=callback.payload.encode(),
             message_id=occurrence.message_id,
             timestamp=int(at.timestamp()),
-            secret=callback.secret or self._signing_secret,
+            secrets=secrets,
         )
         began = asyncio.get_running_loop().time()
         refusal: Undeliverable | None

@@ -6,6 +6,8 @@ The rules of their fields are Marathon's, and the text of an error begins as Mar
 import hashlib
 import re
 import uuid
+from datetime import datetime
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -29,7 +31,8 @@ UUID_FORMS = re.compile(
 
 
 class App(Struct, frozen=True, kw_only=True):
-    """A mobile app: `name` makes its table and topic names, `bundle_id` is unique. Times in ns since the epoch.
+    """A mobile app: `name` makes its table and topic names and is unique but for its case, as is `bundle_id`. Times in
+    ns since the epoch.
 
     `going` tells that its deletion has begun: it takes no more jobs and templates, for good.
     """
@@ -80,10 +83,42 @@ class Caller(Struct, frozen=True, kw_only=True):
         return self.is_admin or app_id in self.allowed_apps
 
 
+class RevokedKind(StrEnum):
+    """Who was taken out."""
+
+    TOKEN = "token"
+    USER = "user"
+
+
+class Revocation(Struct, frozen=True, kw_only=True):
+    """A caller who was taken out. `id` is their namespace, `subject_id` the id of their token or user.
+
+    `paused` tells that all schedules that were there have been paused, `spared` which of them an admin has resumed
+    since.
+    """
+
+    id: str
+    kind: RevokedKind
+    subject_id: str
+    at: datetime
+    paused: bool = False
+    spared: tuple[str, ...] = ()
+
+
+def user_namespace(email: str) -> str:
+    """What owns the schedules of the person with this address."""
+    return f"user:{email}"
+
+
+def token_namespace(token_id: str) -> str:
+    """What owns the schedules of the service with this token."""
+    return f"token:{token_id}"
+
+
 def user_caller(user: User) -> Caller:
     """The identity of a person."""
     return Caller(
-        namespace=f"user:{user.email}",
+        namespace=user_namespace(user.email),
         name=user.email,
         is_admin=user.is_admin,
         allowed_apps=frozenset(user.allowed_apps or ()),
@@ -93,7 +128,7 @@ def user_caller(user: User) -> Caller:
 def token_caller(token: Token) -> Caller:
     """The identity of a service. Its namespace outlives a change of name."""
     return Caller(
-        namespace=f"token:{token.id}",
+        namespace=token_namespace(token.id),
         name=token.name,
         is_admin=token.is_admin,
         allowed_apps=frozenset(token.allowed_apps),
@@ -131,6 +166,11 @@ def check_app(name: str, bundle_id: str) -> None:
     if len(bundle_id) > NAME_CHARACTERS or BUNDLE_ID.fullmatch(bundle_id) is None:
         rule = "at least three labels of lower-case letters and digits, joined by dots, as in com.example.game"
         raise Invalid(f"invalid bundleId: {rule}", field="bundleId", value=bundle_id)
+
+
+def name_key(name: str) -> str:
+    """What two apps must not share of their names: push tables make no difference between cases."""
+    return name.lower()
 
 
 def check_staying(app: App | None, app_id: str) -> None:

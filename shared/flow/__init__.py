@@ -11,8 +11,22 @@ from shared.flow.finish import Finish
 from shared.flow.groups import GroupFlow
 from shared.flow.jobs import JobFlow
 from shared.flow.lost import Lost
+from shared.flow.revocations import RevocationFlow
 from shared.flow.schedules import ScheduleFlow
 from shared.flow.settlement import Settlement
+from shared.flow.signing import Signing
 from shared.flow.time import DatabaseTime
 
-__all__ = ["Breaker", "DatabaseTime", "Feed", "Finish", "GroupFlow", "JobFlow", "Lost", "ScheduleFlow", "Settlement"]
+__all__ = [
+    "Breaker",
+    "DatabaseTime",
+    "Feed",
+    "Finish",
+    "GroupFlow",
+    "JobFlow",
+    "Lost",
+    "RevocationFlow",
+    "ScheduleFlow",
+    "Settlement",
+    "Signing",
+]

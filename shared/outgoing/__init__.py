@@ -3,6 +3,8 @@
 - **Only the Internet is called**, and what the deployment allows (`guard.py`): an address is judged where it is
   written, after DNS, and once more where the socket is made. Redirects are answers like any other, never followed.
   Proxies, credentials of the environment and cookies are not used.
+- **We vouch for nobody.** Headers that tell a receiver who is asking are not sent, even where a call was stored with
+  them, and our own API is not called.
 - **A call ends.** `timeout_seconds` is the whole of it: waiting for a free connection, DNS, TLS, the request, the
   status. So `connections` should be no fewer than the calls that are made at once.
 - **The status is the answer.** At most 2 KiB of the body are read, for at most 2 s within the same time-out, and
@@ -27,13 +29,13 @@ from msgspec import Struct
 from yarl import URL
 
 from shared.domain.errors import CarillonError
-from shared.outgoing.checks import BadUrl, authority_of
-from shared.outgoing.guard import Blocked, Guard
+from shared.outgoing.checks import BadUrl, authority_of, is_identity_header
+from shared.outgoing.guard import NO_API, Blocked, Guard, OwnApi
 from shared.outgoing.resolver import GuardedResolver, Lookup, system_lookup
 from shared.outgoing.retry_after import retry_after_seconds
 from shared.outgoing.signing import webhook_headers
 
-__all__ = ["Answer", "Blocked", "Call", "Outgoing", "Unreachable"]
+__all__ = ["Answer", "Blocked", "Call", "Outgoing", "OwnApi", "Unreachable"]
 
 CONNECT_SECONDS = 5.0  # for one address, TLS included; a host may have several
 EXCERPT_BYTES = 2_048
@@ -48,7 +50,7 @@ class Unreachable(CarillonError):
 
 
 class Call(Struct, frozen=True):
-    """One request. URL, method, headers and secret have passed `checks` and `signing`; `headers` may bring carillon-*.
+    """One request. URL, method, headers and secrets have passed `checks` and `signing`; `headers` may bring carillon-*.
 
     `timestamp` is that of this attempt, in epoch seconds; `message_id` is the same on every attempt.
     """
@@ -59,7 +61,7 @@ class Call(Struct, frozen=True):
     body: bytes
     message_id: str
     timestamp: int
-    secret: str = ""
+    secrets: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """No secret, and no header or path, which may hold one: this ends in logs and tracebacks."""
@@ -97,10 +99,12 @@ class Outgoing:
         allowed_networks: tuple[str, ...],
         timeout_seconds: float,
         connections: int,
+        own: OwnApi = NO_API,
         lookup: Lookup = system_lookup,
     ) -> Self:
-        """Ready to call, in the running event loop. Raises `Invalid` for what is no network."""
-        guard = Guard(allowed_networks)
+        """Ready to call, in the running event loop; our `own` API is never called. Raises `Invalid` for what is no
+        network."""
+        guard = Guard(allowed_networks, own)
         resolver = GuardedResolver(guard, lookup)
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections, resolver=resolver, socket_factory=guard.socket),
@@ -148,11 +152,11 @@ class Outgoing:
             raise Blocked(f"the URL must not be called: {error}") from None
 
     async def _send(self, request: Call) -> aiohttp.ClientResponse:
-        identity = webhook_headers(request.message_id, request.timestamp, request.body, request.secret)
+        identity = webhook_headers(request.message_id, request.timestamp, request.body, *request.secrets)
         return await self._session.request(
             request.method,
             URL(request.url, encoded=True),
-            headers=request.headers | identity,
+            headers={name: value for name, value in request.headers.items() if not is_identity_header(name)} | identity,
             data=request.body or None,
             allow_redirects=False,
         )

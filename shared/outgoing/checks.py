@@ -28,6 +28,16 @@ _FRAMING = frozenset({
     "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
 _OURS = ("webhook-", "carillon-")
+# What proxies and clouds take for proof of who is asking, or from where: whoever believes us would believe our users.
+_IDENTITY = frozenset({
+    "cf-connecting-ip", "client-ip", "forwarded", "metadata", "metadata-flavor", "remote-user", "true-client-ip",
+    "x-client-ip", "x-cluster-client-ip", "x-metadata-token", "x-original-forwarded-for", "x-real-ip", "x-remote-user",
+    "x-carillon-proxy-secret",
+})  # fmt: skip
+_IDENTITY_PREFIXES = (
+    "x-aliyun-ecs-metadata-token", "x-auth-request-", "x-aws-ec2-metadata-token", "x-forwarded-", "x-goog-iap-",
+    "x-google-metadata-", "x-amzn-oidc-",
+)  # fmt: skip
 
 
 class BadUrl(ValueError):
@@ -61,6 +71,12 @@ def check_headers(headers: dict[str, str], field: str) -> None:
         seen.add(name.lower())
 
 
+def is_identity_header(name: str) -> bool:
+    """Whether a header tells a receiver who is asking. Many servers take `_` for `-`."""
+    folded = name.lower().replace("_", "-")
+    return folded in _IDENTITY or folded.startswith(_IDENTITY_PREFIXES)
+
+
 def authority_of(url: str, guard: Guard) -> str:
     """Whom this URL calls: its host and port as they are written.
 
@@ -76,29 +92,35 @@ def authority_of(url: str, guard: Guard) -> str:
     authority = re.split(r"[/?#]", url[scheme.end() :], maxsplit=1)[0]
     if "@" in authority:
         raise BadUrl("it names no user or password: use a header")
-    _check_authority(authority, guard)
+    _check_authority(authority, guard, _default_port(scheme[0]))
     return authority
 
 
-def _check_authority(authority: str, guard: Guard) -> None:
+def _default_port(scheme: str) -> int:
+    return 443 if scheme.lower().startswith("https") else 80
+
+
+def _check_authority(authority: str, guard: Guard, default_port: int) -> None:
     parts = _AUTHORITY.fullmatch(authority)
     if parts is None or not 1 <= int(parts["port"] or 1) <= 65_535:
         raise BadUrl("behind its host comes nothing but a port from 1 to 65535")
-    host = parts["host"]
+    host, port = parts["host"], int(parts["port"] or default_port)
     labels = host.removesuffix(".").split(".")
     if not host:
         raise BadUrl("it names no host")
     if host.startswith("["):
-        _check_literal(host[1:-1], guard, 6)
+        _check_literal(host[1:-1], port, guard, 6)
     elif _NUMBER.fullmatch(labels[-1]):
-        _check_literal(host, guard, 4)
+        _check_literal(host, port, guard, 4)
     elif len(host) > _NAME_CHARACTERS or not all(_LABEL.fullmatch(label) for label in labels):
         raise BadUrl("its host is no name that DNS could know")
     elif labels[-1].lower() == "localhost":
-        _refuse_loopback(guard)
+        _refuse_loopback(guard, port)
+    elif objection := guard.name_objection(host, port):
+        raise BadUrl(f"{host} is {objection}")
 
 
-def _check_literal(host: str, guard: Guard, version: int) -> None:
+def _check_literal(host: str, port: int, guard: Guard, version: int) -> None:
     if version == 6 and "%" in host:
         raise BadUrl("an address with a zone means something on one machine only")
     try:
@@ -106,12 +128,12 @@ def _check_literal(host: str, guard: Guard, version: int) -> None:
         known = ipaddress.IPv4Address(host) if version == 4 else ipaddress.IPv6Address(host)
     except ValueError:
         raise BadUrl("its host is no address: IPv4 is written as four decimal numbers, IPv6 in brackets") from None
-    if objection := guard.objection(str(known)):
+    if objection := guard.objection(str(known), port):
         raise BadUrl(f"{host} is {objection}")
 
 
-def _refuse_loopback(guard: Guard) -> None:
-    objections = [guard.objection("127.0.0.1"), guard.objection("::1")]
+def _refuse_loopback(guard: Guard, port: int) -> None:
+    objections = [guard.objection("127.0.0.1", port), guard.objection("::1", port)]
     if all(objections):
         raise BadUrl(f"localhost is {objections[0]}")
 
@@ -124,6 +146,8 @@ def _header_fault(name: str, value: str, seen: set[str]) -> str | None:
         return "a header's value is made of printable ASCII characters"
     if folded in _FRAMING:
         return "this header belongs to the connection and is set by Carillon"
+    if is_identity_header(name):
+        return "this header would tell the receiver who is asking, which only its own proxy may"
     if folded.startswith(_OURS):
         return f"headers that begin with {' or '.join(_OURS)} are Carillon's"
     return "this header is given twice" if folded in seen else None

@@ -2,14 +2,18 @@
 
 What our users give us to call must not reach what only we can reach: the deployment's own network, this machine, the
 cloud's metadata service. So an address may be called if the deployment allows its network, or if it is one that the
-whole Internet reaches. The table follows IANA's special-purpose registries (RFC 6890 and its updates), because Python's
-own `is_global` changed its mind between patch releases.
+whole Internet reaches. Our own API is not called even where its network is allowed: there, a call that comes from this
+machine may be proof enough of who is asking.
+
+The table follows IANA's special-purpose registries (RFC 6890 and its updates), because Python's own `is_global` changed
+its mind between patch releases.
 """
 
 import ipaddress
 import socket
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from shared.domain.errors import CarillonError, Invalid
 
@@ -54,20 +58,56 @@ _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # IANA has given out no oth
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
+OUR_API = "this deployment's own API"
+_WEB_PORTS = frozenset({80, 443})
+
+
+class OwnApi:
+    """Where our own API can be reached: `host` and `port` are what it listens on, `public_url` is what callers use.
+
+    An API in this very process takes a free port where none is chosen, and tells it when it listens.
+    """
+
+    def __init__(self, host: str = "", port: int = 0, *, public_url: str = "") -> None:
+        public = urlsplit(public_url)
+        self.port = port
+        self._host = host
+        self._public_name = (public.hostname or "").removesuffix(".")
+        self._public_ports = _WEB_PORTS | ({public.port} if public.port else frozenset())
+
+    def is_at(self, address: Address, port: int) -> bool:
+        """Whether it listens there: at the address that it was given, or at any of this machine's."""
+        if self._is_public(str(address), port):
+            return True
+        return bool(self.port) and port == self.port and (str(address) == self._host or _is_of_this_machine(address))
+
+    def is_called(self, name: str, port: int) -> bool:
+        """Whether callers reach it by this name."""
+        return self._is_public(name.lower().removesuffix("."), port)
+
+    def _is_public(self, host: str, port: int) -> bool:
+        return host == self._public_name and port in self._public_ports
+
+
+NO_API = OwnApi()
+
+
 class Blocked(CarillonError):
     """The target must not be called, and was not: its address is guarded, or its URL cannot be one of ours."""
 
 
 class Guard:
-    """Judges addresses. `allowed_networks` (CIDR, as in `10.1.0.0/16`) may be called whatever they are.
+    """Judges addresses. `allowed_networks` (CIDR, as in `10.1.0.0/16`) may be called whatever they are, but for our own
+    API, which `own` tells.
 
     Raises `Invalid` for what is no network.
     """
 
-    def __init__(self, allowed_networks: tuple[str, ...]) -> None:
+    def __init__(self, allowed_networks: tuple[str, ...], own: OwnApi = NO_API) -> None:
         self._allowed = tuple(_network(text) for text in allowed_networks)
+        self._own = own
 
-    def objection(self, address: str) -> str | None:
+    def objection(self, address: str, port: int = 0) -> str | None:
         """Why this address must not be called, as in "a loopback address", or `None`. It may carry a zone.
 
         An IPv4-mapped address is the IPv4 address in it.
@@ -76,12 +116,18 @@ class Guard:
             judged = _unmapped(ipaddress.ip_address(address))
         except ValueError:
             return "no address"
+        if self._own.is_at(judged, port):
+            return OUR_API
         return None if any(judged in network for network in self._allowed) else _special(judged)
+
+    def name_objection(self, name: str, port: int) -> str | None:
+        """Why this name must not be called, whatever it leads to."""
+        return OUR_API if self._own.is_called(name, port) else None
 
     def socket(self, addr_info: tuple[Any, ...]) -> socket.socket:
         """A socket for one address of `getaddrinfo`: the last gate, past which nothing is looked up or parsed again."""
         family, kind, protocol, _, sockaddr = addr_info
-        if objection := self.objection(sockaddr[0]):
+        if objection := self.objection(sockaddr[0], sockaddr[1]):
             raise PermissionError(f"the target is {objection}")
         return socket.socket(family=family, type=kind, proto=protocol)
 
@@ -97,6 +143,17 @@ def _network(text: str) -> Network:
         return ipaddress.ip_network(text)
     except ValueError:
         raise Invalid("a network as in 10.0.0.0/8 is needed", field="allowed_networks", value=text) from None
+
+
+def _is_of_this_machine(address: Address) -> bool:
+    """Whether a socket here can have this address: then whoever calls it calls this machine."""
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
 
 
 def _unmapped(address: Address) -> Address:

@@ -40,7 +40,7 @@ class GuardedResolver(AbstractResolver):
     ) -> list[ResolveResult]:
         """The addresses that may be called. Raises `Blocked`, and `OSError` for a name that nobody knows."""
         found = await asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, host)
-        objections = {address: self._guard.objection(address) for address in found}
+        objections = {address: self._guard.objection(address, port) for address in found}
         allowed = [address for address, objection in objections.items() if objection is None]
         if not allowed:
             kinds = sorted({objection for objection in objections.values() if objection})

@@ -9,8 +9,10 @@ import hashlib
 import hmac
 
 from shared.domain.errors import Invalid
+from shared.domain.signing_secrets import PREFIX
 
-PREFIX = "whsec_"
+__all__ = ["PREFIX", "check_secret", "key_of", "webhook_headers"]
+
 LEAST_KEY_BYTES = 24
 MOST_KEY_BYTES = 64
 
@@ -35,11 +37,16 @@ def key_of(secret: str, field: str = "secret") -> bytes:
     return key
 
 
-def webhook_headers(message_id: str, timestamp: int, body: bytes, secret: str) -> dict[str, str]:
-    """The headers that tell a receiver which message this is, and prove it when there is a secret."""
+def webhook_headers(message_id: str, timestamp: int, body: bytes, *secrets: str) -> dict[str, str]:
+    """The headers that tell a receiver which message this is, and prove it when there are secrets: by a signature for
+    each, of which a receiver needs one."""
     headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
-    if secret:
+    if secrets:
         signed = f"{message_id}.{timestamp}.".encode() + body
-        digest = hmac.digest(key_of(secret), signed, hashlib.sha256)
-        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+        headers["webhook-signature"] = " ".join(_signature(secret, signed) for secret in secrets)
     return headers
+
+
+def _signature(secret: str, signed: bytes) -> str:
+    digest = hmac.digest(key_of(secret), signed, hashlib.sha256)
+    return f"v1,{base64.b64encode(digest).decode()}"

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from litestar import Litestar, Response, get
+from litestar.datastructures import ResponseHeader
 from litestar.status_codes import HTTP_200_OK, HTTP_503_SERVICE_UNAVAILABLE
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -113,7 +114,8 @@ def pages(health: Health) -> Litestar:
     async def measured() -> Response[bytes]:
         return Response(metrics.page(), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    return Litestar([livez, readyz, measured], openapi_config=None, logging_config=None)
+    headers = [ResponseHeader(name="x-content-type-options", value="nosniff")]
+    return Litestar([livez, readyz, measured], openapi_config=None, logging_config=None, response_headers=headers)
 
 
 def _answer(good: bool, body: dict[str, object]) -> Response[dict[str, object]]:

@@ -13,6 +13,11 @@ from msgspec import Meta, Struct
 
 Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]*://")]
 HttpUrl = Annotated[str, Meta(pattern=r"^(https?://[^/]|\Z)")]
+PublicUrl = Annotated[
+    str, Meta(pattern=r"^(https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*/?)?\Z")
+]
+Origin = Annotated[str, Meta(pattern=r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?\Z")]
+HostName = Annotated[str, Meta(pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)\Z")]
 Folder = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}){0,5}\Z")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,200}\Z")]
 Seconds = Annotated[float, Meta(ge=0.05, le=86_400)]
@@ -171,6 +176,32 @@ class ApiSettings(Section, frozen=True):
         "127.0.0.0/8",
         "::1/128",
     )
+    proxy_secret: Annotated[
+        str,
+        Meta(pattern=r"^([\x21-\x7e]{16,255})?\Z"),
+        says(
+            "What the proxy also shows, in the header x-carillon-proxy-secret: then x-forwarded-email is believed only "
+            "beside it; empty: the proxy's address is enough."
+        ),
+    ] = ""
+    public_url: Annotated[
+        PublicUrl,
+        says(
+            "Where callers reach this API, path included: links are made of it, and its origin is ours; empty: as a "
+            "request's Host says."
+        ),
+    ] = ""
+    allowed_hosts: Annotated[
+        tuple[HostName, ...],
+        says(
+            "Names in a request's Host that are answered, without ports; empty: localhost, 127.0.0.1 and [::1] while "
+            "listening on loopback, and any name elsewhere. That of public_url always is."
+        ),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[Origin, ...],
+        says("Origins, as in https://tools.example.com, whose pages may change something here, beside our own."),
+    ] = ()
     first_admin: Annotated[str, says("The e-mail address of a user who is an admin from the start.")] = ""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
     zone_offset: Annotated[
@@ -289,7 +320,10 @@ class CallbackSettings(Section, frozen=True):
     calls_in_flight: Annotated[Count, says("HTTP callbacks that a worker makes at the same time.")] = 200
     signing_secret: Annotated[
         str,
-        says("Signs HTTP callbacks without a secret of their own (Standard Webhooks, whsec_…); empty: unsigned."),
+        says(
+            "Signs HTTP callbacks without a secret of their own (Standard Webhooks, whsec_…). /signing-secrets derives "
+            "those of namespaces from it, so they change with it; empty: unsigned."
+        ),
     ] = ""
 
     def __post_init__(self) -> None:

@@ -33,7 +33,9 @@ from shared.store.jobs import Jobs
 from shared.store.mails import Mails
 from shared.store.occurrences import Occurrences
 from shared.store.outcomes import Outcomes
+from shared.store.revocations import Revocations
 from shared.store.schedules import Schedules
+from shared.store.signing_secrets import SigningSecretStore
 from shared.store.templates import Templates
 from shared.store.tokens import Tokens
 from shared.store.users import Users
@@ -58,6 +60,8 @@ COLLECTIONS = (
     "dead_letters",
     "idempotency",
     "imports",
+    "revocations",
+    "signing_secrets",
 )
 
 
@@ -84,6 +88,8 @@ class Store:
         self.dead_letters = DeadLetters(database)
         self.idempotency = IdempotencyKeys(database)
         self.imports = Imports(database)
+        self.revocations = Revocations(database)
+        self.signing_secrets = SigningSecretStore(database)
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20) -> Self:

@@ -216,6 +216,12 @@ class Occurrences:
         with translated():
             await self._occurrences.delete_many(query)
 
+    async def remove_asked(self, owners: Sequence[str]) -> None:
+        """Forget what was fired by hand of these owners and is still pending."""
+        query: Document = {"owner": {"$in": list(owners)}, "kind": Kind.ASKED.value}
+        with translated():
+            await self._occurrences.delete_many(query)
+
     async def count(self) -> int:
         """About how many there are."""
         with translated():

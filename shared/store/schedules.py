@@ -89,6 +89,14 @@ class Schedules:
             )
         return _maybe(found)
 
+    async def pause(self, ids: Sequence[str]) -> int:
+        """Pause those of these that are active: how many. Their occurrences are held back when they come due."""
+        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
+        with translated():
+            return (
+                await self._schedules.update_many(query, {"$set": {"state": ScheduleState.PAUSED.value}})
+            ).modified_count
+
     async def remove(self, id: str) -> Schedule | None:
         """Forget the schedule: what it was, `None` when there was none."""
         with translated():

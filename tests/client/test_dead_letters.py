@@ -61,3 +61,15 @@ async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: i
         assert [each.key for each in stored] == [key]
         await buried(house, key, 3, stored[0].namespace)
         assert await other.dead_letters.retry_all() == 3
+
+
+async def test_an_admin_sees_and_moves_another_namespaces_dead_letters(client: Carillon, house: House) -> None:
+    key, namespace = fresh_key(), "user:other@example.com"
+    first, second = await buried(house, key, 2, namespace)
+    assert [each.id async for each in client.dead_letters.list(namespace=namespace)] == [first, second]
+    with pytest.raises(NotFound):
+        await client.dead_letters.discard(first)
+    await client.dead_letters.discard(first, namespace=namespace)
+    with pytest.raises(Conflict):
+        await client.dead_letters.retry(second, namespace=namespace)
+    assert await client.dead_letters.retry_all(namespace=namespace) == 0

@@ -9,6 +9,7 @@ from carillon.client import (
     Carillon,
     Conflict,
     FireWithin,
+    Forbidden,
     HttpCallback,
     Invalid,
     KafkaCallback,
@@ -181,3 +182,24 @@ async def test_a_service_has_a_namespace_of_its_own(client: Carillon, house: Hou
             await other.schedules.get(key)
         assert (await other.schedules.create(schedule(key, *ahead(9)))).created
     assert len((await client.schedules.get(key)).next) == 2
+
+
+async def test_an_admin_sees_and_moves_what_a_service_has_scheduled(client: Carillon, house: House, port: int) -> None:
+    key = fresh_key()
+    issued = (await house.admin.post("/tokens", {"name": "other"})).json
+    namespace = f"token:{issued['id']}"
+    async with Carillon(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
+        await other.schedules.create(schedule(key))
+        with pytest.raises(Forbidden):
+            await other.schedules.get(key, namespace="user:somebody@example.com")
+    assert [each.key async for each in client.schedules.list(namespace=namespace)] == [key]
+    assert (await client.schedules.pause(key, namespace=namespace)).state is ScheduleState.PAUSED
+    assert (await client.schedules.resume(key, namespace=namespace)).state is ScheduleState.ACTIVE
+    shown = await client.schedules.get(key, namespace=namespace)
+    await client.schedules.fire(key, namespace=namespace)
+    await client.schedules.cancel(key, shown.next[0], namespace=namespace)
+    with pytest.raises(NotFound):
+        await client.schedules.get(key)
+    await client.schedules.delete(key, namespace=namespace)
+    with pytest.raises(NotFound):
+        await client.schedules.get(key, namespace=namespace)

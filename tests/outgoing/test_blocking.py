@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from shared.domain.errors import Invalid
-from shared.outgoing import Blocked, Outgoing, Unreachable
+from shared.outgoing import Blocked, Outgoing, OwnApi, Unreachable
 from shared.outgoing.guard import Guard
 from shared.outgoing.resolver import GuardedResolver, Lookup, system_lookup
 from tests.outgoing.receiver import ALLOWED, INTERNET, PRIVATE, Receiver, a_call, calling, receiving
@@ -92,6 +92,40 @@ async def test_localhost_is_blocked_by_what_it_resolves_to() -> None:
 async def test_localhost_may_be_called_where_it_is_allowed(receiver: Receiver) -> None:
     async with calling(allowed_networks=("127.0.0.0/8", "::1/128")) as outgoing:
         assert (await outgoing.call(a_call(f"http://localhost:{_port(receiver)}/"))).accepted
+
+
+@pytest.mark.parametrize("listening", ["0.0.0.0", "::", "127.0.0.1", "localhost", "10.9.8.7"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.0.0.2", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "localhost", "x.localhost", "a.example"],
+)
+async def test_our_own_api_is_not_called_wherever_networks_are_allowed(
+    receiver: Receiver, inner: Receiver, listening: str, host: str
+) -> None:
+    lookup, _ = _lookup(["127.0.0.1", PRIVATE])
+    own = OwnApi(listening, _port(receiver))
+    async with calling(allowed_networks=("0.0.0.0/0", "::/0"), own=own, lookup=lookup) as outgoing:
+        with pytest.raises(Blocked, match="this deployment's own API"):
+            await outgoing.call(a_call(f"http://{host}:{_port(receiver)}/users"))
+    assert (receiver.received, inner.received) == ([], [])
+
+
+async def test_another_port_of_this_machine_is_called(receiver: Receiver) -> None:
+    own = OwnApi("0.0.0.0", _port(receiver) ^ 1)
+    async with calling(allowed_networks=("127.0.0.0/8",), own=own) as outgoing:
+        assert (await outgoing.call(a_call(receiver.url))).accepted
+
+
+@pytest.mark.parametrize(
+    "url", ["https://Push.example.com/users", "http://push.example.com./x", "https://push.example.com:8443/"]
+)
+async def test_our_public_name_is_not_called(url: str) -> None:
+    lookup, asked = _lookup([INTERNET])
+    own = OwnApi(public_url="https://push.example.com:8443/carillon")
+    async with calling(own=own, lookup=lookup) as outgoing:
+        with pytest.raises(Blocked, match="this deployment's own API"):
+            await outgoing.call(a_call(url))
+    assert asked == []
 
 
 async def test_of_mixed_addresses_only_the_allowed_are_called(receiver: Receiver, inner: Receiver) -> None:

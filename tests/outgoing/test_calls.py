@@ -27,6 +27,17 @@ async def test_the_request_arrives_as_it_was_given(outgoing: Outgoing, receiver:
     assert got.header("content-length") == ["10"] and got.header("transfer-encoding") == []
 
 
+async def test_what_tells_who_is_asking_is_not_sent_even_where_it_was_stored(
+    outgoing: Outgoing, receiver: Receiver
+) -> None:
+    stored = {"X-Forwarded-Email": "admin@example.com", "x_real_ip": "127.0.0.1", "Metadata-Flavor": "G", "X-Team": "a"}
+    assert (await outgoing.call(a_call(receiver.url, headers=stored))).accepted
+    (got,) = receiver.received
+    assert got.header("x-team") == ["a"]
+    for name in ("x-forwarded-email", "x_real_ip", "metadata-flavor"):
+        assert got.header(name) == []
+
+
 @pytest.mark.parametrize("path", ["/a%2Fb/%41%7e?x=a+b%20c&y=%22&z", "/a/../b//c/./;x", "/?q=%C3%A4"])
 async def test_the_path_is_sent_byte_for_byte(outgoing: Outgoing, receiver: Receiver, path: str) -> None:
     await outgoing.call(a_call(receiver.url + path))
@@ -55,7 +66,7 @@ async def test_without_a_secret_the_message_has_its_id_and_no_signature(outgoing
 async def test_a_receiver_can_verify_a_signed_call(
     outgoing: Outgoing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await outgoing.call(a_call(receiver.url, secret=SECRET, body='{"näme":"☃"}'.encode()))
+    await outgoing.call(a_call(receiver.url, secrets=(SECRET,), body='{"näme":"☃"}'.encode()))
     (got,) = receiver.received
     monkeypatch.setattr(Webhook, "_Webhook__verify_timestamp", lambda _, text: datetime.fromtimestamp(int(text), UTC))
     assert Webhook(SECRET).verify(got.body, dict(got.headers)) == {"näme": "☃"}
@@ -149,7 +160,9 @@ async def test_a_name_is_called_by_its_name(receiver: Receiver) -> None:
 
 
 def test_a_call_shows_no_secrets() -> None:
-    shown = repr(a_call("https://h/?token=hush1", headers={"Authorization": "hush2"}, secret="hush3", body=b"hush4"))
+    shown = repr(
+        a_call("https://h/?token=hush1", headers={"Authorization": "hush2"}, secrets=("hush3",), body=b"hush4")
+    )
     assert "hush" not in shown and "m1" in shown
 
 

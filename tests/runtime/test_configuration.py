@@ -40,6 +40,8 @@ def values(section: str, field: str, hint: Any) -> st.SearchStrategy[Any]:
         return st.just("") | st.from_regex(MAIL_URL, fullmatch=True)
     if (section, field) == ("mail", "addressees"):
         return st.lists(st.sampled_from(["ana@example.com", "ops+carillon@example.org"]), max_size=3).map(tuple)
+    if (section, field) == ("api", "allowed_origins"):
+        return st.lists(st.sampled_from(["https://a.example", "http://[::1]:8080"]), max_size=3).map(tuple)
     if (section, field) == ("scheduler", "tick_seconds"):
         return st.floats(limits.ge, 0.4)  # a lease of two seconds takes five ticks
     if get_origin(plain) is Literal:
@@ -249,6 +251,26 @@ def test_no_repr_and_no_effective_file_shows_a_secret(secret: str) -> None:
         for name in ("access_key", "secret_key"):
             assert re.search(rf"{name} ?= ?['\"]\*\*\*['\"]", text)
         assert "100 GiB" in text or "107374182400" in text  # what follows a secret is still there
+
+
+def test_the_proxys_secret_is_masked_where_settings_are_shown() -> None:
+    settings = Settings(api=ApiSettings(proxy_secret="s3cret-of-the-proxy"))
+    for text in (repr(settings), repr(settings.api), without_secrets(describe(settings))):
+        assert "s3cret" not in text
+        assert re.search(r"proxy_secret ?= ?['\"]\*\*\*['\"]", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PUBLIC_URL", "carillon.example.com"), ("PUBLIC_URL", "https://a/b?c"), ("PUBLIC_URL", 'https://a/"><script>'),
+        ("ALLOWED_HOSTS", "example.com:8080"), ("ALLOWED_HOSTS", "*.example.com"),
+        ("ALLOWED_ORIGINS", "https://example.com/"), ("ALLOWED_ORIGINS", "*"), ("PROXY_SECRET", "short"),
+    ],
+)  # fmt: skip
+def test_what_guards_cannot_compare_is_refused(name: str, value: str) -> None:
+    with pytest.raises(Misconfigured, match=f"api.{name.lower()}"):
+        load({f"CARILLON_API_{name}": value})
 
 
 def test_a_secret_that_nobody_gave_is_not_masked() -> None:

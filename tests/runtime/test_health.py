@@ -146,6 +146,18 @@ async def test_metrics_are_prometheus_text(served: HttpServer) -> None:
     assert b"# HELP carillon_records_sent_total" in body
 
 
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+async def test_no_browser_guesses_at_what_a_page_is(served: HttpServer, path: str) -> None:
+    def ask() -> str | None:
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=5)
+        connection.request("GET", path)
+        answer = connection.getresponse().getheader("x-content-type-options")
+        connection.close()
+        return answer
+
+    assert await asyncio.to_thread(ask) == "nosniff"
+
+
 @pytest.mark.parametrize("path", ["/", "/schema", "/docs"])
 async def test_nothing_else_is_served(served: HttpServer, path: str) -> None:
     assert (await get(served, path))[0] == 404

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.native
 
 
 def an_app(number: int, **fields: Any) -> App:
-    common = {"id": f"a{number}", "name": "game", "bundle_id": f"com.example.a{number}", "created_by": "me"}
+    common = {"id": f"a{number}", "name": f"game-{number}", "bundle_id": f"com.example.a{number}", "created_by": "me"}
     return App(**(common | {"created_at": 1, "updated_at": 1} | fields))
 
 

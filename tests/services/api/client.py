@@ -57,9 +57,17 @@ class Client:
         return await self.exchange(method, path, content, pairs)
 
     async def exchange(
-        self, method: str, path: str, body: bytes, headers: list[tuple[bytes, bytes]], *, leaves: bool = False
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: list[tuple[bytes, bytes]],
+        *,
+        leaves: bool = False,
+        host: str | None = "localhost",
     ) -> Reply:
-        """`leaves`: the client hangs up before the end of the body."""
+        """`leaves`: the client hangs up before the end of the body. `host`: `None` leaves that header out."""
+        named = [] if host is None else [(b"host", host.encode())]
         url = urlsplit(path)
         scope = {
             "type": "http",
@@ -71,7 +79,7 @@ class Client:
             "raw_path": url.path.encode(),
             "query_string": url.query.encode(),
             "root_path": "",
-            "headers": [(b"host", b"localhost"), (b"content-length", str(len(body)).encode()), *headers],
+            "headers": [*named, (b"content-length", str(len(body)).encode()), *headers],
             "client": (self.peer, 50_000) if self.peer is not None else None,
             "server": ("127.0.0.1", 8080),
         }

@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import asyncpg
+import msgspec
 import pytest
 import pytest_asyncio
 
 from services.api.app import create
+from services.api.ids import fresh_id
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
+from shared.domain.accounts import App
 from shared.domain.callbacks import Targets
 from shared.domain.tasks import QUEUES
 from shared.flow import DatabaseTime, Feed, GroupFlow, JobFlow, ScheduleFlow
@@ -39,10 +42,28 @@ class House:
     admin: Client
 
     async def app(self, name: str = "game") -> str:
-        """The id of a new app; the push tables of `game` exist."""
-        made = await self.admin.post("/apps", {"name": name, "bundleId": f"com.example.g{next(_serials)}"})
+        """The id of a new app; the push tables of `game` exist.
+
+        Many have one name, as apps may have that are older than the rule that names are unique.
+        """
+        now = self.clock.now_ns()
+        app = App(
+            id=fresh_id(now),
+            name=name,
+            bundle_id=f"com.example.g{next(_serials)}",
+            created_by=ADMIN,
+            created_at=now,
+            updated_at=now,
+        )
+        document = msgspec.to_builtins(app)
+        await self.store.apps._apps.insert_one({"_id": document.pop("id")} | document)
+        return app.id
+
+    async def service(self, *app_ids: str, name: str = "service") -> Client:
+        """A caller with a token of its own, for these apps."""
+        made = await self.admin.post("/tokens", {"name": name, "allowedApps": app_ids})
         assert made.status == 201, made.body
-        return str(made.json["id"])
+        return self.admin.service(made.json["token"])
 
     async def file(self, name: str, content: bytes) -> str:
         """Put a file where jobs find it; its path, for `csvPath`."""

@@ -9,12 +9,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_an_app_is_made_shown_listed_changed_and_deleted(house: House) -> None:
-    wanted = {"NAME": "game", "bundleid": "com.example.life", "id": "7", "createdBy": "mallory@example.com"}
+    wanted = {"NAME": "life", "bundleid": "com.example.life", "id": "7", "createdBy": "mallory@example.com"}
     made = await house.admin.post("/apps", wanted)
     now = house.clock.now_ns()
     app_id = made.json["id"]
     app = {
-        "id": app_id, "name": "game", "bundleId": "com.example.life", "createdBy": ADMIN, "createdAt": now,
+        "id": app_id, "name": "life", "bundleId": "com.example.life", "createdBy": ADMIN, "createdAt": now,
         "updatedAt": now,
     }  # fmt: skip
     assert (made.status, made.json) == (201, app)
@@ -23,8 +23,8 @@ async def test_an_app_is_made_shown_listed_changed_and_deleted(house: House) -> 
     assert app in (await house.admin.get("/apps")).json
 
     house.clock.advance(1)
-    changed = await house.admin.put(f"/apps/{app_id}", {"name": "game-2", "bundleId": "com.example.life2"})
-    later = app | {"name": "game-2", "bundleId": "com.example.life2", "updatedAt": house.clock.now_ns()}
+    changed = await house.admin.put(f"/apps/{app_id}", {"name": "life-2", "bundleId": "com.example.life2"})
+    later = app | {"name": "life-2", "bundleId": "com.example.life2", "updatedAt": house.clock.now_ns()}
     assert (changed.status, changed.json) == (200, later)
 
     gone = await house.admin.delete(f"/apps/{app_id}")
@@ -33,13 +33,47 @@ async def test_an_app_is_made_shown_listed_changed_and_deleted(house: House) -> 
 
 
 async def test_a_bundle_id_is_taken_once(house: House) -> None:
-    first = {"name": "game", "bundleId": "com.example.once"}
+    first = {"name": "once", "bundleId": "com.example.once"}
     assert (await house.admin.post("/apps", first)).status == 201
-    again = await house.admin.post("/apps", first)
+    again = await house.admin.post("/apps", first | {"name": "twice"})
     assert (again.status, again.json["field"]) == (409, "bundleId")
     assert "uix_apps_bundle_id" in again.json["reason"]
     other = await house.app()
     assert (await house.admin.put(f"/apps/{other}", first)).status == 409
+
+
+async def test_a_name_is_taken_once_whatever_its_case(house: House) -> None:
+    assert (await house.admin.post("/apps", {"name": "Taken", "bundleId": "com.example.taken"})).status == 201
+    other = await house.app("untaken")
+    for name in ("Taken", "taken", "TAKEN"):
+        wanted = {"name": name, "bundleId": "com.example.taken2"}
+        for reply in (await house.admin.post("/apps", wanted), await house.admin.put(f"/apps/{other}", wanted)):
+            assert (reply.status, reply.json["field"], reply.json["value"]) == (409, "name", name)
+    assert (await house.admin.get(f"/apps/{other}")).json["name"] == "untaken"
+
+
+async def test_whoever_may_use_an_app_takes_no_other_apps_users_by_renaming_it(house: House) -> None:
+    victim, own = await house.app("victim"), await house.app("gamma")
+    service = await house.service(own)
+    for name in ("victim", "Victim", "anything"):
+        reply = await service.put(f"/apps/{own}", {"name": name, "bundleId": "com.example.gamma"})
+        assert (reply.status, reply.json["field"]) == (403, "name")
+        assert "admins" in reply.json["reason"]
+    shown = (await house.admin.get(f"/apps/{own}")).json
+    assert shown["name"] == "gamma"
+    assert shown["bundleId"] != "com.example.gamma"
+    assert (await service.get(f"/apps/{victim}")).status == 403
+
+
+async def test_whoever_may_use_an_app_changes_its_bundle_id_and_no_spelling_of_its_name(house: House) -> None:
+    own = await house.app("delta")
+    service = await house.service(own)
+    for number, name in enumerate(("delta", "DELTA")):
+        wanted = {"name": name, "bundleId": f"com.example.delta{number}"}
+        reply = await service.put(f"/apps/{own}", wanted)
+        assert (reply.status, reply.json["name"], reply.json["bundleId"]) == (200, "delta", wanted["bundleId"])
+    reply = await house.admin.put(f"/apps/{own}", {"name": "DELTA", "bundleId": "com.example.delta"})
+    assert (reply.status, reply.json["name"]) == (200, "DELTA")
 
 
 async def test_lists_are_paged_in_the_order_of_making(house: House) -> None:

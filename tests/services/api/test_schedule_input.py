@@ -174,6 +174,7 @@ BAD: list[tuple[Any, str | None, str]] = [
     (http(url="http://user:pw@example.com/"), "callback.data.url", ""),
     (http(method="BREW"), "callback.data.method", "one of"),
     (http(headers={"Host": "x"}), "callback.data.headers.Host", ""),
+    (http(headers={"x-forwarded-email": "a@b.example"}), "callback.data.headers.x-forwarded-email", "who is asking"),
     (http(headers={"X-A": "a\r\nX-B: b"}), "callback.data.headers.X-A", ""),
     (http(headers={"carillon-key": "x"}), "callback.data.headers.carillon-key", ""),
     (http(secret="s3cret"), "callback.data.secret", "whsec_"),

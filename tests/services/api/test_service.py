@@ -86,7 +86,7 @@ async def test_a_fault_of_ours_tells_nothing_about_the_inside(house: House) -> N
 
 async def test_a_client_that_leaves_in_the_middle_is_no_fault_of_ours(house: House) -> None:
     headers = [(b"x-forwarded-email", ADMIN.encode())]
-    reply = await house.admin.exchange("POST", "/apps", b'{"name":"game","bundleId":"a.b.left"}', headers, leaves=True)
+    reply = await house.admin.exchange("POST", "/apps", b'{"name":"left","bundleId":"a.b.left"}', headers, leaves=True)
     assert reply.status == 400
     assert "a.b.left" not in [app["bundleId"] for app in (await house.admin.get("/apps")).json]
 

@@ -130,6 +130,16 @@ async def test_what_breaks_our_rules_is_named_and_keeps_nothing_else_out(house: 
     assert "my game!" in tally.text(("apps",))
 
 
+async def test_apps_that_share_a_name_are_named_and_the_first_comes(house: House) -> None:
+    first, again = await house.source.app("alpha"), await house.source.app("Alpha")
+    dry = counts(await house.bring(dry_run=True), "apps")
+    assert counts(await house.bring(), "apps") == dry == {"brought": 1, "skipped": 1}
+    kept, skipped = (first, again) if house.told[first][0] == "brought" else (again, first)
+    assert house.told[skipped][1] == f"its name is that of app {kept}, but for case: rename one of them there"
+    await house.source.change("apps", skipped, name="beta")
+    assert counts(await house.bring(), "apps") == {"brought": 1, "as before": 1}
+
+
 async def test_what_has_not_ended_is_named_with_what_to_do(house: House) -> None:
     app = await house.source.app()
     unended = {"completed_at": None}
@@ -197,7 +207,7 @@ async def test_a_change_there_comes_unless_somebody_changed_it_here(house: House
     for number in (1, 2):
         bundle_id = f"com.example.here{number}"
         assert (
-            await house.api.send("PUT", f"/apps/{apps[number]}", {"name": "here", "bundleId": bundle_id})
+            await house.api.send("PUT", f"/apps/{apps[number]}", {"name": f"here{number}", "bundleId": bundle_id})
         ).status_code == 200
         user = {"email": "x@example.com", "isAdmin": True}
         assert (await house.api.send("PUT", f"/users/{users[number]}", user)).status_code == 200
@@ -214,7 +224,7 @@ async def test_a_change_there_comes_unless_somebody_changed_it_here(house: House
         # 0 was changed there, 1 here, 2 on both sides, 3 nowhere
         assert counts(tally, table) == {"updated": 1, "as before": 2, "left": 1}
     assert dry == counts(tally)
-    assert [(await house.shown(f"/apps/{app}"))["name"] for app in apps] == ["there0", "here", "here", "g3"]
+    assert [(await house.shown(f"/apps/{app}"))["name"] for app in apps] == ["there0", "here1", "here2", "g3"]
     assert (await house.shown(f"/users/{users[0]}"))["allowedApps"] == []
     alerts = [(await house.shown(f"/apps/{apps[0]}/templates/{each}"))["body"]["alert"] for each in templates]
     assert alerts == ["there", "here", "here", "Hi {{name}}"]

@@ -1,0 +1,77 @@
+"""Signing secrets of namespaces: by them a receiver tells whose callback it was sent.
+
+A secret is derived from the deployment's key and from random bytes in the store, so that neither is enough to make it:
+the deployment's key is known to everybody who verifies by it. It is shown once, and nowhere stored. What it replaces
+goes on signing beside it for a day, so that receivers can change over.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.errors import Conflict
+
+PREFIX = "whsec_"
+OVERLAP = timedelta(hours=24)
+VERSIONS = 5  # that sign at the same time
+
+
+class SigningVersion(Struct, frozen=True):
+    """One secret: the random bytes in it (hex), and since when it signs."""
+
+    number: int
+    salt: str
+    made_at: datetime
+
+
+class SigningSecrets(Struct, frozen=True, kw_only=True):
+    """The secrets of a namespace, `id`, that may still sign: the oldest first, at least one."""
+
+    id: str
+    versions: tuple[SigningVersion, ...]
+
+    @property
+    def newest(self) -> SigningVersion:
+        """The one that stays."""
+        return self.versions[-1]
+
+
+def rotated(secrets: SigningSecrets | None, namespace: str, salt: str, now: datetime) -> SigningSecrets:
+    """The namespace's secrets with a new one. Raises `Conflict` where too many sign already."""
+    if secrets is None:
+        return SigningSecrets(id=namespace, versions=(SigningVersion(1, salt, now),))
+    current = tuple(_signing(secrets.versions, now))
+    if len(current) >= VERSIONS:
+        raise Conflict(f"{VERSIONS} secrets of this namespace sign already; the oldest ends within a day")
+    fresh = SigningVersion(secrets.newest.number + 1, salt, now)
+    return replace(secrets, versions=(*current, fresh))
+
+
+def signing_secrets(secrets: SigningSecrets | None, deployment_key: str, now: datetime) -> tuple[str, ...]:
+    """What signs a namespace's callbacks, the newest first. The deployment's own signs for whoever never asked for one
+    of their own, and for a day after they did."""
+    if secrets is None:
+        return (deployment_key,)
+    own = [derived(deployment_key, secrets.id, version) for version in _signing(secrets.versions, now)]
+    first = secrets.versions[0]
+    shared = [deployment_key] if first.number == 1 and now < first.made_at + OVERLAP else []
+    return (*reversed(own), *shared)
+
+
+def derived(deployment_key: str, namespace: str, version: SigningVersion) -> str:
+    """The secret of this version, as Standard Webhooks write secrets."""
+    told = f"carillon signing secret\n{namespace}\n{version.number}\n{version.salt}"
+    key = hmac.digest(deployment_key.encode(), told.encode(), hashlib.sha256)
+    return PREFIX + base64.b64encode(key).decode()
+
+
+def _signing(versions: Sequence[SigningVersion], now: datetime) -> Iterator[SigningVersion]:
+    """Those that sign: each for a day after the next was made."""
+    yield from (version for version, following in pairwise(versions) if now < following.made_at + OVERLAP)
+    yield versions[-1]

@@ -1,0 +1,51 @@
+"""A process that serves the API and makes callbacks never calls itself."""
+
+from pathlib import Path
+
+import pytest
+
+from services import assembly, compose
+from services.compose import Capabilities
+from shared.outgoing import Blocked, Call
+from shared.runtime.configuration import load
+from shared.runtime.serving import HttpServer
+
+
+async def opened(folder: Path, **environment: str) -> Capabilities:
+    """The capabilities of a process that may call this machine. No server is connected to."""
+    own = {
+        "CARILLON_BROKER_URL": "memory://",
+        "CARILLON_STREAM_URL": f"local://{folder}/stream",
+        "CARILLON_BLOBS_URL": folder.as_uri(),
+        "CARILLON_API_PORT": "0",
+        "CARILLON_CALLBACKS_ALLOWED_NETWORKS": "0.0.0.0/0,::/0",
+    }
+    return await compose.opened(load(own | environment), service="test")
+
+
+def a_call(url: str) -> Call:
+    return Call(url, "POST", {"x-forwarded-email": "admin@example.com"}, b'{"email":"evil@example.com"}', "m1", 1)
+
+
+@pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
+async def test_the_port_that_was_taken_is_not_called(tmp_path: Path, listening: str) -> None:
+    with_ = await opened(tmp_path, CARILLON_API_HOST=listening)
+    (server,) = assembly.components("api", with_)
+    assert isinstance(server, HttpServer)
+    await server.start()
+    for host in ("127.0.0.1", "localhost", "0.0.0.0"):
+        with pytest.raises(Blocked, match="own API"):
+            await with_.outgoing.call(a_call(f"http://{host}:{server.port}/users"))
+    await server.stop()
+    await with_.close()
+
+
+async def test_the_address_and_the_public_name_of_the_settings_are_not_called(tmp_path: Path) -> None:
+    public = "https://push.example.com/carillon"
+    with_ = await opened(
+        tmp_path, CARILLON_API_HOST="10.1.2.3", CARILLON_API_PORT="8080", CARILLON_API_PUBLIC_URL=public
+    )
+    for url in ("http://10.1.2.3:8080/users", "https://push.example.com/carillon/users"):
+        with pytest.raises(Blocked, match="own API"):
+            await with_.outgoing.call(a_call(url))
+    await with_.close()
