@@ -30,8 +30,9 @@ from shared.flow import Finish, Lost
 from shared.flow.lost import Patience
 from shared.outgoing.signing import check_secret
 from shared.runtime.health import Health
+from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
-from shared.runtime.serving import HttpServer
+from shared.runtime.serving import HttpServer, affordable_connections
 
 # Work whose queue is busy counts as lost after so many times the usual patience.
 _AT_LATEST = 10
@@ -96,7 +97,8 @@ def _api(with_: Capabilities) -> HttpServer:
         worker=with_.settings.worker,
         stream=with_.settings.stream,
     )
-    return HttpServer("api", application, host=settings.host, port=settings.port, proxy_headers=False)
+    limits = Limits(connections=affordable_connections(settings.max_connections))
+    return HttpServer("api", application, host=settings.host, port=settings.port, limits=limits, proxy_headers=False)
 
 
 def _upkeep(with_: Capabilities) -> Component:

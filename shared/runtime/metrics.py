@@ -87,6 +87,12 @@ HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.
 HTTP_REQUEST_SECONDS = _histogram(
     "http_request_seconds", "From a request's arrival to its answer.", "route", "method", "status"
 )
+HTTP_REFUSALS = _counter(
+    "http_refusals_total",
+    "Connections that an HTTP server ended for its own safety, by the status of its answer, or `cut_off` without one.",
+    "server",
+    "reason",
+)
 
 LOOP_RUNS = _counter("loop_runs_total", "Runs of a periodic loop: ok or failed.", "loop", "outcome")
 LOOP_SECONDS = _histogram("loop_seconds", "How long a run of a periodic loop took.", "loop")
