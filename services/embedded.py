@@ -30,6 +30,7 @@ from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
 from shared.runtime.processes import ProcessMark
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import Settings
+from shared.runtime.turns import TurnWatch
 
 FIRST_ADMIN = "admin@example.com"
 EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
@@ -100,6 +101,7 @@ async def _served(
     components: list[Component] = [
         Background("servers", lambda stopping: _watched(servers, stopping)),
         health.server(known, with_.settings.health),
+        TurnWatch(),
         assembly.closing(with_),
     ]
     for service in assembly.SERVICES:

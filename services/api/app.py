@@ -11,6 +11,7 @@ from litestar.exceptions import MethodNotAllowedException, NotFoundException
 
 from services.api import errors
 from services.api.apps import AppsResource
+from services.api.bodies import Bodies
 from services.api.bulk import BulkResource
 from services.api.dead_letters import DeadLettersResource
 from services.api.documentation import DocumentationResource
@@ -98,7 +99,7 @@ def create(
         logging_config=None,
     )
     directory = Directory(store, Proxies(settings.trusted_proxies), clock, first_admin=settings.first_admin)
-    app.asgi_handler = Observed(Identified(app.asgi_handler, directory))
+    app.asgi_handler = Observed(Identified(Bodies(app.asgi_handler, settings.max_bodies_bytes), directory))
     return app
 
 

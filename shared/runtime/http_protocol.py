@@ -10,19 +10,22 @@
 | pipelines over 16 requests | cut off |
 | connects while all connections are taken | who keeps us waiting longest is cut off; while nobody does: 503 |
 
-Time counts only while we wait for the peer, never while the peer waits for us.
+Time counts only while we wait for the peer, never while the peer waits for us. Whoever is refused may go on sending for
+a second or two, unheard, so that it comes to read why.
 """
 
 import asyncio
 from collections.abc import Collection
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from httptools import HttpParserCallbackError
 from msgspec import Struct
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shared.runtime.metrics import HTTP_REFUSALS
+
+_LINGER_SECONDS = 1.0
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -92,6 +95,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._all = connections
         self._limits = connections.limits
         self._refusal = HTTPStatus.BAD_REQUEST
+        self._refused = False
         self._in_head = False  # its first byte has come, its last has not
         self._in_body = False
         self._fields = 0
@@ -103,7 +107,8 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type] # a stream's, which is a Transport
         if not self._all.admit(self):
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE)
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.remove(self)
@@ -112,13 +117,13 @@ class BoundedHttp(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Give the parser no more at a time than a head may have, so that it never holds more of one."""
         rest = memoryview(data)
-        while rest and not self.transport.is_closing():
+        while rest and not self._refused and not self.transport.is_closing():
             part = rest[: self._limits.head_bytes - self._overhead_bytes]
             rest = rest[len(part) :]
             self._advanced = False
             super().data_received(part)  # type: ignore[arg-type] # the parser takes any buffer
             self._overhead_bytes = 0 if self._advanced else self._overhead_bytes + len(part)
-            if self._overhead_bytes >= self._limits.head_bytes:
+            if self._overhead_bytes >= self._limits.head_bytes and not self._refused:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
@@ -171,13 +176,13 @@ class BoundedHttp(HttpToolsProtocol):
 
     def keeps_waiting(self) -> bool:
         """Whether we wait for the peer."""
-        if self.unread_bytes():
+        if self._refused or self.unread_bytes():
             return True
         return not self.flow.read_paused if self._in_body else self._owes_nothing()
 
     def end_if_overdue(self, now: float) -> None:
         """End the connection if its peer has had the time that it is given."""
-        if not self.keeps_waiting() or self._made_progress():
+        if not self.keeps_waiting() or (self._made_progress() and not self._refused):
             self._wait_from(now)
         elif now - self.waiting_since > self._patience():
             self._time_out()
@@ -200,7 +205,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _owes_nothing(self) -> bool:
         """Whether everything that the peer asked has its answer."""
-        return self.cycle is None or self.cycle.response_complete
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
+        return cycle is None or cycle.response_complete
 
     def _made_progress(self) -> bool:
         if unread := self.unread_bytes():
@@ -209,25 +215,38 @@ class BoundedHttp(HttpToolsProtocol):
         return not self._owes_nothing() and self._body_bytes >= self._limits.progress_bytes
 
     def _patience(self) -> float:
+        if self._refused:
+            return _LINGER_SECONDS
         stalls = self._in_body or self.unread_bytes()
         return self._limits.stall_seconds if stalls else self._limits.head_seconds
 
     def _time_out(self) -> None:
-        if self._in_head or self._in_body:
+        if self._refused:
+            self.transport.abort()
+        elif self._in_head or self._in_body:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
         else:
             self.cut_off()
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Answer so and close; where the peer would take it for the answer to something else, only close."""
+        """Answer so and hear no more; where the peer would take it for the answer to something else, only close."""
         if self.unread_bytes() or not self._may_answer():
             self.cut_off()
             return
+        if not self._owes_nothing():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._say(status)
+        # To close while the peer still sends would make its system forget the answer before the peer has read it.
+        self.transport.write_eof()
+        self._refused = True
+        self._wait_from(self.loop.time())
+
+    def _say(self, status: HTTPStatus) -> None:
         self._all.count(str(status.value))
         text = status.phrase.encode()
         head = STATUS_LINE[status] + b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
         self.transport.write(head + b"content-length: %d\r\n\r\n" % len(text) + text)
-        self.transport.close()
 
     def _may_answer(self) -> bool:
         if self.pipeline:

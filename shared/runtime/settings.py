@@ -154,6 +154,11 @@ class ApiSettings(Section, frozen=True):
     )
     first_admin: Annotated[str, says("The e-mail address of a user who is an admin from the start.")] = ""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
+    max_bodies_bytes: Annotated[
+        int,
+        Meta(ge=2**25, le=2**36),
+        says("What the bodies of all requests in hand may have together; who brings more is answered 503."),
+    ] = 96 * 2**20
     max_connections: Annotated[
         Count,
         says("Connections at the same time, at most half of the files that the process may open; see operating.md."),
