@@ -98,7 +98,6 @@ class BoundedHttp(HttpToolsProtocol):
         self._refused = False
         self._in_head = False  # its first byte has come, its last has not
         self._in_body = False
-        self._fields = 0
         self._overhead_bytes = 0  # how much came that was no body, without an end of a head or of a message
         self._advanced = False  # whether what the parser is given now ends such a stretch
         self._body_bytes = 0  # since `waiting_since`
@@ -116,35 +115,46 @@ class BoundedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Give the parser no more at a time than a head may have, so that it never holds more of one."""
+        if self._has_ended():
+            return
+        if len(data) < self._limits.head_bytes - self._overhead_bytes:
+            self._parse(data)
+            return
         rest = memoryview(data)
-        while rest and not self._refused and not self.transport.is_closing():
+        while rest and not self._has_ended():
             part = rest[: self._limits.head_bytes - self._overhead_bytes]
             rest = rest[len(part) :]
-            self._advanced = False
-            super().data_received(part)  # type: ignore[arg-type] # the parser takes any buffer
-            self._overhead_bytes = 0 if self._advanced else self._overhead_bytes + len(part)
-            if self._overhead_bytes >= self._limits.head_bytes and not self._refused:
-                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._parse(part)
+
+    def _parse(self, part: bytes | memoryview) -> None:
+        self._advanced = False
+        super().data_received(part)  # type: ignore[arg-type] # the parser takes any buffer
+        if self._advanced:
+            self._overhead_bytes = 0
+            return
+        self._overhead_bytes += len(part)
+        if self._is_too_much() and not self._has_ended():
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def _has_ended(self) -> bool:
+        return self._refused or self.transport.is_closing()
+
+    def _is_too_much(self) -> bool:
+        return self._overhead_bytes >= self._limits.head_bytes or len(self.headers or ()) > self._limits.fields
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._fields = 0
         self._begin_to_wait()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields += 1
-        if self._fields > self._limits.fields:
+    def on_headers_complete(self) -> None:
+        if len(self.headers) > self._limits.fields:
             self._refusal = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise HttpParserCallbackError("too many fields")
-        # A field behind the body is no header: no proxy in front has looked at it.
-        if self._in_head:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
         if len(self.pipeline) >= self._limits.pipelined:
             raise HttpParserCallbackError("too many requests at once")
         super().on_headers_complete()
+        self.headers = []  # fields behind the body are no headers: no proxy in front has looked at them
         self._in_head, self._in_body, self._advanced = False, True, True
         self._begin_to_wait()
 

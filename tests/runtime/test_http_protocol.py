@@ -154,7 +154,7 @@ TOO_LARGE = {
     "empty lines before a request": b"\r\n" * 40_000,
     "an extension of a chunk": CHUNKED + b"4;" + b"e" * 200_000,
     "a field behind the body": CHUNKED + b"4\r\nbody\r\n0\r\na: " + b"v" * 200_000,
-    "101 fields behind the body": CHUNKED + b"4\r\nbody\r\n0\r\n" + b"a: b\r\n" * 101,
+    "101 fields behind the body": CHUNKED + b"4\r\nbody\r\n0\r\n" + b"a: b\r\n" * 101 + b"b" * 200_000,
 }
 
 
