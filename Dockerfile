@@ -13,9 +13,10 @@ COPY LICENSE README.md pyproject.toml ./
 COPY carillon carillon
 COPY services services
 COPY shared shared
+# Litestar asks for polyfactory and faker, which make up test data; what we use of it does not load them.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
     && /opt/carillon/bin/pip install --no-deps --no-index /dist/*.whl \
-    && /opt/carillon/bin/pip uninstall --yes pip setuptools
+    && /opt/carillon/bin/pip uninstall --yes pip setuptools polyfactory faker
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/carillon /opt/carillon

@@ -31,9 +31,10 @@ from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, MAIL_QUEU
 from shared.flow import Finish, Lost
 from shared.flow.lost import Patience
 from shared.runtime.health import Health
+from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.loops import Periodic, Swept
-from shared.runtime.serving import HttpServer
+from shared.runtime.serving import HttpServer, affordable_connections
 
 # Work whose queue is busy counts as lost after so many times the usual patience.
 _AT_LATEST = 10
@@ -107,7 +108,8 @@ class _ApiServer(HttpServer):
 
     def __init__(self, application: Any, with_: Capabilities) -> None:
         settings = with_.settings.api
-        super().__init__("api", application, host=settings.host, port=settings.port, proxy_headers=False)
+        limits = Limits(connections=affordable_connections(settings.max_connections))
+        super().__init__("api", application, host=settings.host, port=settings.port, limits=limits, proxy_headers=False)
         self._own_api = with_.own_api
 
     async def start(self) -> None:

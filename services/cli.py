@@ -24,7 +24,8 @@ from shared.domain.audiences import check_app_name
 from shared.domain.errors import CarillonError
 from shared.domain.records import APNS, SERVICES
 from shared.runtime import configuration, health, logs, memory
-from shared.runtime.lifecycle import run
+from shared.runtime.lifecycle import Component, run
+from shared.runtime.loop_watch import LoopWatch
 from shared.runtime.settings import Settings, without_secrets
 
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
@@ -80,7 +81,7 @@ async def serve(settings: Settings, services: Sequence[str]) -> int:
     with_ = await compose.opened(settings, service="-".join(services))
     known = health.Health()
     assembly.watch(services, with_, known)
-    components = [health.server(known, settings.health), assembly.closing(with_)]
+    components: list[Component] = [health.server(known, settings.health), LoopWatch(), assembly.closing(with_)]
     for service in services:
         components += assembly.components(service, with_)
     memory.settle_in()

@@ -5,6 +5,9 @@
 MongoDB and PostgreSQL keep their data in the folder and the stream is a file there. Only the broker forgets, so at the
 start everything unfinished is queued again, without the patience that upkeep has with others: the lock says that there
 are none. `running.json` in the folder tells other commands where this process can be reached.
+
+The folder is its user's alone, and PostgreSQL asks for a password that lies in it. MongoDB's stand-in knows none:
+whoever can log in to the machine can reach its port.
 """
 
 import asyncio
@@ -25,13 +28,16 @@ from services import assembly, compose
 from services.compose import Capabilities
 from shared.domain.errors import Conflict, Unavailable
 from shared.runtime import health, logs, processes
-from shared.runtime.children import Child, mongodb_child, postgres_child
+from shared.runtime.children import Child, mongodb_child, postgres_child, postgres_url
 from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
+from shared.runtime.loop_watch import LoopWatch
+from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.processes import ProcessMark
 from shared.runtime.serving import HttpServer
-from shared.runtime.settings import Settings
+from shared.runtime.settings import Settings, without_secrets
 
 FIRST_ADMIN = "admin@example.com"
+OURS = ("up.lock", "carillon.log")  # either tells a folder that we made
 EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
 _LOOK_SECONDS = 0.5
 
@@ -77,7 +83,7 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
         Unavailable: a server is not installed or does not start.
     """
     folder = data_folder(settings)
-    with _held(folder), _told_to_end() as ending:
+    with private_files(), _held(folder), _told_to_end() as ending:
         async with _servers(folder) as servers:
             own = _own(settings, folder, servers)
             with_ = await compose.opened(own, service="embedded")
@@ -104,6 +110,7 @@ async def _served(
     components: list[Component] = [
         Background("servers", lambda stopping: _watched(servers, stopping)),
         health.server(known, with_.settings.health),
+        LoopWatch(),
         assembly.closing(with_),
     ]
     for service in assembly.SERVICES:
@@ -119,7 +126,7 @@ async def _served(
 def _held(folder: Path) -> Iterator[None]:
     """The folder, for this process alone."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder, ours=OURS)
         lock: IO[bytes] = (folder / "up.lock").open("ab")
     except OSError as error:
         raise Unavailable(f"the data folder cannot be used: {error}") from error
@@ -179,9 +186,11 @@ async def _servers(folder: Path) -> AsyncIterator[tuple[Child, Child]]:
 async def _watched(servers: Sequence[Child], stopping: asyncio.Event) -> None:
     """Raise `Unavailable` when one of the servers has died: without it nothing works here."""
     while not stopping.is_set():
-        for server in servers:
-            if not server.alive:
-                raise Unavailable(f"{server.server.name} has ended by itself; its log is {server.log}")
+        # Where no file can be opened, nobody can be looked at; that tells nothing of them.
+        with suppress(OSError):
+            ended = [server for server in servers if not server.alive]
+            if ended:
+                raise Unavailable(f"{ended[0].server.name} has ended by itself; its log is {ended[0].log}")
         with suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), _LOOK_SECONDS)
 
@@ -194,7 +203,7 @@ def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Sett
         store=replace(settings.store, url=f"mongodb://127.0.0.1:{mongodb.port}/carillon"),
         broker=replace(settings.broker, url="memory://"),
         stream=replace(settings.stream, url=f"local://{quote(str(folder / 'stream.db'))}"),
-        audience=replace(settings.audience, url=f"postgresql://postgres@127.0.0.1:{postgresql.port}/postgres"),
+        audience=replace(settings.audience, url=postgres_url(postgresql, folder)),
         blobs=replace(settings.blobs, url=f"file://{quote(str(folder / 'files'))}"),
         api=replace(settings.api, first_admin=settings.api.first_admin or FIRST_ADMIN),
         shutdown=replace(settings.shutdown, readiness_seconds=0.0),
@@ -286,7 +295,7 @@ def described(house: House) -> str:
         "its pages": f"{house.api}/docs",
         "health": f"{house.health}/readyz (also /livez and /metrics)",
         "MongoDB": house.store,
-        "push database": house.audience,
+        "push database": without_secrets(house.audience) + " (the password is in running.json)",
         "records": house.stream,
         "data": house.data,
         "you are": f"{house.admin} (header x-forwarded-email)",

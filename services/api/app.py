@@ -12,6 +12,7 @@ from litestar.exceptions import MethodNotAllowedException, NotFoundException
 
 from services.api import errors
 from services.api.apps import AppsResource
+from services.api.bodies import Bodies
 from services.api.bulk import BulkResource
 from services.api.dead_letters import DeadLettersResource
 from services.api.documentation import DocumentationResource
@@ -108,7 +109,8 @@ def create(
     app.state[PUBLIC_PATH] = urlsplit(settings.public_url).path.rstrip("/")
     proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
     directory = Directory(store, proxies, clock, first_admin=settings.first_admin)
-    app.asgi_handler = Observed(Guarded(Identified(app.asgi_handler, directory), guard_rules(settings)))
+    bodies = Bodies(app.asgi_handler, settings.max_bodies_bytes)
+    app.asgi_handler = Observed(Guarded(Identified(bodies, directory), guard_rules(settings)))
     return app
 
 

@@ -69,13 +69,14 @@ def endpoint(
     parameters: tuple[Parameter, ...] = (),
     paged: bool = False,
     max_body_bytes: int | None = None,
+    streams: bool = False,
 ) -> HTTPRouteHandler:
     """The handler of one route. Its summary is the function's docstring; its tag the first part of its path that
     groups it.
 
     `body` is the type of the request's body; the function itself reads it, in its own time, and takes it as any of
     `body_media`. A body over
-    `max_body_bytes`, by default the application's limit, is refused.
+    `max_body_bytes`, by default the application's limit, is refused. One that `streams` never holds its body.
     """
     operation = Operation(
         who=who,
@@ -93,7 +94,7 @@ def endpoint(
         path,
         http_method=[method],
         guards=[permit],
-        opt={"who": who, "operation": operation},
+        opt={"who": who, "operation": operation, "streams": streams},
         request_max_body_size=Empty if max_body_bytes is None else max_body_bytes,
     )(function)
 

@@ -52,7 +52,7 @@ class UploadsResource:
         put = endpoint(
             "PUT", "/uploads/{path:path}", self.put, who=Who.EVERYBODY, answers={HTTPStatus.NO_CONTENT: None},
             problems=(HTTPStatus.FORBIDDEN,), parameters=(EXPIRES, SIGNATURE),
-            max_body_bytes=self._settings.max_file_bytes,
+            max_body_bytes=self._settings.max_file_bytes, streams=True,
         )  # fmt: skip
         return [url, put]
 

@@ -23,6 +23,7 @@ from services.seed import Target, first_steps
 from shared.domain.errors import Unavailable
 from shared.runtime import logs, processes
 from shared.runtime.lifecycle import EXIT_FAILED
+from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.settings import Settings
 
 FLUSH_SECONDS = 0.5
@@ -35,7 +36,7 @@ async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | No
         Conflict: another Carillon runs on the folder.
         Unavailable: a server is not installed or does not start.
     """
-    with _folder(data_dir, keep=keep) as folder:
+    with private_files(), _folder(data_dir, keep=keep) as folder:
         log = folder / "carillon.log"
         with log.open("a") as out:
             logs.set_up(settings.logs, service="demo", out=out)
@@ -51,7 +52,7 @@ def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
     if data_dir is not None:
         folder = Path(data_dir)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder, ours=embedded.OURS)
         except OSError as error:
             raise Unavailable(f"the data folder cannot be used: {error}") from error
         yield folder

@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.05
 class ChildServer(msgspec.Struct, frozen=True):
     """How to run one server: `command` and `healthy` are given its port, `prepare` makes its data before every start.
 
-    `stop_with` is the signal at which it ends without waiting for its clients.
+    It runs as `user`, in the folder `cwd`. `stop_with` is the signal at which it ends without waiting for its clients.
     """
 
     name: str
@@ -34,6 +34,7 @@ class ChildServer(msgspec.Struct, frozen=True):
     healthy: Callable[[int], Awaitable[bool]]
     prepare: Callable[[], None]
     user: str | None = None
+    cwd: Path | None = None
     stop_with: signal.Signals = signal.SIGTERM
 
 
@@ -67,6 +68,7 @@ class Child:
                 self.server.command(self.port),
                 mark_file=self._mark_file,
                 log=self.log,
+                cwd=self.server.cwd,
                 user=self.server.user,
                 signal_if_orphaned=self.server.stop_with,
             )
@@ -148,23 +150,34 @@ def mongodb_child(folder: Path) -> Child:
 
 
 def postgres_child(folder: Path) -> Child:
-    """PostgreSQL with its data in `folder`/postgresql; reach it at postgresql://postgres@127.0.0.1:PORT/postgres.
+    """PostgreSQL with its data in `folder`/postgresql; reach it at `postgres_url`. As root it runs as another user.
 
-    As root it runs as another user, who is then let through the folders above the programs and the data.
     Raises Unavailable.
     """
     data = folder.resolve() / "postgresql"
-    try:
-        programs = embedded_servers.postgres_programs()
-    except FileNotFoundError as absent:
-        raise Unavailable(str(absent)) from None
     user = embedded_servers.postgres_user()
+    try:
+        programs = embedded_servers.reachable_programs(embedded_servers.postgres_programs(), user)
+    except OSError as absent:
+        raise Unavailable(str(absent)) from None
+
+    def prepare() -> None:
+        embedded_servers.make_cluster(programs, data, user)
+        embedded_servers.protect_cluster(programs, data, user)
+
     server = ChildServer(
         name="postgresql",
-        command=lambda port: embedded_servers.postgres_command(programs, data, port),
+        command=lambda port: embedded_servers.postgres_command(programs, embedded_servers.as_seen_by(user, data), port),
         healthy=handshakes.postgres_answers,
-        prepare=lambda: embedded_servers.make_cluster(programs, data, user),
+        prepare=prepare,
         user=user,
+        cwd=data,
         stop_with=signal.SIGINT,  # SIGTERM would wait for every client to leave
     )
     return Child(server, data.parent)
+
+
+def postgres_url(child: Child, folder: Path) -> str:
+    """Where a running `postgres_child` of the folder is reached, with the password that its folder holds."""
+    password = embedded_servers.postgres_password(folder.resolve() / "postgresql")
+    return f"postgresql://postgres:{password}@127.0.0.1:{child.port}/postgres"

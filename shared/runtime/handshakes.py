@@ -7,6 +7,7 @@ import asyncio
 import struct
 
 _ANSWER_SECONDS = 2.0
+_LET_IN, _ASKED_FOR_SCRAM = struct.pack("!i", 0), struct.pack("!i", 10)
 
 
 async def mongodb_answers(port: int) -> bool:
@@ -21,10 +22,11 @@ async def mongodb_answers(port: int) -> bool:
 
 
 async def postgres_answers(port: int, user: str = "postgres") -> bool:
-    """Whether a PostgreSQL server on this loopback port lets the user in without a password, so it is past recovery."""
+    """Whether a PostgreSQL server on this loopback port lets the user in, or asks for a password: so it is past
+    recovery."""
     body = struct.pack("!i", 196608) + f"user\0{user}\0database\0postgres\0\0".encode()
     reply = await _exchange(port, struct.pack("!i", len(body) + 4) + body, 9)
-    return reply[:1] == b"R" and reply[5:9] == b"\x00\x00\x00\x00"
+    return reply[:1] == b"R" and reply[5:9] in (_LET_IN, _ASKED_FOR_SCRAM)
 
 
 async def _exchange(port: int, message: bytes, at_least: int) -> bytes:

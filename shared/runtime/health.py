@@ -17,6 +17,7 @@ from litestar.status_codes import HTTP_200_OK, HTTP_503_SERVICE_UNAVAILABLE
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from shared.runtime import metrics
+from shared.runtime.http_protocol import Limits
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import HealthSettings, without_secrets
 
@@ -124,4 +125,5 @@ def _answer(good: bool, body: dict[str, object]) -> Response[dict[str, object]]:
 
 def server(health: Health, settings: HealthSettings) -> HttpServer:
     """The component that serves the pages; the first in the list of a process."""
-    return HttpServer("health", pages(health), host=settings.host, port=settings.port)
+    limits = Limits(connections=settings.max_connections)
+    return HttpServer("health", pages(health), host=settings.host, port=settings.port, limits=limits)

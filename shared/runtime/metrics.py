@@ -88,6 +88,19 @@ HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.
 HTTP_REQUEST_SECONDS = _histogram(
     "http_request_seconds", "From a request's arrival to its answer.", "route", "method", "status"
 )
+HTTP_REFUSALS = _counter(
+    "http_refusals_total",
+    "Connections that an HTTP server ended for its own safety, by the status of its answer, or `cut_off` without one.",
+    "server",
+    "reason",
+)
+
+LOOP_LAG = _histogram("event_loop_lag_seconds", "How late the event loop came to a task that was due.")
+LOOP_STRETCH = _histogram(
+    "event_loop_stretch_cpu_seconds",
+    "CPU time of the event loop's thread between two looks at it: no turn of the loop took more.",
+)
+LOOP_LONGEST_STRETCH = _gauge("event_loop_longest_stretch_cpu_seconds", "The most of this since the process started.")
 
 LOOP_RUNS = _counter("loop_runs_total", "Runs of a periodic loop: ok or failed.", "loop", "outcome")
 LOOP_SECONDS = _histogram("loop_seconds", "How long a run of a periodic loop took.", "loop")

@@ -91,7 +91,7 @@ def spawn(
 
     `user` needs root. `signal_if_orphaned` is sent by the kernel when the starting thread ends, where Linux offers it.
     """
-    marking = os.open(mark_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    marking = os.open(mark_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(

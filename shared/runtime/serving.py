@@ -1,8 +1,10 @@
 """An ASGI application behind uvicorn, as a component: it leaves the process's signals alone and takes a free port for
-port 0."""
+port 0. What a caller may cost is bounded in `http_protocol`."""
 
 import asyncio
 import contextlib
+import functools
+import resource
 import socket
 from collections.abc import Generator
 from typing import Any
@@ -10,16 +12,22 @@ from typing import Any
 import uvicorn
 
 from shared.runtime import logs
+from shared.runtime.http_protocol import BoundedHttp, Connections, Limits
+
+_LIMITS = Limits()
+_TICK_SECONDS = 1.0
 
 log = logs.get(__name__)
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn without its own signal handlers and without `sys.exit`."""
+    """uvicorn without its own signal handlers, without `sys.exit`, and without looking ten times a second whether it
+    is to end."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.accepting = asyncio.Event()
+        self.exiting = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -32,6 +40,9 @@ class _Uvicorn(uvicorn.Server):
             raise RuntimeError("the application did not start") from None
         self.accepting.set()
 
+    async def main_loop(self) -> None:
+        await self.exiting.wait()
+
 
 class HttpServer:
     """Serves `app` on `host` and `port`; after `start`, `port` is the real one.
@@ -39,12 +50,14 @@ class HttpServer:
     `stop` refuses new connections at once and lets the requests in hand be answered.
     """
 
-    def __init__(self, name: str, app: Any, *, host: str, port: int, **options: Any) -> None:
+    def __init__(self, name: str, app: Any, *, host: str, port: int, limits: Limits = _LIMITS, **options: Any) -> None:
         self.name = name
         self.host = host
         self.port = port
+        self._connections = Connections(name, limits)
         # The access log would say per line what the metrics say in sum; `logs` has set up the handlers.
-        config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, **options)
+        config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", **options)
+        config.http = functools.partial(BoundedHttp, self._connections)  # type: ignore[assignment] # called like a class
         self._server = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None
 
@@ -53,7 +66,7 @@ class HttpServer:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listener = socket.create_server((self.host, self.port), family=family, backlog=2048)
         self.port = listener.getsockname()[1]
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name=self.name)
+        self._task = asyncio.create_task(self._serve(listener), name=self.name)
         accepting = asyncio.create_task(self._server.accepting.wait())
         try:
             await asyncio.wait({self._task, accepting}, return_when=asyncio.FIRST_COMPLETED)
@@ -69,7 +82,7 @@ class HttpServer:
         log.info("listening", server=self.name, host=self.host, port=self.port)
 
     async def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.exiting.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -77,3 +90,24 @@ class HttpServer:
         if self._task is not None:
             await asyncio.wait({self._task})
             self._task.result()
+
+    async def _serve(self, listener: socket.socket) -> None:
+        ticking = asyncio.create_task(self._tick(), name=f"{self.name} ticking")
+        try:
+            await self._server.serve(sockets=[listener])
+        finally:
+            ticking.cancel()
+
+    async def _tick(self) -> None:
+        """What is due every second, also while the server drains."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._server.on_tick(0)  # uvicorn's own: the Date header
+            self._connections.end_overdue(loop.time())
+            await asyncio.sleep(_TICK_SECONDS)
+
+
+def affordable_connections(wanted: int) -> int:
+    """So many, but at most half of the files that this process may open: the other half is for everything else."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if files == resource.RLIM_INFINITY else min(wanted, files // 2)

@@ -204,6 +204,15 @@ class ApiSettings(Section, frozen=True):
     ] = ()
     first_admin: Annotated[str, says("The e-mail address of a user who is an admin from the start.")] = ""
     max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
+    max_bodies_bytes: Annotated[
+        int,
+        Meta(ge=2**25, le=2**36),
+        says("What the bodies of all requests in hand may have together; who brings more is answered 503."),
+    ] = 96 * 2**20
+    max_connections: Annotated[
+        Count,
+        says("Connections at the same time, at most half of the files that the process may open; see operating.md."),
+    ] = 512
     zone_offset: Annotated[
         Literal["subtracted", "added"],
         says(
@@ -392,6 +401,7 @@ class HealthSettings(Section, frozen=True):
 
     host: Annotated[str, says("The address to listen on.")] = "127.0.0.1"
     port: Annotated[Port, says("The port to listen on; 0 takes a free one.")] = 9090
+    max_connections: Annotated[Count, says("Connections at the same time, besides those of the API.")] = 32
 
 
 class LogSettings(Section, frozen=True):

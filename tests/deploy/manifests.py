@@ -11,6 +11,8 @@ from shared.runtime.configuration import PREFIX
 
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
+BASE = K8S / "base"
+POLICIES = K8S / "components" / "network-policies"
 EXAMPLES = frozenset({"secret.example.yaml"})
 SERVICES = ("api", "scheduler", "worker", "feedback")
 
@@ -39,15 +41,15 @@ def compose() -> Object:
 
 
 def manifests(*kinds: str) -> list[Object]:
-    """The Kubernetes objects of these kinds, or all, the examples too."""
-    files = [path for path in sorted(K8S.glob("*.yaml")) if path.name != "kustomization.yaml"]
+    """The Kubernetes objects of these kinds, or all, the components and the examples too."""
+    files = [path for path in sorted(K8S.rglob("*.yaml")) if path.name != "kustomization.yaml"]
     found = [document for path in files for document in documents(path)]
     return [document for document in found if not kinds or document["kind"] in kinds]
 
 
-def kustomization() -> Object:
-    """What makes the base of the manifests."""
-    (document,) = documents(K8S / "kustomization.yaml")
+def kustomization(folder: Path = BASE) -> Object:
+    """What makes the base of the manifests, or another folder's part of them."""
+    (document,) = documents(folder / "kustomization.yaml")
     return document
 
 

@@ -1,6 +1,8 @@
 """What is deployed exists in the program: its commands, its settings, the files that the image copies."""
 
 import json
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from urllib.parse import urlsplit
 
@@ -91,3 +93,23 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
     assert sources
     assert sorted(sources) == sorted(line[1:] for line in ignored if line.startswith("!"))
     assert all((ROOT / source).exists() for source in sources)
+
+
+def test_the_program_needs_nothing_of_what_the_image_leaves_out() -> None:
+    (line,) = [rest for rest in instructions("RUN") if "uninstall" in rest]
+    left_out = line.rpartition("uninstall --yes")[2].split()
+    assert {"polyfactory", "faker"} <= set(left_out)
+    program = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {left_out!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+import services.cli
+from services.api.documentation import DocumentationResource
+from shared.runtime.health import Health, pages
+pages(Health())
+DocumentationResource([]).handlers()
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

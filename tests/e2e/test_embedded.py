@@ -7,12 +7,15 @@ import asyncio
 import json
 import os
 import signal
+import stat
+import subprocess
 import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -290,3 +293,44 @@ def test_what_tells_of_a_dead_process_is_not_believed(tmp_path: Path) -> None:
     )
     (tmp_path / "running.json").write_bytes(msgspec.json.encode(house))
     assert running(tmp_path) is None
+
+
+async def test_its_data_are_closed_to_other_users(upper: Upper) -> None:
+    process, house = await upper.start()
+    await job_to(house, 1_000)
+    everything = [upper.folder, *upper.folder.rglob("*")]
+    open_to_others = {
+        str(path.relative_to(upper.folder)): oct(path.lstat().st_mode)
+        for path in everything
+        if not path.is_symlink() and path.lstat().st_mode & 0o077
+    }
+    assert {name for name in open_to_others if not name.startswith("postgresql/")} == set()
+    assert stat.S_IMODE((upper.folder / "postgresql").stat().st_mode) == 0o700
+    password = urlsplit(house.audience).password
+    assert password
+    assert password not in process.log
+    await ended(process)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+async def test_another_user_of_the_machine_cannot_use_its_postgresql(upper: Upper) -> None:
+    process, house = await upper.start()
+    port = urlsplit(house.audience).port
+    program = f"""
+import socket, struct
+words = b"user\\0postgres\\0database\\0postgres\\0\\0"
+connection = socket.create_connection(("127.0.0.1", {port}))
+connection.sendall(struct.pack("!ii", len(words) + 8, 196608) + words)
+answer = connection.recv(100)
+print(answer[:1], struct.unpack("!i", answer[5:9]))
+try:
+    open({str(upper.folder / "running.json")!r})
+except PermissionError:
+    print("closed")
+"""
+    other = await asyncio.to_thread(
+        subprocess.run, ["python3", "-c", program], capture_output=True, text=True, user=65_534, group=65_534,
+        extra_groups=[], cwd="/", check=False,
+    )  # fmt: skip
+    assert other.stdout.splitlines() == ["b'R' (10,)", "closed"], (other.stdout, other.stderr)
+    await ended(process)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -15,8 +16,8 @@ import pymongo
 import pytest
 
 from shared.domain.errors import Unavailable
-from shared.runtime import handshakes, processes
-from shared.runtime.children import Child, ChildServer, mongodb_child, postgres_child
+from shared.runtime import embedded_servers, handshakes, processes
+from shared.runtime.children import Child, ChildServer, mongodb_child, postgres_child, postgres_url
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MAKERS: list[Callable[[Path], Child]] = [mongodb_child, postgres_child]
@@ -24,7 +25,7 @@ MAKERS: list[Callable[[Path], Child]] = [mongodb_child, postgres_child]
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Not pytest's own: every session closes its parent to other users again, and PostgreSQL may have to be one."""
+    """Short, and as closed to other users as a data folder."""
     with tempfile.TemporaryDirectory(prefix="carillon-children-") as made:
         yield Path(made)
 
@@ -72,7 +73,7 @@ async def put_and_count(child: Child) -> int:
         async with client:
             await client["kept"]["things"].insert_one({})
             return await client["kept"]["things"].count_documents({})
-    connection = await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{child.port}/postgres")
+    connection = await asyncpg.connect(postgres_url(child, child.log.parent))
     await connection.execute("CREATE TABLE IF NOT EXISTS things (id serial)")
     await connection.execute("INSERT INTO things DEFAULT VALUES")
     count: int = await connection.fetchval("SELECT count(*) FROM things")
@@ -228,3 +229,67 @@ def test_birth_of_what_is_not_there() -> None:
     assert processes.birth(zombie.pid) is None
     zombie.wait()
     assert processes.birth(zombie.pid) is None
+
+
+async def test_postgresql_lets_nobody_in_without_its_password(folder: Path, opened: Callable[[Child], Child]) -> None:
+    child = opened(postgres_child(folder))
+    await child.start()
+    for password in (None, "", "postgres"):
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            await asyncpg.connect(host="127.0.0.1", port=child.port, user="postgres", database="x", password=password)
+    assert stat.S_IMODE((folder / "postgresql.password").stat().st_mode) == 0o600
+    assert not list(Path("/tmp").glob(f".s.PGSQL.{child.port}*"))
+
+
+async def test_a_cluster_that_let_everybody_in_is_closed(folder: Path, opened: Callable[[Child], Child]) -> None:
+    user = embedded_servers.postgres_user()
+    programs = embedded_servers.reachable_programs(embedded_servers.postgres_programs(), user)
+    embedded_servers.make_cluster(programs, folder / "postgresql", user)
+    assert "trust" in (folder / "postgresql" / "pg_hba.conf").read_text()
+    child = opened(postgres_child(folder))
+    await child.start()
+    assert await put_and_count(child) == 1
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{child.port}/postgres")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")
+async def test_as_root_no_folder_above_the_data_is_opened_to_others(
+    folder: Path, opened: Callable[[Child], Child]
+) -> None:
+    deep = folder / "one" / "two"
+    deep.mkdir(parents=True)
+    above = [deep, *deep.parents, Path(sys.prefix).resolve(), *Path(sys.prefix).resolve().parents]
+    for path in (deep, deep.parent):
+        path.chmod(0o700)
+    before = [path.stat().st_mode for path in above]
+    child = opened(postgres_child(deep))
+    await child.start()
+    assert await put_and_count(child) == 1
+    assert [path.stat().st_mode for path in above] == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")
+def test_programs_that_only_root_can_reach_are_copied_to_where_others_can(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden" / "bin"
+    hidden.mkdir(parents=True)
+    for path in (hidden, hidden.parent):
+        path.chmod(0o700)
+    (hidden / "postgres").write_text("#!/bin/sh\necho $0")
+    (hidden / "postgres").chmod(0o700)
+    with tempfile.TemporaryDirectory(prefix="carillon-programs-") as cache:
+        Path(cache).chmod(0o700)
+        copies = {embedded_servers.reachable_programs(hidden, "nobody", cache=Path(cache)) for _ in range(2)}
+        (copy,) = copies
+        ran = subprocess.run([copy / "postgres"], capture_output=True, text=True, check=True, user="nobody", cwd="/")
+        assert ran.stdout.strip() == str(copy / "postgres")
+        assert len(list(Path(cache).iterdir())) == 1
+    assert embedded_servers.reachable_programs(hidden, None) == hidden
+
+
+def test_a_place_that_the_other_user_cannot_reach_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(embedded_servers, "_WORKING_FOLDER", tmp_path / "no proc here")
+    tmp_path.chmod(0o700)
+    with pytest.raises(PermissionError, match=f"nobody cannot reach {tmp_path}"):
+        embedded_servers.as_seen_by("nobody", tmp_path / "postgresql")
+    assert embedded_servers.as_seen_by(None, tmp_path) == str(tmp_path)

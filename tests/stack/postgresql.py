@@ -19,26 +19,30 @@ class PostgresServer(Server):
     def install(self) -> None:
         self._programs()
 
+    def _user(self) -> str | None:
+        return embedded_servers.postgres_user()
+
     def _programs(self) -> Path:
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4]))
         if found and (os.geteuid() != 0 or embedded_servers.has_user("postgres")):
             return found[-1].parent
         try:
-            return embedded_servers.postgres_programs()
+            return embedded_servers.reachable_programs(embedded_servers.postgres_programs(), self._user())
         except FileNotFoundError as absent:
             raise Missing(f"no PostgreSQL under /usr/lib/postgresql, and {absent}") from None
 
     def prepare(self, ports: Ports) -> None:
         try:
-            embedded_servers.make_cluster(self._programs(), self.data, embedded_servers.postgres_user(), "--no-sync")
+            embedded_servers.make_cluster(self._programs(), self.data, self._user(), "--no-sync")
         except subprocess.CalledProcessError as failure:
             raise RuntimeError(f"initdb failed: {failure.stderr}") from None
 
     def command(self, ports: Ports) -> Command:
         settings = ("fsync=off", "full_page_writes=off", "max_connections=200", "shared_buffers=256MB")
-        argv = embedded_servers.postgres_command(self._programs(), self.data, ports["client"])
+        data = embedded_servers.as_seen_by(self._user(), self.data)
+        argv = embedded_servers.postgres_command(self._programs(), data, ports["client"])
         argv += [word for setting in settings for word in ("-c", setting)]
-        return Command(argv, user=embedded_servers.postgres_user())
+        return Command(argv, user=self._user(), cwd=self.data)
 
     def healthy(self, ports: Ports) -> bool:
         return run_apart(postgres_answers(ports["client"]))

@@ -40,10 +40,12 @@ def run_apart(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 class Command(msgspec.Struct, frozen=True):
-    """How the server's process is started; `env` is the whole environment (None: ours), `user` needs root."""
+    """How the server's process is started; `env` is the whole environment (None: ours), `user` needs root; `cwd` is its
+    working folder."""
 
     argv: Sequence[str]
     env: Mapping[str, str] | None = None
+    cwd: Path | None = None
     user: str | None = None
 
 
@@ -162,7 +164,9 @@ def _run(server: Server) -> None:
     for port in ports.values():
         _wait_port_free(port)
     how = server.command(ports)
-    mark = processes.spawn(how.argv, mark_file=server.mark_file, log=server.log, env=how.env, user=how.user)
+    mark = processes.spawn(
+        how.argv, mark_file=server.mark_file, log=server.log, env=how.env, cwd=how.cwd, user=how.user
+    )
     if not _wait_healthy(server, mark, START_SECONDS):
         processes.end(mark, grace_seconds=0.5)
         raise RuntimeError(f"{server.name} did not become healthy; the end of its log:\n{processes.tail(server.log)}")

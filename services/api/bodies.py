@@ -1,0 +1,50 @@
+"""How much memory the bodies of requests may take together.
+
+A route that reads a body holds all of it until it has answered, and a body may be 32 MiB: a few dozen callers at once
+would be more than the process has.
+"""
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
+
+from shared.domain.errors import Unavailable
+
+SMALL_BYTES = 64 * 2**10
+
+
+class Bodies:
+    """Middleware: counts the bodies that routes hold. Whoever brings more than there is room for is answered 503.
+
+    So much of each body is always taken as most bodies have, for they are bounded by the number of connections. Routes
+    that pass a body on as it comes (`streams`) hold nothing.
+    """
+
+    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
+        self._app = app
+        self._limit = limit_bytes
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        held = 0
+
+        async def counting() -> ReceiveMessage:
+            nonlocal held
+            message = await receive()
+            if message["type"] == "http.request" and not scope["route_handler"].opt.get("streams"):
+                size = len(message["body"])
+                self._check_room(held, size)
+                held += size
+                self._held += size
+            return message
+
+        try:
+            await self._app(scope, counting, send)
+        finally:
+            self._held -= held
+
+    def _check_room(self, held: int, size: int) -> None:
+        if held + size > SMALL_BYTES and self._held + size > self._limit:
+            raise Unavailable("the bodies of other requests take all the room that there is for them")

@@ -1,0 +1,45 @@
+"""How long the event loop keeps everybody in this process waiting, for `/metrics`.
+
+A component looks at the loop again and again. How late a look comes is the lag: every other task waited as long. How
+much CPU time the loop's thread spent since the look before is a bound: no task held the loop for longer than that
+between two turns, for each look is a turn. The bound is too high by what other tasks did in the same interval, so
+looks are close together while the loop is busy, and rare while it is idle.
+"""
+
+import asyncio
+import contextlib
+import time
+
+from shared.runtime.lifecycle import Background
+from shared.runtime.metrics import LOOP_LAG, LOOP_LONGEST_STRETCH, LOOP_STRETCH
+
+IDLE_SECONDS = 0.1
+BUSY_SECONDS = 0.02
+_BUSY_SHARE = 0.1
+
+
+class LoopWatch(Background):
+    """The component that looks."""
+
+    def __init__(self) -> None:
+        super().__init__("loop watch", self._watch)
+        self._longest = 0.0
+
+    async def _watch(self, stopping: asyncio.Event) -> None:
+        interval, spent = IDLE_SECONDS, time.thread_time()
+        while not stopping.is_set():
+            began = time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await stopping.wait()
+            stretch = time.thread_time() - spent
+            spent += stretch
+            self._note(max(0.0, time.monotonic() - began - interval), stretch)
+            interval = BUSY_SECONDS if stretch > _BUSY_SHARE * interval else IDLE_SECONDS
+
+    def _note(self, lag: float, stretch: float) -> None:
+        LOOP_LAG.observe(lag)
+        LOOP_STRETCH.observe(stretch)
+        if stretch > self._longest:
+            self._longest = stretch
+            LOOP_LONGEST_STRETCH.set(stretch)
