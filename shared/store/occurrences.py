@@ -97,6 +97,13 @@ class Occurrences:
             if each.get("token") == wanted[each["_id"]].token and (also_held_back or each["visible_at"] < HELD_BACK)
         ]
 
+    async def still_claimed(self, ids: Sequence[str]) -> set[str]:
+        """Which of these are there and claimed, by whomever."""
+        query = {"_id": {"$in": list(ids)}, "token": {"$exists": True}}
+        with translated():
+            found = await self._occurrences.find(query, {"_id": 1}, batch_size=len(ids) + 1).to_list()
+        return {document["_id"] for document in found}
+
     async def complete(self, claimed: Iterable[Occurrence]) -> None:
         """Delete what has been dealt with."""
         await self._write([DeleteMany(query) for query in _claims(claimed)])
