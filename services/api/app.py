@@ -19,6 +19,7 @@ from services.api.health import HealthResource
 from services.api.identity import Directory, Identified, Proxies, is_protected
 from services.api.job_draft import JobDrafts
 from services.api.jobs import JobsResource
+from services.api.limits import Limited, ScheduleLimits
 from services.api.observed import Observed
 from services.api.preview import PreviewResource, PreviewRules
 from services.api.schedules import SchedulesResource
@@ -75,6 +76,7 @@ def create(
         max_file_bytes=files.max_file_bytes,
         mails=mails,
     )
+    limits = ScheduleLimits(store, settings)
     resources = (
         AppsResource(store, clock),
         TemplatesResource(store, clock),
@@ -82,8 +84,8 @@ def create(
         PreviewResource(store, audience, blobs, drafts, clock, _preview_rules(settings, worker, stream)),
         GroupsResource(store, groups, flow),
         UploadsResource(blobs, uploads, clock, files),
-        SchedulesResource(store, schedules, targets),
-        BulkResource(store, schedules, targets),
+        SchedulesResource(store, schedules, targets, limits),
+        BulkResource(store, schedules, targets, limits),
         DeadLettersResource(store, schedules),
         UsersResource(store, clock),
         TokensResource(store, clock),
@@ -98,7 +100,7 @@ def create(
         logging_config=None,
     )
     directory = Directory(store, Proxies(settings.trusted_proxies), clock, first_admin=settings.first_admin)
-    app.asgi_handler = Observed(Identified(app.asgi_handler, directory))
+    app.asgi_handler = Observed(Identified(Limited(app.asgi_handler, settings), directory))
     return app
 
 

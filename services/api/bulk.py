@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from services.api import schedule_body, wire
 from services.api.errors import STATUS
 from services.api.identity import Who, caller_of
+from services.api.limits import ScheduleLimits
 from services.api.routes import JSON, endpoint
 from services.api.schedule_body import ScheduleBody
 from services.api.schedules import KEY, claimed
@@ -57,8 +58,9 @@ class ItemView(Struct, frozen=True, kw_only=True):
 class BulkResource:
     """The route for many schedules at once."""
 
-    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets) -> None:
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
         self._store = store
+        self._limits = limits
         self._flow = flow
         self._targets = targets
 
@@ -113,8 +115,13 @@ class BulkResource:
 
     async def _chunk(self, chunk: Sequence[Wanted | Invalid]) -> list[Accepted | Refused]:
         wanted = [each for each in chunk if isinstance(each, Wanted)]
-        accepted = iter(await self._flow.accept(wanted) if wanted else ())
-        return [next(accepted) if isinstance(each, Wanted) else each for each in chunk]
+        refused = await self._limits.refusals(wanted) if wanted else {}
+        allowed = [each for each in wanted if each.id not in refused]
+        accepted = iter(await self._flow.accept(allowed) if allowed else ())
+        return [
+            each if isinstance(each, Invalid) else refused[each.id] if each.id in refused else next(accepted)
+            for each in chunk
+        ]
 
 
 def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:

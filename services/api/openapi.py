@@ -91,6 +91,7 @@ def _responses(operation: Operation, *, takes_input: bool) -> Json:
     problems = {*operation.problems}
     if operation.who is not Who.EVERYBODY:
         problems |= {HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
+        problems |= {HTTPStatus.TOO_MANY_REQUESTS}
     if operation.who in {Who.ADMIN, Who.OF_APP}:
         problems |= {HTTPStatus.FORBIDDEN}
     if takes_input:

@@ -13,6 +13,7 @@ from litestar.params import FromPath
 from services.api import paging, schedule_body, wire
 from services.api.identity import Who, caller_of
 from services.api.job_body import read_key
+from services.api.limits import ScheduleLimits
 from services.api.routes import Parameter, endpoint
 from services.api.schedule_body import ScheduleBody
 from services.api.schedule_view import NEXT, FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
@@ -48,8 +49,9 @@ _FILTERS = (
 class SchedulesResource:
     """The routes of schedules, but for those of many at once."""
 
-    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets) -> None:
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
         self._store = store
+        self._limits = limits
         self._flow = flow
         self._targets = targets
         self._accept = Together(flow.accept)
@@ -105,10 +107,11 @@ class SchedulesResource:
         """Make a schedule; what is there already with the same content stays as it is."""
         content = await request.body()
         key, definition = schedule_body.read(content, self._targets)
+        wanted = Wanted(caller_of(request).namespace, key, definition)
+        await self._limits.check(wanted)
         # Where nothing is made the key stays free.
         if KEY.name in request.headers and lies_ahead(definition, key, await self._flow.now()):
             await claimed(request, self._store, content)
-        wanted = Wanted(caller_of(request).namespace, key, definition)
         # Nobody waits for somebody else's long list.
         together = len(definition.instants) <= TOGETHER
         answer = await self._accept(wanted) if together else (await self._flow.accept([wanted]))[0]
@@ -134,7 +137,9 @@ class SchedulesResource:
     async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Make a schedule, or replace all that is pending of it; the same content changes nothing."""
         _, definition = schedule_body.read(await request.body(), self._targets, key=key)
-        return await self._accepted(await self._flow.put(Wanted(caller_of(request).namespace, key, definition)))
+        wanted = Wanted(caller_of(request).namespace, key, definition)
+        await self._limits.check(wanted)
+        return await self._accepted(await self._flow.put(wanted))
 
     async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         """Delete a schedule and all that is pending of it."""

@@ -27,7 +27,7 @@ from shared.store import Store
 from shared.store.occurrences import fresh_token
 from shared.stream import Stream
 
-_LONGEST_PAUSE_SECONDS = 64.0
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 64.0
 
 
 class Deliveries:
@@ -129,8 +129,8 @@ def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
 
 def _over_share(occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
     """Nothing was attempted. The pause is a power of two: what comes back at the same moment is written at once."""
-    late = (now - occurrence.due) / timedelta(seconds=4)
-    pause = 2.0 ** int(log2(min(max(late, 1.0), _LONGEST_PAUSE_SECONDS)))
+    late = (now - occurrence.due).total_seconds()
+    pause = 2.0 ** int(log2(min(max(late, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)))
     reason = Unavailable("enough calls of this namespace are in workers' hands")
     return Attempt(occurrence, schedule, now, reason, retry_after_seconds=pause)
 

@@ -7,7 +7,8 @@ CarillonError
 │   ├── Unauthorized   nobody known is asking (401)
 │   ├── Forbidden      somebody known may not do this (403)
 │   ├── NotFound       there is no such thing (404)
-│   └── Conflict       the thing is there already, or is in use (409)
+│   ├── Conflict       the thing is there already, or is in use (409)
+│   └── TooMany        the caller asks too often (429)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
 ├── Undeliverable      a user's target answered and refused (`shared.domain.messages`)
@@ -50,6 +51,14 @@ class NotFound(Refused):
 
 class Conflict(Refused):
     """Another thing already holds the unique value, or still needs this one."""
+
+
+class TooMany(Refused):
+    """The caller asks too often; after `retry_after_seconds` it may ask again."""
+
+    def __init__(self, reason: str, *, retry_after_seconds: int) -> None:
+        super().__init__(reason)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Unavailable(CarillonError):

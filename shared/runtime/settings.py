@@ -166,7 +166,7 @@ class ApiSettings(Section, frozen=True):
     ] = 500
     pending_schedules: Annotated[
         int, Meta(ge=1), says("Unfinished schedules of a namespace, roughly: each process counts now and then.")
-    ] = 10_000_000
+    ] = 1_000_000
     least_every_seconds: Annotated[Count, says("The shortest `every` that a new schedule may have, in seconds.")] = 1
     preview_seconds: Annotated[
         Seconds, says("How long the preview of a job may count its audience; then it tells what it found so far.")

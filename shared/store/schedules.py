@@ -64,6 +64,12 @@ class Schedules:
             found = self._schedules.find(query, _WITHOUT_INSTANTS, batch_size=limit).sort(field, ASCENDING).limit(limit)
             return [_value(document) async for document in found]
 
+    async def count_pending(self, namespace: str) -> int:
+        """How many of a caller's schedules are not finished."""
+        pending = [ScheduleState.ACTIVE.value, ScheduleState.PAUSED.value]
+        with translated():
+            return await self._schedules.count_documents({"namespace": namespace, "state": {"$in": pending}})
+
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
         """Put this in the place of what has that generation; `False` when somebody else was faster. A pause stays."""
         change = _document(schedule)
