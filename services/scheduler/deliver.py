@@ -3,13 +3,12 @@
 RabbitMQ and Kafka are published to from here, with confirms. HTTP is called by the workers: the entry's lease is moved
 past the call, and a task with its id and token goes to their queue; the worker settles it by that token. No more calls
 wait there than a bound, and no more of one namespace are in workers' hands than a bound of its own. The others stay in
-the store: they come back after a pause that grows, so that thousands of them do not keep the clock busy.
+the store until it is their turn (`in_hand.py`).
 """
 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from math import log2
 
 from services.scheduler.in_hand import Due, InHand
 from shared.broker import Broker
@@ -26,8 +25,6 @@ from shared.runtime.metrics import CALLS_OVER_SHARE
 from shared.store import Store
 from shared.store.occurrences import fresh_token
 from shared.stream import Stream
-
-_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 64.0
 
 
 class Deliveries:
@@ -89,7 +86,7 @@ class Deliveries:
             return [Attempt(each, schedule, now, refusal) for each, schedule in due], []
         due, over = await self._in_hand.split(due)
         CALLS_OVER_SHARE.inc(len(over))
-        return [_over_share(each, schedule, now) for each, schedule in over], await self._hand_over(due, now)
+        return [_over_share(each, pause, now) for each, pause in over], await self._hand_over(due, now)
 
     async def _hand_over(self, due: list[Due], now: datetime) -> list[Occurrence]:
         """Give these to the workers: the documents of series that have moved on."""
@@ -127,10 +124,9 @@ def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
     return CallTarget(occurrence.id, token, namespace=schedule.namespace, host=host)
 
 
-def _over_share(occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
-    """Nothing was attempted. The pause is a power of two: what comes back at the same moment is written at once."""
-    late = (now - occurrence.due).total_seconds()
-    pause = 2.0 ** int(log2(min(max(late, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)))
+def _over_share(due: Due, pause: float, now: datetime) -> Attempt:
+    """Nothing was attempted."""
+    occurrence, schedule = due
     reason = Unavailable("enough calls of this namespace are in workers' hands")
     return Attempt(occurrence, schedule, now, reason, retry_after_seconds=pause)
 

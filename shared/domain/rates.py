@@ -8,12 +8,15 @@ there are too many of them: a key whose moment has passed is like one that never
 from collections import OrderedDict
 
 
+_ROUNDING = 1e-9
+
+
 class Rate:
     """`per_second` for each key in the long run, and up to `burst` at once; at most `keys` are remembered."""
 
     def __init__(self, per_second: float, *, burst: int, keys: int = 10_000) -> None:
         self._interval = 1 / per_second
-        self._ahead = (burst - 1) * self._interval
+        self._ahead = (burst - 1) * self._interval + _ROUNDING
         self._most = keys
         self._moments: OrderedDict[str, float] = OrderedDict()
 

@@ -200,18 +200,19 @@ def _again(attempt: Attempt, chance: float) -> Retry:
     occurrence = attempt.occurrence
     if attempt.answered:
         return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number, claims=0)
-    return Retry(occurrence, attempt.ended_at + _soon(attempt) * (1 - chance / 2), occurrence.attempts, claims=0)
+    return Retry(occurrence, attempt.ended_at + _soon(attempt, chance), occurrence.attempts, claims=0)
 
 
 def _copy(attempt: Attempt, chance: float) -> Occurrence:
     return retried(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
 
 
-def _soon(attempt: Attempt) -> timedelta:
-    """The later it is, the longer the pause: how often nobody answered is not counted."""
+def _soon(attempt: Attempt, chance: float) -> timedelta:
+    """The later it is, the longer the pause, unless its turn is known: how often nobody answered is not counted."""
     if attempt.retry_after_seconds is not None:
         return timedelta(seconds=attempt.retry_after_seconds)
-    return min(max((attempt.ended_at - attempt.occurrence.due) / 4, _SOONEST), _LATEST)
+    late = (attempt.ended_at - attempt.occurrence.due) / 4
+    return min(max(late, _SOONEST), _LATEST) * (1 - chance / 2)
 
 
 def _delay(attempt: Attempt, chance: float) -> timedelta:
