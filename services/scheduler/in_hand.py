@@ -73,7 +73,7 @@ class InHand:
         for namespace, some in by_namespace.items():
             room = self._room(namespace)
             fitting += some[:room]
-            over += [(each, self._calls[namespace].pause(now)) for each in some[room:]]
+            over += [(each, self._calls_of(namespace).pause(now)) for each in some[room:]]
         return fitting, over
 
     def add(self, namespaces: Mapping[str, str]) -> None:

@@ -7,7 +7,6 @@ there are too many of them: a key whose moment has passed is like one that never
 
 from collections import OrderedDict
 
-
 _ROUNDING = 1e-9
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.fair_hold import FairHold
-from services.scheduler.held import Held, Hold
+from services.scheduler.held import Held
 from shared.domain.occurrences import once
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -57,17 +57,18 @@ def test_each_namespace_keeps_its_order_and_what_is_not_due_stays() -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=80),
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.integers(1, 30)), max_size=8),
 )
-def test_it_gives_what_a_hold_gives_only_in_another_order(
+def test_each_comes_out_once_when_it_is_due_and_groups_are_full(
     added: list[tuple[str, int]], asked: list[tuple[int, int, int]]
 ) -> None:
-    fair, plain = FairHold(1_000), Hold(1_000)
+    hold, kept = FairHold(1_000), Counter(NOON + seconds * SECOND for _, seconds in added)
     for key, (namespace, seconds) in enumerate(added):
-        fair.add(held(namespace, key, seconds))
-        plain.add(held(namespace, key, seconds))
-    for seconds, most, most_bytes in asked:
+        hold.add(held(namespace, key, seconds))
+    for seconds, most, most_bytes in [*asked, (9, 1_000, 10**6)]:
         now = NOON + seconds * SECOND
-        assert len(fair.due(now, most, most_bytes)) == len(plain.due(now, most, most_bytes))
-        assert len(fair) == len(plain)
-    fair.due(NOON + 9 * SECOND, 1_000, 10**6)
-    assert len(fair) == 0
-    assert fair.next_due is None
+        ready = sum(count for due, count in kept.items() if due <= now)
+        taken = Counter(each.occurrence.due for each in hold.due(now, most, most_bytes))
+        assert taken.total() == min(ready, most, most_bytes)
+        assert taken <= kept
+        kept -= taken
+        assert (len(hold), hold.next_due) == (kept.total(), min(kept, default=None))
+    assert not kept
