@@ -13,6 +13,7 @@ from services.scheduler.clock import Clock as TickingClock
 from services.scheduler.clock import answer_seconds, lookahead
 from services.scheduler.deliver import Deliveries
 from services.scheduler.fire import Fire
+from services.scheduler.in_hand import InHand
 from services.scheduler.retention import Retention, retention
 from services.scheduler.sweep import Sweep, sweeping
 from services.scheduler.upkeep import upkeep
@@ -21,6 +22,7 @@ from services.worker.consumer import Consumer
 from services.worker.finish import Finisher
 from services.worker.grace import Grace
 from services.worker.mail import Mailer
+from services.worker.places import FairCalls, Places
 from services.worker.plan import Planner
 from services.worker.recipients import Reader
 from services.worker.send import Sender
@@ -39,6 +41,8 @@ from shared.runtime.serving import HttpServer, affordable_connections
 # Work whose queue is busy counts as lost after so many times the usual patience.
 _AT_LATEST = 10
 _MAILS_IN_FLIGHT = 2
+# How many calls may wait in a worker for a place, so that none waits in the queue behind those of another caller.
+_WAITING_PER_PLACE = 4
 
 SERVICES = ("api", "scheduler", "worker", "feedback")
 
@@ -134,13 +138,15 @@ def _lost(with_: Capabilities, patience: Patience) -> Lost:
 
 def _clock(with_: Capabilities) -> Component:
     settings = with_.settings.scheduler
+    call_lease = timedelta(seconds=settings.call_lease_seconds) + lookahead(settings)
     deliveries = Deliveries(
         with_.store,
         with_.broker,
         with_.stream,
         with_.settlement,
-        call_lease=timedelta(seconds=settings.call_lease_seconds) + lookahead(settings),
+        call_lease=call_lease,
         waiting_calls=settings.waiting_calls,
+        in_hand=InHand(with_.store, most=settings.calls_per_namespace, lease_seconds=call_lease.total_seconds()),
     )
     fire = Fire(
         with_.store,
@@ -176,7 +182,8 @@ def _retention(with_: Capabilities) -> Component:
 
 
 def _workers(with_: Capabilities) -> Workers:
-    worker, calls = with_.settings.worker, with_.settings.callbacks.calls_in_flight
+    worker, at_once = with_.settings.worker, with_.settings.callbacks.calls_in_flight
+    calls = _calls(with_)
     grace = Grace(with_.store, with_.clock, seconds=worker.grace_seconds)
     planner = Planner(
         with_.store,
@@ -219,9 +226,9 @@ def _workers(with_: Capabilities) -> Workers:
         Consumer(with_.broker, SPLIT_QUEUE, planner, name=name, in_flight=worker.plans_in_flight),
         Consumer(with_.broker, FINISH_QUEUE, finisher, name=name, in_flight=worker.plans_in_flight),
         Consumer(with_.broker, MAIL_QUEUE, _mailer(with_), name=name, in_flight=_MAILS_IN_FLIGHT),
-        Consumer(with_.broker, CALL_QUEUE, _caller(with_), name=name, in_flight=calls),
+        Consumer(with_.broker, CALL_QUEUE, calls, name=name, in_flight=(1 + _WAITING_PER_PLACE) * at_once),
     ]
-    return Workers(consumers, planner, verify=with_.verify)
+    return Workers(consumers, planner, calls, verify=with_.verify)
 
 
 def _mailer(with_: Capabilities) -> Mailer:
@@ -235,6 +242,14 @@ def _mailer(with_: Capabilities) -> Mailer:
     # No attempt may outlive its lease: a mail that is on its way would be sent once more.
     lease = timedelta(seconds=2 * chosen.timeout_seconds)
     return Mailer(with_.store, with_.mail, with_.feed, with_.jobs, with_.time, mailing, lease=lease)
+
+
+def _calls(with_: Capabilities) -> FairCalls:
+    chosen = with_.settings.callbacks
+    waiting = _WAITING_PER_PLACE * chosen.calls_in_flight
+    return FairCalls(
+        _caller(with_), Places(at_once=chosen.calls_in_flight, per_host=chosen.calls_per_host, waiting=waiting)
+    )
 
 
 def _caller(with_: Capabilities) -> Caller:

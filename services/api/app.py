@@ -22,6 +22,7 @@ from services.api.health import HealthResource
 from services.api.identity import Directory, Identified, Proxies, is_protected
 from services.api.job_draft import JobDrafts
 from services.api.jobs import JobsResource
+from services.api.limits import Limited, ScheduleLimits
 from services.api.observed import Observed
 from services.api.paging import PUBLIC_PATH
 from services.api.preview import PreviewResource, PreviewRules
@@ -83,6 +84,7 @@ def create(
         mails=mails,
     )
     revocations = RevocationFlow(store, schedules.now)
+    limits = ScheduleLimits(store, settings)
     resources = (
         AppsResource(store, clock),
         TemplatesResource(store, clock, max_record_bytes=stream.max_record_bytes),
@@ -90,8 +92,8 @@ def create(
         PreviewResource(store, audience, blobs, drafts, clock, _preview_rules(settings, worker, stream)),
         GroupsResource(store, groups, flow),
         UploadsResource(blobs, uploads, clock, files, public_url=settings.public_url),
-        SchedulesResource(store, schedules, targets),
-        BulkResource(store, schedules, targets),
+        SchedulesResource(store, schedules, targets, limits),
+        BulkResource(store, schedules, targets, limits),
         DeadLettersResource(store, schedules),
         UsersResource(store, revocations, clock, first_admin=settings.first_admin),
         TokensResource(store, revocations, clock),
@@ -109,7 +111,7 @@ def create(
     app.state[PUBLIC_PATH] = urlsplit(settings.public_url).path.rstrip("/")
     proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
     directory = Directory(store, proxies, clock, first_admin=settings.first_admin)
-    bodies = Bodies(app.asgi_handler, settings.max_bodies_bytes)
+    bodies = Bodies(Limited(app.asgi_handler, settings), settings.max_bodies_bytes)
     app.asgi_handler = Observed(Guarded(Identified(bodies, directory), guard_rules(settings)))
     return app
 

@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from services.api import schedule_body, wire
 from services.api.errors import STATUS
 from services.api.identity import Who
+from services.api.limits import ScheduleLimits
 from services.api.namespaces import own_namespace
 from services.api.routes import JSON, endpoint
 from services.api.schedule_body import ScheduleBody
@@ -59,8 +60,9 @@ class ItemView(Struct, frozen=True, kw_only=True):
 class BulkResource:
     """The route for many schedules at once."""
 
-    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets) -> None:
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
         self._store = store
+        self._limits = limits
         self._flow = flow
         self._targets = targets
 
@@ -133,8 +135,11 @@ class BulkResource:
     async def _chunk(self, chunk: Sequence[Wanted | Invalid], before: int) -> list[Accepted | Refused | None]:
         """An answer for each; `None` for what was made before."""
         wanted = {n: each for n, each in enumerate(chunk) if isinstance(each, Wanted) and not before >> n & 1}
-        accepted = await self._flow.accept(list(wanted.values())) if wanted else ()
-        answers = dict(zip(wanted, accepted, strict=True))
+        refused = await self._limits.refusals(list(wanted.values())) if wanted else {}
+        allowed = {n: each for n, each in wanted.items() if each.id not in refused}
+        accepted = await self._flow.accept(list(allowed.values())) if allowed else ()
+        answers: dict[int, Accepted | Refused] = dict(zip(allowed, accepted, strict=True))
+        answers |= {n: refused[each.id] for n, each in wanted.items() if each.id in refused}
         return [each if isinstance(each, Invalid) else answers.get(n) for n, each in enumerate(chunk)]
 
 

@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.types import Send
 from msgspec import Struct
 
-from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Refused, Unauthorized, Unavailable
+from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Refused, TooMany, Unauthorized, Unavailable
 from shared.runtime import logs
 
 PROBLEM = "application/problem+json"
@@ -35,6 +35,7 @@ STATUS: dict[type[Exception], HTTPStatus] = {
     NotFound: HTTPStatus.NOT_FOUND,
     Conflict: HTTPStatus.CONFLICT,
     Misdirected: HTTPStatus.MISDIRECTED_REQUEST,
+    TooMany: HTTPStatus.TOO_MANY_REQUESTS,
     Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
@@ -80,6 +81,8 @@ def headers_of(problem: Problem, error: Exception) -> dict[str, str]:
     """The headers that go with a problem."""
     allow = (isinstance(error, HTTPException) and error.headers) or {}
     own = {"allow": allow["allow"]} if "allow" in allow else {}
+    if isinstance(error, TooMany):
+        own["retry-after"] = str(error.retry_after_seconds)
     return own | _HEADERS.get(HTTPStatus(problem.status), {})
 
 

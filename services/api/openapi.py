@@ -98,6 +98,7 @@ def _responses(operation: Operation, *, changes: bool, takes_input: bool) -> Jso
         problems |= {HTTPStatus.FORBIDDEN}
     if operation.who is not Who.EVERYBODY:
         problems |= {HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
+        problems |= {HTTPStatus.TOO_MANY_REQUESTS}
     if operation.who in {Who.ADMIN, Who.OF_APP}:
         problems |= {HTTPStatus.FORBIDDEN}
     if takes_input:

@@ -1,14 +1,16 @@
 """`POST /apps/{appId}/jobs/preview`: what a job would do. It takes what POST of a job takes and makes the same checks;
 nothing is stored, and nothing leaves but the answer.
 
-A preview keeps the push database busy for as long as it may count, so only a few are made at a time in a process.
+A preview keeps the push database busy for as long as it may count, so only a few are made at a time in a process, and
+one of a namespace: whoever asks for more waits for their own, and not in the place of others.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
+from weakref import WeakValueDictionary
 
 from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
@@ -18,7 +20,7 @@ from msgspec.structs import replace
 
 from services.api import job_body, paging, wire
 from services.api.file_counting import FileCounting
-from services.api.identity import Who
+from services.api.identity import Who, caller_of
 from services.api.job_body import JobBody
 from services.api.job_draft import Draft, JobDrafts
 from services.api.jobs import TEMPLATE
@@ -65,6 +67,8 @@ class PreviewResource:
         self._clock = clock
         self._rules = rules
         self._permits = asyncio.Semaphore(AT_ONCE)
+        # For as long as somebody of the namespace holds its lock or waits for it.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """The one there is."""
@@ -83,7 +87,7 @@ class PreviewResource:
         names = job_body.read_names(paging.first(request, "template"))
         body = wire.read(await request.body(), JobBody)
         check_staying(app, app.id)
-        async with self._permit():
+        async with self._permit(caller_of(request).namespace):
             draft = await self._drafted(app, names, body)
             group = self._group(draft.job)
             counted, about = await self._counted(draft)
@@ -92,16 +96,17 @@ class PreviewResource:
         return wire.answer(told)
 
     @asynccontextmanager
-    async def _permit(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self._rules.seconds):
-                await self._permits.acquire()
-        except TimeoutError:
-            raise Unavailable(f"{AT_ONCE} previews are being made already") from None
-        try:
+    async def _permit(self, namespace: str) -> AsyncIterator[None]:
+        """Raises `Unavailable` where it is not this namespace's turn for as long as an audience may be counted."""
+        turn = self._turns.setdefault(namespace, asyncio.Lock())
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(self._rules.seconds):
+                    await held.enter_async_context(turn)
+                    await held.enter_async_context(self._permits)
+            except TimeoutError:
+                raise Unavailable(f"{AT_ONCE} previews are being made already, or one of this caller") from None
             yield
-        finally:
-            self._permits.release()
 
     async def _drafted(self, app: App, names: tuple[str, ...], body: JobBody) -> Draft:
         """The job as POST would take it and the workers render it. It is nobody's: its id is the nil UUID.

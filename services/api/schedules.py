@@ -14,6 +14,7 @@ from litestar.params import FromPath
 from services.api import paging, schedule_body, wire
 from services.api.identity import Who, caller_of
 from services.api.job_body import read_key
+from services.api.limits import ScheduleLimits
 from services.api.namespaces import NAMESPACE, namespace_of, own_namespace
 from services.api.routes import Parameter, endpoint
 from services.api.schedule_body import ScheduleBody
@@ -54,8 +55,9 @@ _FILTERS = (
 class SchedulesResource:
     """The routes of schedules, but for those of many at once."""
 
-    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets) -> None:
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
         self._store = store
+        self._limits = limits
         self._flow = flow
         self._targets = targets
         self._accept = Together(flow.accept)
@@ -124,6 +126,7 @@ class SchedulesResource:
         content = await request.body()
         key, definition = schedule_body.read(content, self._targets)
         wanted = Wanted(namespace, key, definition)
+        await self._limits.check(wanted)
         used = idempotency_of(request, content)
         if used is None:
             return await self._accepted(await self._make(wanted))
@@ -154,7 +157,9 @@ class SchedulesResource:
         """Make a schedule, or replace all that is pending of it; the same content changes nothing."""
         namespace = own_namespace(request)
         _, definition = schedule_body.read(await request.body(), self._targets, key=key)
-        return await self._accepted(await self._flow.put(Wanted(namespace, key, definition)))
+        wanted = Wanted(namespace, key, definition)
+        await self._limits.check(wanted)
+        return await self._accepted(await self._flow.put(wanted))
 
     async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         """Delete a schedule and all that is pending of it."""

@@ -4,6 +4,9 @@ Every tick asks one question: is anything visible until the end of the look-ahea
 claimed, in random order, each by a slice up to a moment; after a slice that was too large, the next ones end at an
 earlier moment. Slices larger than the room in memory are read as room appears, for as long as their lease is trusted.
 
+Where there is a backlog, what comes due now is claimed before it, again and again, and half of the memory is kept for
+that. What is due is fired in turn between namespaces. So who has a backlog delays nobody else.
+
 A lease is trusted for less than it lasts, counted from before the round trip. What is held longer than that is let go:
 somebody else will claim it.
 
@@ -22,6 +25,7 @@ from typing import Protocol
 
 import structlog
 
+from services.scheduler.fair_hold import FairHold
 from services.scheduler.held import Held, Hold
 from shared.domain.errors import Unavailable
 from shared.domain.occurrences import SHARDS, Occurrence
@@ -45,6 +49,8 @@ _SLICE = 2_000
 _LOOKAHEAD_TICKS = 2
 _WIDEST = timedelta(days=365)
 _NARROWEST = timedelta(milliseconds=1)
+_SMALL_SLICES_AT_ONCE = 8
+_KEPT_FOR_NOW = 0.5
 _FIRST_SPAN = timedelta(minutes=1)
 _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
 # For a group that is being fired: the answers of its targets, and its queries.
@@ -76,11 +82,12 @@ class Firing(Protocol):
 
 
 class _Slice:
-    """What one claim has marked, read page by page."""
+    """What one claim has marked, read page by page. Whether it `is_late`, part of a backlog."""
 
-    def __init__(self, trusted_until: float) -> None:
+    def __init__(self, trusted_until: float, *, is_late: bool) -> None:
         self.token = fresh_token()
         self.trusted_until = trusted_until
+        self.is_late = is_late
         self.after = ""
 
 
@@ -96,11 +103,14 @@ class Clock(Background):
         self._lookahead = lookahead(settings)
         # The end of a lease is claimed by whoever looks ahead, and so comes that much earlier.
         self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
+        self._tick = timedelta(seconds=settings.tick_seconds)
+        self._kept_for_now = int(settings.hold_limit * _KEPT_FOR_NOW)
         early = timedelta(seconds=settings.early_seconds)
-        self._hold = Hold(settings.hold_limit, early)
+        self._hold = FairHold(settings.hold_limit, early)
         self._suspects = Hold(_SUSPECTS, early)
         self._unread: list[_Slice] = []
         self._span = _FIRST_SPAN
+        self._slices_at_once = 1
         self._something = asyncio.Event()
         self._look = asyncio.Event()
         self._groups = asyncio.Semaphore(_GROUPS_IN_FLIGHT)
@@ -138,45 +148,74 @@ class Clock(Background):
         """Claim and hold what comes due: how many. Raises `Unavailable`."""
         claimed = await self._read_on()
         while self._hold.room:
-            until = await self._time.now() + self._lookahead
-            heads = await self._store.occurrences.heads(until)
-            OLDEST_VISIBLE.set(0 if heads is None else max((until - self._lookahead - heads.oldest).total_seconds(), 0))
+            now = await self._time.now()
+            heads = await self._store.occurrences.heads(now + self._lookahead)
+            OLDEST_VISIBLE.set(0 if heads is None else max((now - heads.oldest).total_seconds(), 0))
             if heads is None:
                 break
-            found = await self._claim_round(heads, min(until, heads.oldest + self._span))
+            found = await self._claim_some(heads, now)
             claimed += found
             if not found:
                 break
         HELD.set(len(self._hold) + len(self._suspects))
         return claimed
 
-    async def _claim_round(self, heads: Heads, until: datetime) -> int:
+    async def _claim_some(self, heads: Heads, now: datetime) -> int:
+        """Claim what comes due; where there is a backlog, some of it afterwards."""
+        late_since = now - self._tick
+        if heads.oldest >= late_since:
+            return await self._claim_round(heads, now)
+        current = await self._store.occurrences.heads(now + self._lookahead, since=late_since)
+        claimed = 0 if current is None else await self._claim_round(current, now, since=late_since)
+        return claimed + await self._claim_round(heads, now, is_late=True)
+
+    async def _claim_round(
+        self, heads: Heads, now: datetime, *, since: datetime | None = None, is_late: bool = False
+    ) -> int:
+        """Claim each shard up to a moment. What is late gets one tick of time, since more comes due meanwhile."""
+        until = min(now + self._lookahead, heads.oldest + self._span)
         shards = list(range(SHARDS) if heads.shards is None else heads.shards)
         random.shuffle(shards)
+        ends = asyncio.get_running_loop().time() + self._settings.tick_seconds if is_late else float("inf")
         claimed = 0
-        for shard in shards:
-            if not self._hold.room:
-                break
-            claimed += await self._claim(shard, until)
+        while shards and self._room(is_late=is_late) and asyncio.get_running_loop().time() < ends:
+            some, shards = shards[: self._slices_at_once], shards[self._slices_at_once :]
+            claimed += await self._claim(some, since, until, is_late=is_late)
         return claimed
 
-    async def _claim(self, shard: int, until: datetime) -> int:
+    def _room(self, *, is_late: bool) -> int:
+        return max(self._hold.room - (self._kept_for_now if is_late else 0), 0)
+
+    async def _claim(self, shards: Sequence[int], since: datetime | None, until: datetime, *, is_late: bool) -> int:
+        claims = (self._claim_slice(shard, since, until, is_late=is_late) for shard in shards)
+        outcomes = await asyncio.gather(*claims, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        counts = [outcome for outcome in outcomes if isinstance(outcome, int)]
+        self._adapt(max(counts))
+        if claimed := sum(counts):
+            CLAIMED.inc(claimed)
+            await fault("clock.after_claim")
+            await self._read_on()
+        return claimed
+
+    async def _claim_slice(self, shard: int, since: datetime | None, until: datetime, *, is_late: bool) -> int:
         before = asyncio.get_running_loop().time()
         leased_until = await self._time.now() + self._lease
-        slice_ = _Slice(before + self._settings.lease_seconds - firing_seconds(self._settings))
+        slice_ = _Slice(before + self._settings.lease_seconds - firing_seconds(self._settings), is_late=is_late)
         # Known before it is there: whoever is told to end in the middle gives it back.
         self._unread.append(slice_)
-        count = await self._store.occurrences.claim(shard, slice_.token, until=until, leased_until=leased_until)
-        self._adapt(count)
+        count = await self._store.occurrences.claim(
+            shard, slice_.token, since=since, until=until, leased_until=leased_until
+        )
         if not count:
             self._unread.remove(slice_)
-            return 0
-        CLAIMED.inc(count)
-        await fault("clock.after_claim")
-        await self._read_on()
         return count
 
     def _adapt(self, count: int) -> None:
+        """`count` is that of the largest slice. Small ones are claimed side by side: they cost a round trip each."""
+        self._slices_at_once = _SMALL_SLICES_AT_ONCE if count < _SLICE // _SMALL_SLICES_AT_ONCE else 1
         if count > _SLICE:
             self._span = max(self._span / 2, _NARROWEST)
         elif count < _SLICE // 4:
@@ -185,13 +224,12 @@ class Clock(Background):
     async def _read_on(self) -> int:
         """Read what is claimed, as far as there is room: how much."""
         read = 0
-        while self._unread and self._hold.room:
-            slice_ = self._unread[0]
+        while (slice_ := self._readable()) is not None:
             if not self._is_trusted(slice_.trusted_until):
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
-                self._unread.pop(0)
+                self._unread.remove(slice_)
                 continue
-            limit = min(self._hold.room, _PAGE)
+            limit = min(self._room(is_late=slice_.is_late), _PAGE)
             page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
             for occurrence in page:
                 self._keep(Held(occurrence, slice_.trusted_until))
@@ -200,9 +238,13 @@ class Clock(Background):
             if len(page) == limit:
                 slice_.after = page[-1].id
             else:
-                self._unread.pop(0)
+                self._unread.remove(slice_)
             await self._let_go_shed()
         return read
+
+    def _readable(self) -> _Slice | None:
+        """The first slice for which there is room."""
+        return next((slice_ for slice_ in self._unread if self._room(is_late=slice_.is_late)), None)
 
     def _keep(self, held: Held) -> None:
         (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
@@ -239,7 +281,7 @@ class Clock(Background):
         task.add_done_callback(self._fired)
         return task
 
-    async def _until_due(self, hold: Hold) -> None:
+    async def _until_due(self, hold: Hold | FairHold) -> None:
         while True:
             due = hold.next_due
             wait = None if due is None else (due - self._time.carried()).total_seconds()

@@ -2,15 +2,17 @@
 
 RabbitMQ and Kafka are published to from here, with confirms. HTTP is called by the workers: the entry's lease is moved
 past the call, and a task with its id and token goes to their queue; the worker settles it by that token. No more calls
-wait there than a bound; the others stay in the store.
+wait there than a bound, and no more of one namespace are in workers' hands than a bound of its own. The others stay in
+the store until it is their turn (`in_hand.py`).
 """
 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from services.scheduler.in_hand import Due, InHand
 from shared.broker import Broker
-from shared.domain.callbacks import HttpCallback, KafkaCallback, RabbitCallback
+from shared.domain.callbacks import HttpCallback, KafkaCallback, RabbitCallback, host_of
 from shared.domain.errors import Unavailable
 from shared.domain.messages import QueueMessage, TopicMessage
 from shared.domain.occurrences import Kind, Occurrence, handed_over
@@ -19,11 +21,10 @@ from shared.domain.tasks import CALL_QUEUE, CallTarget, encode
 from shared.flow import Settlement
 from shared.flow.settlement import Attempt
 from shared.runtime.faults import fault
+from shared.runtime.metrics import CALLS_OVER_SHARE
 from shared.store import Store
 from shared.store.occurrences import fresh_token
 from shared.stream import Stream
-
-Due = tuple[Occurrence, Schedule]
 
 
 class Deliveries:
@@ -38,6 +39,7 @@ class Deliveries:
         *,
         call_lease: timedelta,
         waiting_calls: int,
+        in_hand: InHand,
     ) -> None:
         self._store = store
         self._broker = broker
@@ -45,6 +47,7 @@ class Deliveries:
         self._settlement = settlement
         self._call_lease = call_lease
         self._waiting_calls = waiting_calls
+        self._in_hand = in_hand
 
     async def deliver(self, due: Sequence[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
         """Hand them out: the attempts to settle, and the documents of series that have moved on already."""
@@ -81,21 +84,31 @@ class Deliveries:
             return [], []
         if refusal := await self._too_many():
             return [Attempt(each, schedule, now, refusal, made=False) for each, schedule in due], []
+        due, over = await self._in_hand.split(due)
+        CALLS_OVER_SHARE.inc(len(over))
+        return [_over_share(each, pause, now) for each, pause in over], await self._hand_over(due, now)
+
+    async def _hand_over(self, due: list[Due], now: datetime) -> list[Occurrence]:
+        """Give these to the workers: the documents of series that have moved on."""
+        if not due:
+            return []
         leased_until = now + self._call_lease
         series = [(each, schedule) for each, schedule in due if each.kind is Kind.SERIES]
+        singles = [(each, schedule) for each, schedule in due if each.kind is not Kind.SERIES]
         token = fresh_token()
-        copies = [handed_over(each, token, leased_until=leased_until) for each, _ in series]
-        await self._store.occurrences.add(copies)
+        copies = [(handed_over(each, token, leased_until=leased_until), schedule) for each, schedule in series]
+        calls = [*singles, *copies]
+        self._in_hand.add({each.id: schedule.namespace for each, schedule in calls})
+        await self._store.occurrences.add([each for each, _ in copies])
         moved = await self._settlement.move_on(series)
-        singles = [each for each, _ in due if each.kind is not Kind.SERIES]
-        await self._store.occurrences.hand_over(singles, token, leased_until=leased_until)
+        await self._store.occurrences.hand_over([each for each, _ in singles], token, leased_until=leased_until)
         await fault("clock.after_hand_over")
-        tasks = [CallTarget(each.id, token) for each in [*singles, *copies]]
+        tasks = [_task(each, schedule, token) for each, schedule in calls]
         # A task that is not queued is no loss: its entry is visible again when the lease ends.
         await asyncio.gather(
             *(self._broker.publish(CALL_QUEUE, encode(task)) for task in tasks), return_exceptions=True
         )
-        return [], moved
+        return moved
 
     async def _too_many(self) -> Unavailable | None:
         try:
@@ -103,6 +116,19 @@ class Deliveries:
         except Unavailable as error:
             return error
         return Unavailable("enough calls wait for workers") if waiting >= self._waiting_calls else None
+
+
+def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
+    callback = schedule.definition.callback
+    host = host_of(callback) if isinstance(callback, HttpCallback) else ""
+    return CallTarget(occurrence.id, token, namespace=schedule.namespace, host=host)
+
+
+def _over_share(due: Due, pause: float, now: datetime) -> Attempt:
+    """Nothing was attempted."""
+    occurrence, schedule = due
+    reason = Unavailable("enough calls of this namespace are in workers' hands")
+    return Attempt(occurrence, schedule, now, reason, retry_after_seconds=pause, made=False)
 
 
 def _queue_message(occurrence: Occurrence, schedule: Schedule, callback: RabbitCallback) -> QueueMessage:

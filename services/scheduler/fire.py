@@ -17,7 +17,8 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from services.scheduler.deliver import Deliveries, Due
+from services.scheduler.deliver import Deliveries
+from services.scheduler.in_hand import Due
 from shared.domain.callbacks import HttpCallback
 from shared.domain.errors import Unavailable
 from shared.domain.occurrences import (

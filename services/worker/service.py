@@ -8,6 +8,7 @@ from contextlib import suppress
 import structlog
 
 from services.worker.consumer import Consumer
+from services.worker.places import FairCalls
 from services.worker.plan import Planner
 from shared.domain.errors import Unavailable
 from shared.runtime.lifecycle import Background
@@ -23,15 +24,22 @@ class Workers(Background):
     promises are not those that exactly-once needs, nothing must be sent."""
 
     def __init__(
-        self, consumers: Sequence[Consumer], planner: Planner, *, verify: Callable[[], Awaitable[None]]
+        self,
+        consumers: Sequence[Consumer],
+        planner: Planner,
+        calls: FairCalls,
+        *,
+        verify: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__("worker", self._work)
         self._consumers = consumers
         self._planner = planner
+        self._calls = calls
         self._verify = verify
 
     async def stop(self) -> None:
         self._planner.stopping = True
+        self._calls.close()
         await super().stop()
 
     async def _work(self, stopping: asyncio.Event) -> None:

@@ -4,6 +4,7 @@ A payload is any JSON, kept and sent as the text that it came as.
 """
 
 import re
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -59,6 +60,11 @@ class Targets(Struct, frozen=True, kw_only=True):
     exchanges: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
     networks: tuple[str, ...] = ()
+
+
+def host_of(callback: HttpCallback) -> str:
+    """The host that is called, in lower case. The URL has passed its checks."""
+    return urlsplit(callback.url).hostname or ""
 
 
 def check_queue_target(callback: RabbitCallback, targets: Targets, *, field: str) -> None:

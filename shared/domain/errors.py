@@ -8,7 +8,8 @@ CarillonError
 │   ├── Forbidden      somebody known may not do this (403)
 │   ├── NotFound       there is no such thing (404)
 │   │   └── Hidden     or it is there, and we may not see it
-│   └── Conflict       the thing is there already, or is in use (409)
+│   ├── Conflict       the thing is there already, or is in use (409)
+│   └── TooMany        the caller asks too often (429)
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
 │   └── Denied         it answered and denies us: credentials or rights are wrong until somebody mends them
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
@@ -56,6 +57,14 @@ class Hidden(NotFound):
 
 class Conflict(Refused):
     """Another thing already holds the unique value, or still needs this one."""
+
+
+class TooMany(Refused):
+    """The caller asks too often; after `retry_after_seconds` it may ask again."""
+
+    def __init__(self, reason: str, *, retry_after_seconds: int) -> None:
+        super().__init__(reason)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Unavailable(CarillonError):

@@ -59,11 +59,16 @@ class SendMail(Struct, frozen=True, tag_field="type", tag="mail"):
 
 
 class CallTarget(Struct, frozen=True, tag_field="type", tag="call"):
-    """Make the HTTP call of an occurrence, if it still has this token."""
+    """Make the HTTP call of an occurrence, if it still has this token.
+
+    Whose it is and where it goes decide when its turn comes. A task without them is nobody's: it shares with its like.
+    """
 
     occurrence_id: str
     token: str
     version: Literal[1] = 1
+    namespace: str = ""
+    host: str = ""
 
 
 JobTask = PlanJob | SendBatch | FinishJob | SendMail

@@ -211,7 +211,9 @@ def _copy(attempt: Attempt, chance: float) -> Occurrence:
 
 
 def _soon(attempt: Attempt, chance: float) -> timedelta:
-    """The later it is, the longer the pause: how often nobody answered is not counted."""
+    """The later it is, the longer the pause, unless its turn is known: how often nobody answered is not counted."""
+    if attempt.retry_after_seconds is not None:
+        return timedelta(seconds=attempt.retry_after_seconds)
     late = (attempt.ended_at - attempt.occurrence.due) / 4
     return min(max(late, _SOONEST), _LATEST) * (1 - chance / 2)
 

@@ -75,6 +75,12 @@ CONFLICTS = _counter("occurrences_conflicts_total", "Claimed occurrences that so
 SUSPECTS = _counter("occurrences_suspects_total", "Occurrences fired alone, since processes may have died of them.")
 RETRIES = _counter("occurrences_retries_total", "Occurrences put off after an answer that refused.")
 DEAD = _counter("dead_letters_total", "Occurrences that were refused to the last attempt.")
+CALLS_LET_GO = _counter(
+    "calls_let_go_total", "HTTP callbacks that found no room in a worker, since their namespace had its share of it."
+)
+CALLS_OVER_SHARE = _counter(
+    "calls_over_share_total", "HTTP callbacks that wait in the store, since enough of their namespace are in hand."
+)
 PENDING = _gauge("occurrences_pending", "About how many occurrences there are.")
 HELD = _gauge("occurrences_held", "Occurrences that this process holds in memory until they are due.")
 CLOCK_SKEW = _gauge("clock_skew_seconds", "By how much this machine's clock is ahead of the database's.")

@@ -219,6 +219,16 @@ class ApiSettings(Section, frozen=True):
             "How startsAt becomes a zone's start: its offset subtracted, as clocks ask for, or added as Marathon does."
         ),
     ] = "subtracted"
+    requests_per_second: Annotated[
+        Count,
+        says("Of a namespace, in each process: N allow N times as many. To stop something is always free."),
+    ] = 500
+    pending_schedules: Annotated[
+        int,
+        Meta(ge=1, le=10**9),
+        says("Unfinished schedules of a namespace, roughly: each process counts now and then."),
+    ] = 1_000_000
+    least_every_seconds: Annotated[Count, says("The shortest `every` that a new schedule may have, in seconds.")] = 1
     preview_seconds: Annotated[
         Seconds, says("How long the preview of a job may count its audience; then it tells what it found so far.")
     ] = 3.0
@@ -296,6 +306,9 @@ class SchedulerSettings(Section, frozen=True):
         Seconds, says("How long an HTTP callback may wait for a worker before it is handed out again.")
     ] = 60.0
     waiting_calls: Annotated[Count, says("HTTP callbacks that may wait for workers; others wait in the store.")] = 1_000
+    calls_per_namespace: Annotated[
+        Count, says("HTTP callbacks of one namespace that a scheduler has in workers' hands; others wait in the store.")
+    ] = 250
     sweep_seconds: Annotated[Seconds, says("The time between two looks for finished schedules.")] = 10.0
     retention_seconds: Annotated[Seconds, says("The time between two looks for what is too old to keep.")] = 60.0
     outcome_retention_hours: Annotated[
@@ -326,7 +339,12 @@ class CallbackSettings(Section, frozen=True):
         tuple[str, ...], says("Private networks (CIDR) that HTTP callbacks may reach all the same.")
     ] = ()
     call_timeout_seconds: Annotated[Seconds, says("How long an HTTP callback may take.")] = 10.0
-    calls_in_flight: Annotated[Count, says("HTTP callbacks that a worker makes at the same time.")] = 200
+    calls_in_flight: Annotated[
+        Count, says("HTTP callbacks that a worker makes at the same time; one namespace gets three quarters of them.")
+    ] = 200
+    calls_per_host: Annotated[
+        Count, says("How many of these go to one host; one namespace gets three quarters of them.")
+    ] = 100
     signing_secret: Annotated[
         str,
         says(

@@ -59,21 +59,24 @@ class Occurrences:
         """Insert those that are not there."""
         await insert_new(self._occurrences, [_document(each) for each in occurrences])
 
-    async def heads(self, until: datetime) -> Heads | None:
-        """What is visible by `until`; `None` for nothing. One query."""
+    async def heads(self, until: datetime, *, since: datetime | None = None) -> Heads | None:
+        """What is visible by `until`, or became so from `since` on; `None` for nothing. One query."""
         with translated():
-            cursor = self._occurrences.find({"visible_at": {"$lte": until}}, {"shard": 1, "visible_at": 1})
+            cursor = self._occurrences.find({"visible_at": _between(since, until)}, {"shard": 1, "visible_at": 1})
             found = await cursor.sort("visible_at", ASCENDING).limit(_SOME).to_list()
         if not found:
             return None
         shards = None if len(found) == _SOME else tuple({document["shard"] for document in found})
         return Heads(shards, found[0]["visible_at"])
 
-    async def claim(self, shard: int, token: str, *, until: datetime, leased_until: datetime) -> int:
-        """Mark all of a shard that is visible by `until` with this fresh token: how many there are."""
+    async def claim(
+        self, shard: int, token: str, *, since: datetime | None = None, until: datetime, leased_until: datetime
+    ) -> int:
+        """Mark all of a shard that is visible by `until`, or became so from `since` on, with this fresh token: how many
+        there are."""
         with translated():
             result = await self._occurrences.update_many(
-                {"shard": shard, "visible_at": {"$lte": until}},
+                {"shard": shard, "visible_at": _between(since, until)},
                 {"$set": {"token": token, "visible_at": leased_until}, "$inc": {"claims": 1}},
             )
         return result.modified_count
@@ -98,6 +101,13 @@ class Occurrences:
             for each in found
             if each.get("token") == wanted[each["_id"]].token and (also_held_back or each["visible_at"] < HELD_BACK)
         ]
+
+    async def still_claimed(self, ids: Sequence[str]) -> set[str]:
+        """Which of these are there and claimed, by whomever."""
+        query = {"_id": {"$in": list(ids)}, "token": {"$exists": True}}
+        with translated():
+            found = await self._occurrences.find(query, {"_id": 1}, batch_size=len(ids) + 1).to_list()
+        return {document["_id"] for document in found}
 
     async def complete(self, claimed: Iterable[Occurrence]) -> None:
         """Delete what has been dealt with."""
@@ -244,6 +254,10 @@ def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
     for each in claimed:
         by_token.setdefault(each.token, []).append(each.id)
     return [{"_id": {"$in": ids}, "token": token} for token, ids in by_token.items()]
+
+
+def _between(since: datetime | None, until: datetime) -> Document:
+    return {"$lte": until} | ({} if since is None else {"$gte": since})
 
 
 def _not_held_back(query: Document) -> Document:

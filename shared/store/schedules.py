@@ -66,6 +66,12 @@ class Schedules:
             self._schedules, query, _value, order=(field,), limit=limit, without=_WITHOUT_INSTANTS, batch=_BATCH
         )
 
+    async def count_pending(self, namespace: str) -> int:
+        """How many of a caller's schedules are not finished."""
+        pending = [ScheduleState.ACTIVE.value, ScheduleState.PAUSED.value]
+        with translated():
+            return await self._schedules.count_documents({"namespace": namespace, "state": {"$in": pending}})
+
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
         """Put this in the place of what has that generation; `False` when somebody else was faster. A pause stays."""
         change = _document(schedule)

@@ -95,7 +95,9 @@ async def _scene(place: Place) -> AsyncIterator["Scene"]:
     """Two API processes that have answered something."""
     async with clock_house(place) as house:
         ports = [free_port(), free_port()]
-        apis = [await house.start("api", CARILLON_API_PORT=str(port)) for port in ports]
+        # One caller sends all of it.
+        limits = {"CARILLON_API_REQUESTS_PER_SECOND": "10000", "CARILLON_API_PENDING_SCHEDULES": "100000000"}
+        apis = [await house.start("api", CARILLON_API_PORT=str(port), **limits) for port in ports]
         pids = {f"api {number}": api.pid for number, api in enumerate(apis, start=1)}
         scene = Scene(house, ports, pids | place.pids)
         await scene.single(_WARM_UP, 0, _CLOSED_CONNECTIONS)

@@ -10,6 +10,7 @@ from typing import Any, cast
 from services.scheduler.deliver import Deliveries
 from services.scheduler.fire import Fire
 from services.scheduler.held import Held, Hold
+from services.scheduler.in_hand import InHand
 from services.scheduler.sweep import Sweep
 from shared.broker import Broker
 from shared.domain.occurrences import SHARDS, Kind, Occurrence
@@ -200,7 +201,13 @@ class World:
         broker = cast("Broker", Target(answers, walk.stepped, hear))
         nothing = cast("Any", None)
         deliveries = Deliveries(
-            store, broker, cast("Stream", nothing), settlement, call_lease=LEASE, waiting_calls=1_000
+            store,
+            broker,
+            cast("Stream", nothing),
+            settlement,
+            call_lease=LEASE,
+            waiting_calls=1_000,
+            in_hand=InHand(store, most=1_000, lease_seconds=LEASE.total_seconds()),
         )
         return Fire(
             store,

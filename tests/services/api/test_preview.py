@@ -232,7 +232,8 @@ async def test_only_a_few_are_made_at_a_time(house: House) -> None:
     app_id = await house.app_with_template()
     held = _Held(house.audience)
     client = over(house, held, settings=ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
-    first = [asyncio.create_task(ask(client, app_id)) for _ in range(api_preview.AT_ONCE)]
+    others = [await service(house, client, app_id) for _ in range(api_preview.AT_ONCE)]
+    first = [asyncio.create_task(ask(other, app_id)) for other in others]
     for _ in first:
         await held.counting.acquire()
     refused = await ask(client, app_id)
@@ -240,6 +241,27 @@ async def test_only_a_few_are_made_at_a_time(house: House) -> None:
     held.go.set()
     assert [(await each).status for each in first] == [200] * api_preview.AT_ONCE
     assert (await ask(client, app_id)).status == 200
+
+
+async def test_one_caller_does_not_shut_out_the_others(house: House) -> None:
+    app_id = await house.app_with_template()
+    held = _Held(house.audience)
+    client = over(house, held, settings=ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    greedy, other = [await service(house, client, app_id) for _ in range(2)]
+    first = asyncio.create_task(ask(greedy, app_id))
+    await held.counting.acquire()
+    assert [(await ask(greedy, app_id)).status for _ in range(2)] == [503, 503]
+    second = asyncio.create_task(ask(other, app_id))
+    await held.counting.acquire()
+    held.go.set()
+    assert [(await first).status, (await second).status] == [200, 200]
+    assert (await ask(greedy, app_id)).status == 200
+
+
+async def service(house: House, client: Client, app_id: str) -> Client:
+    """The same API, asked with a token of its own."""
+    made = await house.admin.post("/tokens", {"name": "t", "allowedApps": [app_id]})
+    return client.service(made.json["token"])
 
 
 @pytest.mark.parametrize(

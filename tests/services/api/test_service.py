@@ -4,13 +4,14 @@ import asyncio
 import gc
 import re
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from litestar import Litestar
 from openapi_spec_validator import validate
 
 from services.api.app import create
+from services.api.health import HealthResource
 from shared.audience import Audience
 from shared.domain.callbacks import Targets
 from shared.domain.errors import Invalid
@@ -45,6 +46,23 @@ async def test_the_health_check_asks_both_databases(house: House) -> None:
     reply = await Client(rebuilt(house, audience=gone)).get("/healthcheck")
     assert (reply.status, reply.json) == (500, {"healthy": False})
     await gone.close()
+
+
+async def test_one_look_serves_all_who_ask_for_health_within_a_second(house: House) -> None:
+    class Pinged:
+        pings = 0
+
+        async def ping(self) -> None:
+            self.pings += 1
+
+    store, audience, now = Pinged(), Pinged(), 100.0
+    health = HealthResource(cast("Store", store), cast("Audience", audience), monotonic=lambda: now)
+    replies = await asyncio.gather(*(health.show() for _ in range(20)))
+    assert {reply.status_code for reply in replies} == {200}
+    assert (store.pings, audience.pings) == (1, 1)
+    now += 1
+    await health.show()
+    assert (store.pings, audience.pings) == (2, 2)
 
 
 async def test_a_server_that_is_away_is_a_503_that_says_when_to_come_back(

@@ -1,0 +1,138 @@
+"""What one namespace may ask of a process and store in a deployment, so that it leaves others their part.
+
+Requests are counted behind the look-up of the caller: who is unknown is refused before, and cannot use up anything.
+Moves that stop something are never refused: who has done too much must be able to undo it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from math import ceil
+
+from litestar.types import ASGIApp, Receive, Scope, Send
+from msgspec import Struct
+
+from services.api import errors
+from shared.domain.accounts import Caller
+from shared.domain.errors import Forbidden, Invalid, Refused, TooMany, Unavailable
+from shared.domain.rates import Rate
+from shared.domain.recurrence import Every
+from shared.flow.drafts import Wanted
+from shared.runtime.settings import ApiSettings
+from shared.store import Store
+
+_BURST_SECONDS = 2
+_STOPS = ("/pause", "/stop")
+_NAMESPACES = 10_000
+_WAIT_SECONDS = 0.5
+_FRESH_SECONDS = 60.0
+_FULL_SECONDS = 1.0
+# A count that took long is made rarely: counting takes this part of the time at most.
+_COUNTING_SHARE = 0.05
+
+
+class Limited:
+    """Middleware behind `Identified`: refuses the requests of a namespace that sends too many."""
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._per_second = settings.requests_per_second
+        self._rate = Rate(self._per_second, burst=_BURST_SECONDS * self._per_second, keys=_NAMESPACES)
+        self._monotonic = monotonic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = scope["state"].get("caller")
+        if isinstance(caller, Caller) and not _stops_something(scope):
+            wait = self._rate.wait(caller.namespace, self._monotonic())
+            if wait > 0:
+                reason = f"more than {self._per_second} requests a second of {caller.namespace}"
+                await errors.send(TooMany(reason, retry_after_seconds=ceil(wait)), send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _stops_something(scope: Scope) -> bool:
+    return scope.get("method") == "DELETE" or scope["path"].rstrip("/").endswith(_STOPS)
+
+
+class _Count(Struct):
+    """How many schedules of a namespace are unfinished: `counted` then, and `added` here since."""
+
+    counting: "asyncio.Task[None] | None" = None
+    counted: int = 0
+    added: int = 0
+    at: float = float("-inf")
+    took: float = 0.0
+
+
+class ScheduleLimits:
+    """What the schedules of a namespace may be: how many, and how often they recur.
+
+    They are counted now and then, in the background where that takes long; until the first count is there, nothing is
+    refused. In between a process adds what it takes in itself. So several processes together may exceed the number by
+    what they take in between two counts.
+    """
+
+    def __init__(self, store: Store, settings: ApiSettings) -> None:
+        self._store = store
+        self._pending = settings.pending_schedules
+        self._least_every = settings.least_every_seconds
+        self._counts: dict[str, _Count] = {}
+
+    async def check(self, wanted: Wanted) -> None:
+        """Raise what `refusals` tells of it."""
+        for refusal in (await self.refusals([wanted])).values():
+            raise refusal
+
+    async def refusals(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+        """Which of these, all of one namespace, cannot be taken in, by their ids. What is there already can."""
+        often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
+        others = [each for each in wanted if each.id not in often]
+        return often | (await self._too_many(others) if others else {})
+
+    def _too_often(self, wanted: Wanted) -> Invalid | None:
+        recurrence = wanted.definition.recurrence
+        if not isinstance(recurrence, Every) or recurrence.seconds >= self._least_every:
+            return None
+        reason = f"every is at least {self._least_every} seconds in this deployment"
+        return Invalid(reason, field="every", value=recurrence.seconds)
+
+    async def _too_many(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+        count = await self._count(wanted[0].namespace, len(wanted))
+        room = max(self._pending - count.counted - count.added, 0)
+        if room >= len(wanted):
+            count.added += len(wanted)
+            return {}
+        there = await self._store.schedules.many([each.id for each in wanted])
+        fresh = list(dict.fromkeys(each.id for each in wanted if each.id not in there))
+        count.added += min(len(fresh), room)
+        return {id: self._full() for id in fresh[room:]}
+
+    def _full(self) -> Forbidden:
+        return Forbidden(f"{self._pending:,} unfinished schedules are all that a namespace may have", field="key")
+
+    async def _count(self, namespace: str, more: int) -> _Count:
+        """The count, looked at again if it is old, or if it is not fresh and there seems to be no room."""
+        count = self._counts.setdefault(namespace, _Count())
+        full = count.counted + count.added + more > self._pending
+        fresh = max(_FULL_SECONDS if full else _FRESH_SECONDS, count.took / _COUNTING_SHARE)
+        if count.counting is None and time.monotonic() >= count.at + fresh:
+            count.counting = asyncio.create_task(self._look(namespace, count))
+            while len(self._counts) > _NAMESPACES:
+                del self._counts[next(iter(self._counts))]
+        if count.counting is not None:
+            await asyncio.wait({count.counting}, timeout=_WAIT_SECONDS)
+        return count
+
+    async def _look(self, namespace: str, count: _Count) -> None:
+        began = time.monotonic()
+        added = count.added
+        try:
+            count.counted = await self._store.schedules.count_pending(namespace)
+            count.added -= added
+        except Unavailable:
+            pass  # what this request stores meets the same store
+        finally:
+            count.at = time.monotonic()
+            count.took = count.at - began
+            count.counting = None

@@ -1,0 +1,97 @@
+"""What a process holds until it is due, fair between owners: what one has too much of delays its own only."""
+
+import heapq
+import itertools
+from collections import deque
+from datetime import datetime, timedelta
+
+from services.scheduler.held import Held, Hold
+
+_TURN = 20
+
+
+class FairHold:
+    """A `Hold` for each namespace (and for each job). Of what is due at the same time, each gives some in turn; those
+    that are the latest begin. `limit` bounds how many are let in, over all."""
+
+    def __init__(self, limit: int, early: timedelta = timedelta()) -> None:
+        self._limit = limit
+        self._early = early
+        self._holds: dict[str, Hold] = {}
+        # The first moment of each hold; entries that tell another moment are passed over.
+        self._firsts: list[tuple[datetime, int, str]] = []
+        self._order = itertools.count()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def room(self) -> int:
+        """How many more may be read."""
+        return max(self._limit - self._count, 0)
+
+    def add(self, held: Held) -> None:
+        """Hold one."""
+        name = _namespace(held.occurrence.owner)
+        hold = self._holds.setdefault(name, Hold(self._limit, self._early))
+        first = hold.next_due
+        hold.add(held)
+        self._count += 1
+        if hold.next_due != first:
+            self._note_first(name, hold)
+
+    @property
+    def next_due(self) -> datetime | None:
+        """When the first one fires."""
+        while self._firsts and not self._is_first(*self._firsts[0]):
+            heapq.heappop(self._firsts)
+        return self._firsts[0][0] if self._firsts else None
+
+    def due(self, now: datetime, most: int, most_bytes: int) -> list[Held]:
+        """Take out some of those that are due, each namespace's earliest first; one at least, if any is."""
+        names = self._due_names(now, most)
+        taken: list[Held] = []
+        left = most_bytes
+        turn = deque(names)
+        while turn and len(taken) < most and left > 0:
+            name = turn.popleft()
+            some = self._holds[name].due(now, min(_TURN, most - len(taken)), left)
+            if some:
+                taken += some
+                left -= sum(held.occurrence.size for held in some)
+                turn.append(name)
+        self._count -= len(taken)
+        for name in names:
+            self._note_first(name, self._holds[name])
+        return taken
+
+    def clear(self) -> list[Held]:
+        """Take out all."""
+        all_ = [held for hold in self._holds.values() for held in hold.clear()]
+        self._holds.clear()
+        self._firsts.clear()
+        self._count = 0
+        return all_
+
+    def _due_names(self, now: datetime, most: int) -> list[str]:
+        """The namespaces of which something is due, the latest first; they are no longer among the firsts."""
+        names: dict[str, None] = {}
+        while len(names) < most and (first := self.next_due) is not None and first <= now:
+            names[heapq.heappop(self._firsts)[2]] = None
+        return list(names)
+
+    def _note_first(self, name: str, hold: Hold) -> None:
+        if hold.next_due is None:
+            del self._holds[name]
+        else:
+            heapq.heappush(self._firsts, (hold.next_due, next(self._order), name))
+
+    def _is_first(self, moment: datetime, _: int, name: str) -> bool:
+        hold = self._holds.get(name)
+        return hold is not None and hold.next_due == moment
+
+
+def _namespace(owner: str) -> str:
+    """Whose it is: a schedule's namespace or a job, from `schedule/<namespace>/<key>` and its like."""
+    return owner.rpartition("/")[0]

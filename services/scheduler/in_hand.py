@@ -1,0 +1,113 @@
+"""How many HTTP calls of each namespace are in workers' hands, handed over by this process and not ended.
+
+The count is kept in memory. Where it reaches the bound, the store tells which of the calls have ended, which costs a
+query, at most four times a second. A call whose lease is over is in nobody's hands. So the count needs no message from
+the workers, and it is right again by itself whoever of them is killed.
+
+What exceeds the bound gets a turn later on, one behind the other, as fast as the calls of that namespace have ended of
+late. So an occurrence comes back about when there is room for it, and thousands that wait for a silent target cost the
+clock and the store little.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+from msgspec import Struct, field
+
+from shared.domain.occurrences import Occurrence
+from shared.domain.schedules import Schedule
+from shared.store import Store
+
+Due = tuple[Occurrence, Schedule]
+
+_LOOK_SECONDS = 0.25
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 60.0
+_LEAST_RATE = 0.5
+
+
+class _Calls(Struct):
+    """Those of one namespace: the end of the lease of each, how many end a second, and the last turn that was given,
+    by the event loop's clock."""
+
+    rate: float
+    ends: dict[str, float] = field(default_factory=dict)
+    looked_at: float = 0.0
+    last_turn: float = 0.0
+
+    def look(self, there: set[str], now: float) -> None:
+        """Forget all but those that are there and whose lease goes on."""
+        ended = len(self.ends)
+        self.ends = {id: end for id, end in self.ends.items() if end > now and id in there}
+        ended -= len(self.ends)
+        lasted = max(now - self.looked_at, _LOOK_SECONDS)
+        self.rate = max((self.rate + ended / lasted) / 2, _LEAST_RATE)
+        self.looked_at = now
+
+    def pause(self, now: float) -> float:
+        """After how many whole seconds the next turn is."""
+        latest = now + _LONGEST_PAUSE_SECONDS
+        self.last_turn = min(max(self.last_turn + 1 / self.rate, now + _SHORTEST_PAUSE_SECONDS), latest)
+        return float(ceil(self.last_turn - now))
+
+
+class InHand:
+    """The calls by namespace; `most` for each."""
+
+    def __init__(self, store: Store, *, most: int, lease_seconds: float) -> None:
+        self._store = store
+        self._most = most
+        self._lease_seconds = lease_seconds
+        self._calls: dict[str, _Calls] = {}
+
+    async def split(self, due: Sequence[Due]) -> tuple[list[Due], list[tuple[Due, float]]]:
+        """Those that may be handed over now; and those over the bound of their namespace, with the seconds until their
+        turn. Raises `Unavailable`."""
+        by_namespace: dict[str, list[Due]] = {}
+        for each in due:
+            by_namespace.setdefault(each[1].namespace, []).append(each)
+        await self._look({namespace for namespace, some in by_namespace.items() if len(some) > self._room(namespace)})
+        fitting: list[Due] = []
+        over: list[tuple[Due, float]] = []
+        now = asyncio.get_running_loop().time()
+        for namespace, some in by_namespace.items():
+            room = self._room(namespace)
+            fitting += some[:room]
+            over += [(each, self._calls_of(namespace).pause(now)) for each in some[room:]]
+        return fitting, over
+
+    def add(self, namespaces: Mapping[str, str]) -> None:
+        """Calls are handed over: the namespace of each id."""
+        end = asyncio.get_running_loop().time() + self._lease_seconds
+        for id, namespace in namespaces.items():
+            self._calls_of(namespace).ends[id] = end
+
+    def _room(self, namespace: str) -> int:
+        calls = self._calls.get(namespace)
+        return self._most if calls is None else max(self._most - len(calls.ends), 0)
+
+    def _calls_of(self, namespace: str) -> _Calls:
+        # Before anything is known: as if all of them ended within a second.
+        return self._calls.setdefault(namespace, _Calls(rate=self._most))
+
+    async def _look(self, full: set[str]) -> None:
+        """Ask which calls of these namespaces have ended, where this was not asked just now."""
+        now = asyncio.get_running_loop().time()
+        asked = [calls for each in full if now >= (calls := self._calls_of(each)).looked_at + _LOOK_SECONDS]
+        if not asked:
+            return
+        ids = [id for calls in asked for id in calls.ends]
+        there = await self._store.occurrences.still_claimed(ids) if ids else set()
+        for calls in asked:
+            calls.look(there, now)
+        self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        """Forget namespaces that have nothing in hand."""
+        gone = [
+            namespace
+            for namespace, calls in self._calls.items()
+            if calls.last_turn < now and all(end <= now for end in calls.ends.values())
+        ]
+        for namespace in gone:
+            del self._calls[namespace]

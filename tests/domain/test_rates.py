@@ -1,0 +1,76 @@
+"""GCRA, and fair shares."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.domain.rates import Rate
+from shared.domain.shares import Shares
+
+
+def test_a_burst_is_let_in_and_then_the_steady_rate() -> None:
+    rate = Rate(10, burst=5)
+    assert [rate.wait("a", 0.0) for _ in range(5)] == [0.0] * 5
+    wait = rate.wait("a", 0.0)
+    assert 0 < wait <= 0.1
+    assert rate.wait("b", 0.0) == 0.0
+    assert rate.wait("a", wait) == 0.0
+    assert rate.wait("a", wait) > 0
+    assert [rate.wait("a", 60.0) for _ in range(6)][:5] == [0.0] * 5
+
+
+@given(st.lists(st.floats(0, 0.3), max_size=300), st.integers(1, 50), st.integers(1, 20))
+def test_never_more_than_burst_and_rate_allow(pauses: list[float], per_second: int, burst: int) -> None:
+    rate, now, admitted = Rate(per_second, burst=burst), 0.0, 0
+    for pause in pauses:
+        now += pause
+        admitted += rate.wait("a", now) == 0.0
+    assert admitted <= burst + now * per_second + 1e-6
+
+
+@given(st.lists(st.floats(0, 0.3), min_size=1, max_size=100), st.integers(1, 50), st.integers(1, 20))
+def test_who_waits_as_long_as_told_is_let_in(pauses: list[float], per_second: int, burst: int) -> None:
+    rate, now = Rate(per_second, burst=burst), 0.0
+    for pause in pauses:
+        now += pause
+        if wait := rate.wait("a", now):
+            now += wait + 1e-9
+            assert rate.wait("a", now) == 0.0
+
+
+def test_the_longest_unused_key_is_forgotten() -> None:
+    rate = Rate(1, burst=1, keys=2)
+    assert [rate.wait(key, 0.0) for key in "ab"] == [0.0, 0.0]
+    assert rate.wait("a", 0.0) > 0
+    assert rate.wait("c", 0.0) == 0.0
+    assert len(rate) == 2
+    assert rate.wait("b", 0.0) > 0
+
+
+@given(st.lists(st.sampled_from("abc")), st.sampled_from([1.0, 3.0]))
+def test_whoever_comes_next_finds_room(wishes: list[str], greed: float) -> None:
+    shares: Shares[str] = Shares(40, greed=greed)
+    for key in wishes:
+        if shares.admits(key):
+            shares.take(key)
+    assert len(shares) < 40
+    assert shares.admits("new")
+
+
+def test_what_many_want_is_shared_alike() -> None:
+    shares: Shares[str] = Shares(200, greed=3)
+    held = dict.fromkeys("abc", 0)
+    for _ in range(200):
+        for key in held:
+            if shares.admits(key):
+                shares.take(key)
+                held[key] += 1
+    assert max(held.values()) - min(held.values()) <= 1
+    assert 175 <= len(shares) < 200
+    for key, count in held.items():
+        for _ in range(count):
+            shares.give_back(key)
+    alone = 0
+    while shares.admits("a"):
+        shares.take("a")
+        alone += 1
+    assert alone == 150
