@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import Meta
 
@@ -236,6 +236,7 @@ def test_a_mail_url_whose_password_could_not_be_masked_is_refused(url: str) -> N
 def test_no_repr_of_a_mail_url_shows_its_password(url: str, password: str) -> None:
     scheme, _, rest = url.partition("://")
     host = rest.rpartition("@")[2]
+    assume(password not in host)
     shown = repr(MailSettings(url=f"{scheme}://apikey:{password}@{host}"))
     assert password not in shown
     assert host in shown
