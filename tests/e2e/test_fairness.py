@@ -56,7 +56,7 @@ def once(server: Callee) -> Callable[[datetime], Definition]:
 
 
 async def test_calls_to_a_silent_target_hold_up_no_others(house: House) -> None:
-    """600 silent calls keep the 200 places of a worker for 30 seconds. Whoever waited for one of them would wait for its
+    """600 silent calls keep the 200 places of a worker for 30 seconds. Who waited for one of them would wait for its
     time-out of ten seconds at least; how late the others come beside that is a matter of the machine's load."""
     async with callee(thinks_for=SILENT) as silent:
         late = await other_is_late_by(house, 600, once(silent))
