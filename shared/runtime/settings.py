@@ -220,13 +220,10 @@ class ApiSettings(Section, frozen=True):
         ),
     ] = "subtracted"
     requests_per_second: Annotated[
-        Count,
-        says("Of a namespace, in each process: N allow N times as many. To stop something is always free."),
+        Count, says("Of a namespace, in each process: N allow N times as many. To stop something is always free.")
     ] = 500
     pending_schedules: Annotated[
-        int,
-        Meta(ge=1, le=10**9),
-        says("Unfinished schedules of a namespace, roughly: each process counts now and then."),
+        int, Meta(ge=1, le=10**9), says("Unfinished schedules of a namespace, roughly: counted now and then.")
     ] = 1_000_000
     least_every_seconds: Annotated[Count, says("The shortest `every` that a new schedule may have, in seconds.")] = 1
     preview_seconds: Annotated[
