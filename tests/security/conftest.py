@@ -5,8 +5,6 @@ import random
 import resource
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import astuple
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -16,9 +14,10 @@ from services.compose import opened
 from shared.domain.tasks import QUEUES
 from shared.runtime.configuration import load
 from tests.conftest import _execute, _manage, _with_path
+from tests.security import tolls
 from tests.security.operations import Operation, operations
 from tests.security.stores import Database
-from tests.security.target import Target, Toll
+from tests.security.target import Target
 from tests.security.tenants import ADMIN, Town
 from tests.stack import Endpoints
 from tests.stack.server import run_apart
@@ -26,7 +25,6 @@ from tests.stack.server import run_apart
 OPEN_FILES = 8_192
 
 _drawn = pytest.StashKey[int]()
-_TOLL = "toll"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -132,25 +130,8 @@ def _show_tolls(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     target: Target | None = request.getfixturevalue("target") if "target" in request.fixturenames else None
     if target is not None:
-        request.node.user_properties += [(_TOLL, astuple(toll)) for toll in target.tolls]
+        tolls.note(request.node, target.tolls)
         target.tolls.clear()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show what the attacks cost: the worst of them, or in a storm all."""
-    tolls = [
-        Toll(*toll)
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.getreports(outcome)
-        for name, toll in getattr(report, "user_properties", ())
-        if name == _TOLL and report.when == "teardown"
-    ]
-    if not tolls:
-        return
-    terminalreporter.section("what the attacks cost the API")
-    worst = tolls if config.getoption("--storm", default=False) else _worst(tolls)
-    for toll in worst:
-        terminalreporter.write_line(f"{toll}  {toll.attack}")
 
 
 def _seed(config: pytest.Config) -> int:
@@ -159,11 +140,6 @@ def _seed(config: pytest.Config) -> int:
         drawn = random.randrange(2**32) if config.getoption("--storm", default=False) else 1
         config.stash[_drawn] = drawn if given is None else given
     return config.stash[_drawn]
-
-
-def _worst(tolls: list[Toll]) -> list[Toll]:
-    measures = ("loop_seconds", "loop_time", "livez_seconds", "peak_bytes")
-    return list({max(tolls, key=attrgetter(name)): None for name in measures})
 
 
 async def _set_up(environment: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """What stands in the database, read past the product: every document of every collection."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,11 @@ class Database:
         """Take what fills the database of one app away again."""
         for name in ("templates", "jobs"):
             self.database[name].delete_many({"app_id": app_id})
+
+    def forget_schedules(self, namespace: str) -> None:
+        """Take the schedules of a namespace away again, with what is pending of them."""
+        self.database["occurrences"].delete_many({"owner": {"$regex": f"^schedule/{re.escape(namespace)}/"}})
+        self.database["schedules"].delete_many({"namespace": namespace})
 
     def _orphan(self, name: str, document: Document) -> bool:
         if name == "occurrences":

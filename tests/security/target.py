@@ -23,13 +23,10 @@ import aiohttp
 from yarl import URL
 
 from tests.e2e.house import Process
+from tests.security.tolls import Toll
 
-LOOP_SECONDS = 0.25
-PEAK_BYTES = 512 * 2**20
-ANSWER_SECONDS = 1.0
 _PATIENCE_SECONDS = 30.0
 _PROBE_SECONDS = 0.05
-_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -47,37 +44,6 @@ class Answer:
 
     def __str__(self) -> str:
         return f"{self.status} {self.body[:200]!r}"
-
-
-@dataclass(frozen=True)
-class Toll:
-    """What an attack cost: the longest stretch of the loop's thread without a turn, in processor time and in time, the
-    longest answer of `/livez`, and the most memory."""
-
-    attack: str
-    loop_seconds: float
-    loop_time: float
-    livez_seconds: float
-    peak_bytes: int
-
-    def faults(self, *, strict: bool) -> list[str]:
-        """What is over its bound; times, which a busy machine makes longer, only where `strict`."""
-        found = []
-        if self.loop_seconds > LOOP_SECONDS:
-            found.append(f"the loop stood still for {self.loop_seconds:.2f} s of its own processor time")
-        if self.peak_bytes > PEAK_BYTES:
-            found.append(f"the process had {self.peak_bytes / _MIB:.0f} MiB")
-        if strict and self.livez_seconds > ANSWER_SECONDS:
-            found.append(f"/livez took {self.livez_seconds:.2f} s")
-        if strict and self.loop_time > ANSWER_SECONDS:
-            found.append(f"the loop stood still for {self.loop_time:.2f} s")
-        return found
-
-    def __str__(self) -> str:
-        return (
-            f"loop {self.loop_seconds * 1e3:5.0f} ms of processor, {self.loop_time * 1e3:6.0f} ms of time; "
-            f"/livez {self.livez_seconds * 1e3:6.0f} ms; {self.peak_bytes / _MIB:5.0f} MiB"
-        )
 
 
 class Probe:

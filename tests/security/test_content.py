@@ -190,9 +190,9 @@ BULKS: dict[str, list[dict[str, Any]]] = {
     "10,000 items that are wrong": [{"key": f"k{n}", "nobody": n} for n in range(10_000)],
     "10,000 bad time zones": [recurring(key=f"k{n}", cron="0 0 * * *", timezone=f"No/Zone{n}") for n in range(10_000)],
     "lines of lists": [recurring(key=f"k{n}", cron=",".join(["*/1"] * 200) + " * * * *") for n in range(1_000)],
-    "lists of 200,000 instants": [
+    "lists of 20,000 instants": [
         recurring(key=f"k{n}", schedules=[f"2160-01-01T00:{m // 60:02}:{m % 60:02}Z" for m in range(1_000)])
-        for n in range(200)
+        for n in range(20)
     ],
 }
 
@@ -251,7 +251,9 @@ async def test_a_list_of_jobs_with_large_contexts_is_short(target: Target, town:
         assert await listed(target, path, tenant) == 60
 
 
-async def test_a_list_of_schedules_with_large_payloads_comes_in_pages(target: Target, town: Town) -> None:
+async def test_a_list_of_schedules_with_large_payloads_comes_in_pages(
+    target: Target, town: Town, database: Database
+) -> None:
     stranger = await town.stranger()
     data = {"queue": "orders", "payload": "x" * (250 * KIB)}
     async with target.attack("a list of 220 schedules of 250 KiB", seconds=60):
@@ -263,8 +265,7 @@ async def test_a_list_of_schedules_with_large_payloads_comes_in_pages(target: Ta
             made = await target.call("POST", "/schedules/bulk", bulk, stranger.headers)
             assert {item["status"] for item in made.json} == {201}, made
         assert await listed(target, "/schedules", stranger) == 220
-    for n in range(220):
-        await target.call("DELETE", f"/schedules/k{n}", headers=stranger.headers)
+    database.forget_schedules(stranger.namespace)
 
 
 async def listed(target: Target, path: str, tenant: Tenant) -> int:
