@@ -15,7 +15,7 @@ DEV_READY := .venv/.dev-ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up test test-fast lint bench bench-large stack down clean lock java-or-say
+.PHONY: help demo up test storm test-fast lint bench bench-large stack down clean lock java-or-say
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -27,10 +27,13 @@ up: $(DEMO_READY) ## Run all four services in one process, with servers of their
 	@$(BIN)/carillon up $(ARGS)
 
 test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself (ARGS=-n0: one by one)
-	$(RUN) pytest -n auto --maxschedchunk=1 -m "not slow" $(ARGS)
+	$(RUN) pytest -n auto --maxschedchunk=1 -m "not slow and not storm" $(ARGS)
+
+storm: $(DEV_READY) java-or-say ## Attack the API for ten minutes (ARGS="--seconds=60 --seed=7": for so long, with this chance)
+	$(RUN) pytest -n0 --storm tests/security $(ARGS)
 
 test-fast: $(DEV_READY) ## Run the tests that need no server
-	$(RUN) pytest -m "not native and not chaos and not slow" $(ARGS)
+	$(RUN) pytest -m "not native and not chaos and not slow and not storm" $(ARGS)
 
 lint: $(DEV_READY) ## Check style, types, import rules, Dockerfile, compose file and Kubernetes manifests
 	$(BIN)/ruff check .

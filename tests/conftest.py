@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings
 
 from tests import side_by_side
+from tests.security import tolls
 from tests.stack import Endpoints, MissingPart, Session
 from tests.stack.server import run_apart
 
@@ -131,6 +132,12 @@ def _not_run(item: pytest.Item, reason: str) -> object:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what attacks cost the API, and which tests did not run."""
+    tolls.show(terminalreporter)
+    _show_missed(terminalreporter)
+
+
+def _show_missed(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which tests did not run for want of a server: a skip alone is easily overlooked."""
     missed: dict[str, dict[str, None]] = {}
     for outcome in ("skipped", "failed", "error"):

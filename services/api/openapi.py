@@ -21,7 +21,9 @@ DESCRIPTION = (
     "Timed messages at scale: push jobs, exactly once. Clients of Marathon work against these routes as they are. "
     "In a body, `null` is the same as absent. Bodies of apps, templates, jobs, users and tokens are read as Marathon "
     "does: keys are matched without regard to case, and unknown ones are ignored. Those of schedules and dead letters "
-    "are read strictly: case matters, and a field that nobody knows is refused by its name."
+    "are read strictly: case matters, and a field that nobody knows is refused by its name. An operation whose "
+    "`security` names the role `admin` is for admins; the role `app` is that of admins and of whoever's allowed apps "
+    "hold the path's."
 )
 VERSION = "1"
 SECURITY: Json = {
@@ -33,6 +35,8 @@ SECURITY: Json = {
         "description": "The e-mail address of a user, believed only from a trusted proxy.",
     },
 }
+# OpenAPI 3.1 lets a security requirement of any scheme name the roles that it takes.
+_ROLES: dict[Who, list[str]] = {Who.KNOWN: [], Who.OF_APP: ["app"], Who.ADMIN: ["admin"]}
 RULES_AGAINST_UNSET = {"enum", "minLength", "minProperties", "pattern"}
 _PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
 _WORD = re.compile(r"[A-Za-z0-9]+")
@@ -76,7 +80,7 @@ def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Js
         "operationId": _camel(handler.handler_name) + _pascal(operation.tag),
         "tags": [operation.tag],
         "summary": operation.summary,
-        "security": [] if operation.who is Who.EVERYBODY else [{name: []} for name in SECURITY],
+        "security": _security(operation.who),
         "parameters": named + [_parameter(parameter) for parameter in operation.parameters],
         "responses": _responses(
             operation,
@@ -89,6 +93,10 @@ def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Js
         content = dict.fromkeys(operation.body_media, schema)
         described["requestBody"] = {"required": operation.body_required, "content": content}
     return described
+
+
+def _security(who: Who) -> list[Json]:
+    return [] if who is Who.EVERYBODY else [{name: _ROLES[who]} for name in SECURITY]
 
 
 def _responses(operation: Operation, *, changes: bool, takes_input: bool) -> Json:

@@ -61,6 +61,18 @@ async def test_unknown_fields_are_refused_where_the_document_says_so(house: Hous
     assert (await house.admin.post("/tokens", {"name": "x", "nobodyKnows": 1})).status == 201
 
 
+async def test_who_may_use_an_operation_is_told_by_the_role_of_its_security(house: House) -> None:
+    paths = (await house.admin.get("/openapi.json")).json["paths"]
+
+    def roles(method: str, path: str) -> list[dict[str, list[str]]]:
+        return list(paths[path][method]["security"])
+
+    assert roles("get", "/healthcheck") == []
+    assert roles("get", "/schedules") == [{"token": []}, {"person": []}]
+    assert roles("get", "/apps/{appId}/jobs") == [{"token": ["app"]}, {"person": ["app"]}]
+    assert roles("post", "/tokens") == [{"token": ["admin"]}, {"person": ["admin"]}]
+
+
 async def test_only_bulk_takes_large_bodies(house: House) -> None:
     body = b" " * (2**20 + 1)
     for path, status in (("/schedules", 413), ("/schedules/bulk", 422), ("/tokens", 413)):

@@ -1,0 +1,73 @@
+"""A valid body for each schema of the API, and a value for each query parameter that an operation must have."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+FAR_NS = 6_000_000_000 * 10**9  # in 2160: nothing that the suite makes comes due
+FAR = "2160-01-01T00:00:00Z"
+
+QUERY = {"template": "like", "expires": "1", "signature": "none"}
+
+
+def app(ids: Mapping[str, str]) -> dict[str, Any]:
+    fresh = f"g{secrets.token_hex(4)}"
+    return {"name": ids.get("appName", fresh), "bundleId": f"com.example.{fresh}"}
+
+
+def template(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": f"t{secrets.token_hex(4)}",
+        "locale": "en",
+        "body": {"alert": "{{who}}"},
+        "defaults": {"who": ids["mark"]},
+    }
+
+
+def job(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "service": "apns",
+        "startsAt": FAR_NS,
+        "context": {"who": ids["mark"]},
+        "metadata": {"about": ids["mark"]},
+        "filters": {"locale": "en"},
+        "controlGroup": 0.1,
+    }
+
+
+def localized(ids: Mapping[str, str]) -> dict[str, Any]:
+    return job(ids) | {"localized": True, "pastTimeStrategy": "skip"}
+
+
+def user(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {"email": f"{secrets.token_hex(4)}@{ids['mark']}.example.com", "isAdmin": False, "allowedApps": []}
+
+
+def token(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {"name": ids["mark"], "isAdmin": False, "allowedApps": [ids["appId"]]}
+
+
+def schedule(ids: Mapping[str, str]) -> dict[str, Any]:
+    callback = {"type": "rabbitmq", "data": {"queue": "orders", "payload": {"about": ids["mark"]}, "headers": {}}}
+    return {
+        "schedules": [FAR],
+        "callback": callback,
+        "labels": {"team": "push"},
+        "retry": {"attempts": 3},
+    }
+
+
+def keyed(ids: Mapping[str, str]) -> dict[str, Any]:
+    return schedule(ids) | {"key": f"k-{secrets.token_hex(6)}"}
+
+
+VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
+    "AppBody": app,
+    "TemplateBody": template,
+    "JobBody": job,
+    "UserBody": user,
+    "TokenBody": token,
+    "ScheduleBody": schedule,
+    "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],
+    "RetryFilter": lambda ids: {"key": ids["key"]},
+}

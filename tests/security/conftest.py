@@ -1,0 +1,156 @@
+"""One API process for the tests of a session, and the tenants that share it."""
+
+import os
+import random
+import resource
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from services.compose import opened
+from shared.domain.tasks import QUEUES
+from shared.runtime.configuration import load
+from tests.conftest import _execute, _manage, _with_path
+from tests.security import tolls
+from tests.security.operations import Operation, operations
+from tests.security.stores import Database
+from tests.security.target import Target
+from tests.security.tenants import ADMIN, Town
+from tests.stack import Endpoints
+from tests.stack.server import run_apart
+
+OPEN_FILES = 8_192
+
+_drawn = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("storm", "the attack suite")
+    group.addoption("--storm", action="store_true", help="the long version, which judges times too")
+    group.addoption("--seconds", type=float, default=600.0, help="how long `make storm` may take, about")
+    group.addoption("--seed", type=int, default=None, help="what chance begins with; drawn and shown by `make storm`")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"attacks begin with --seed={_seed(config)}"
+
+
+@pytest.fixture(scope="session")
+def storm(pytestconfig: pytest.Config) -> bool:
+    """Whether this is the long version, which judges times too."""
+    return bool(pytestconfig.getoption("--storm", default=False))
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """What chance begins with."""
+    return _seed(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def storm_seconds(pytestconfig: pytest.Config) -> float:
+    return float(pytestconfig.getoption("--seconds", default=600.0))
+
+
+@pytest.fixture(scope="session")
+def places(stack: Endpoints) -> Iterator[dict[str, str]]:
+    """A database, a virtual host and a push database of this session's."""
+    name = f"carillon_{secrets.token_hex(6)}"
+    run_apart(_execute(stack.postgres_url, f'CREATE DATABASE "{name}"'))
+    _manage(stack, "PUT", f"vhosts/{name}")
+    _manage(stack, "PUT", f"permissions/{name}/guest", b'{"configure": ".*", "write": ".*", "read": ".*"}')
+    yield {
+        "store": _with_path(stack.mongo_url, name),
+        "broker": _with_path(stack.rabbit_url, name),
+        "push": _with_path(stack.postgres_url, name),
+    }
+    _manage(stack, "DELETE", f"vhosts/{name}")
+    run_apart(_execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def target(
+    places: dict[str, str], stack: Endpoints, *, storm: bool, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Target]:
+    """The process, which no scheduler and no worker stands beside: nothing changes but by its callers."""
+    _open_files()
+    folder = tmp_path_factory.mktemp("attacked")
+    environment = {
+        "CARILLON_STORE_URL": places["store"],
+        "CARILLON_BROKER_URL": places["broker"],
+        "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
+        "CARILLON_AUDIENCE_URL": places["push"],
+        "CARILLON_BLOBS_URL": (folder / "blobs").as_uri(),
+        "CARILLON_API_PORT": "0",
+        "CARILLON_API_FIRST_ADMIN": ADMIN["x-forwarded-email"],
+        "CARILLON_HEALTH_PORT": "0",
+        "CARILLON_SHUTDOWN_READINESS_SECONDS": "0",
+        "CARILLON_LOGS_FORMAT": "json",
+    }
+    (folder / "blobs").mkdir()
+    await _set_up(environment)
+    target = Target({**os.environ, **environment}, folder, strict=storm)
+    await target.whole()
+    yield target
+    await target.end()
+
+
+@pytest.fixture(scope="session")
+def database(places: dict[str, str]) -> Iterator[Database]:
+    database = Database(places["store"])
+    yield database
+    database.drop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def town(target: Target, database: Database, places: dict[str, str]) -> Town:
+    """The tenants' world, before a process that is well."""
+    await target.whole()
+    return Town(target, database, places["push"])
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def document(target: Target, town: Town) -> dict[str, Any]:
+    """The OpenAPI document of the process itself."""
+    return dict((await target.call("GET", "/openapi.json")).json)
+
+
+@pytest.fixture
+def api(document: dict[str, Any]) -> list[Operation]:
+    """All operations, those that only look first and those that delete last."""
+    return operations(document)
+
+
+@pytest.fixture(autouse=True)
+def _show_tolls(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Send what the attacks of a test cost with its report."""
+    yield
+    target: Target | None = request.getfixturevalue("target") if "target" in request.fixturenames else None
+    if target is not None:
+        tolls.note(request.node, target.tolls)
+        target.tolls.clear()
+
+
+def _seed(config: pytest.Config) -> int:
+    if _drawn not in config.stash:
+        given: int | None = config.getoption("--seed", default=None)
+        drawn = random.randrange(2**32) if config.getoption("--storm", default=False) else 1
+        config.stash[_drawn] = drawn if given is None else given
+    return config.stash[_drawn]
+
+
+async def _set_up(environment: dict[str, str]) -> None:
+    with_ = await opened(load(environment), service="test")
+    await with_.store.setup()
+    await with_.broker.setup(QUEUES)
+    await with_.close()
+
+
+def _open_files() -> None:
+    """The attacks hold thousands of connections open: here, and so in the process, which takes our limits over."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < OPEN_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(OPEN_FILES, hard), hard))

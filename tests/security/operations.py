@@ -1,0 +1,132 @@
+"""Every operation of the API, from its own OpenAPI document, and what the suite must know to use one.
+
+Nothing here names a route. What a path, a required query parameter or a body of a new route needs and the suite does
+not know is an `Unknown`, which says what to add and where.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tests.security import bodies
+
+_METHODS = ("get", "post", "put", "delete", "patch")
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class Unknown(AssertionError):
+    """The document has something new that the suite does not know how to fill."""
+
+
+class Role(StrEnum):
+    """Whom an operation's `security` lets in."""
+
+    EVERYBODY = "everybody"
+    KNOWN = "known"
+    OF_APP = "app"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path."""
+
+    method: str
+    path: str
+    role: Role
+    statuses: frozenset[str]
+    query: tuple[str, ...]
+    body: str | None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def parameters(self) -> list[str]:
+        return _PARAMETER.findall(self.path)
+
+    @property
+    def changes(self) -> bool:
+        return self.method != "GET"
+
+    @property
+    def makes(self) -> bool:
+        """Whether it may make something under a name that is new to its caller."""
+        return "201" in self.statuses
+
+    def filled(self, ids: Mapping[str, str], **query: str) -> str:
+        """The path with these ids, and with its required query parameters. Raises `Unknown`."""
+        path = _PARAMETER.sub(lambda found: quote(self._id(found[1], ids), safe=""), self.path)
+        asked = {name: self._asked(name) for name in self.query} | query
+        return f"{path}?{urlencode(asked)}" if asked else path
+
+    def valid(self, ids: Mapping[str, str]) -> object:
+        """A body that it takes, or `None` where it takes none. Raises `Unknown`."""
+        if self.body is None:
+            return None
+        if self.body not in bodies.VALID:
+            raise Unknown(
+                f"{self}: the suite knows no valid body of {self.body!r}; add one to VALID in tests/security/bodies.py"
+            )
+        return bodies.VALID[self.body](ids)
+
+    def _id(self, name: str, ids: Mapping[str, str]) -> str:
+        if name not in ids:
+            raise Unknown(
+                f"{self}: the suite does not know what {{{name}}} may be; give each tenant one in "
+                "tests/security/tenants.py, as `ids`"
+            )
+        return ids[name]
+
+    def _asked(self, name: str) -> str:
+        if name not in bodies.QUERY:
+            raise Unknown(
+                f"{self}: the suite does not know what the required query parameter {name!r} may be; add it to QUERY "
+                "in tests/security/bodies.py"
+            )
+        return bodies.QUERY[name]
+
+
+def operations(document: Mapping[str, Any]) -> list[Operation]:
+    """All that the document has, those that only look first and those that delete last."""
+    order = ("GET", "POST", "PATCH", "PUT", "DELETE")
+    return sorted(_operations(document), key=lambda each: (order.index(each.method), -each.path.count("/")))
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
+    for path, methods in document["paths"].items():
+        for method in set(methods) & set(_METHODS):
+            described = methods[method]
+            parameters = described["parameters"]
+            yield Operation(
+                method=method.upper(),
+                path=path,
+                role=_role(described["security"]),
+                statuses=frozenset(described["responses"]),
+                query=tuple(each["name"] for each in parameters if each["in"] == "query" and each["required"]),
+                body=_body(described.get("requestBody")),
+            )
+
+
+def _role(security: list[dict[str, list[str]]]) -> Role:
+    """The role is the same in each way of proving who one is."""
+    if not security:
+        return Role.EVERYBODY
+    [roles] = {tuple(roles) for way in security for roles in way.values()}
+    return Role(roles[0]) if roles else Role.KNOWN
+
+
+def _body(described: Mapping[str, Any] | None) -> str | None:
+    """The name of what a body is: that of its schema, with `[]` behind an array's. One is taken before several."""
+    if described is None:
+        return None
+    schema = described["content"]["application/json"]["schema"]
+    schema = min(schema.get("anyOf", [schema]), key=lambda each: each.get("type") == "array")
+    return _name(schema["items"]) + "[]" if schema.get("type") == "array" else _name(schema)
+
+
+def _name(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]

@@ -1,0 +1,136 @@
+"""What stands in the database, read past the product: every document of every collection."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pymongo
+from bson import BSON
+
+from shared.domain.accounts import App, Token, User
+from shared.domain.groups import Group
+from shared.domain.jobs import Job
+from shared.domain.occurrences import Occurrence
+from shared.domain.outcomes import DeadLetter
+from shared.domain.schedules import Schedule
+from shared.domain.templates import Template
+
+Document = dict[str, Any]
+
+_VALUES: dict[str, type[msgspec.Struct]] = {
+    "apps": App,
+    "templates": Template,
+    "users": User,
+    "tokens": Token,
+    "jobs": Job,
+    "groups": Group,
+    "schedules": Schedule,
+    "occurrences": Occurrence,
+    "dead_letters": DeadLetter,
+}
+# What a document refers to: its field, and the collection that must have a document of that id.
+_PARENTS = {"templates": ("app_id", "apps"), "jobs": ("app_id", "apps"), "groups": ("app_id", "apps")}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The digest of each document, by collection and id, and the fields that each collection has."""
+
+    digests: dict[tuple[str, str], str]
+    fields: dict[str, frozenset[str]]
+
+    def differences(self, later: "Snapshot") -> list[str]:
+        """What was added, changed or removed since."""
+        return [
+            f"{'added' if key not in self.digests else 'removed' if key not in later.digests else 'changed'}: "
+            f"{key[0]} {key[1]}"
+            for key in sorted(self.digests.keys() | later.digests.keys())
+            if self.digests.get(key) != later.digests.get(key)
+        ]
+
+    def harmed(self, later: "Snapshot") -> list[str]:
+        """What of this was changed or removed since."""
+        return [difference for difference in self.differences(later) if not difference.startswith("added")]
+
+
+class Database:
+    """The API's database, from outside."""
+
+    def __init__(self, url: str) -> None:
+        self._client: pymongo.MongoClient[Document] = pymongo.MongoClient(url, serverSelectionTimeoutMS=5000)
+        self.database = self._client.get_default_database()
+
+    def drop(self) -> None:
+        self._client.drop_database(self.database.name)
+        self._client.close()
+
+    def documents(self) -> Iterator[tuple[str, Document]]:
+        for name in sorted(self.database.list_collection_names()):
+            for document in self.database[name].find().batch_size(20):
+                yield name, document
+
+    def snapshot(self) -> Snapshot:
+        """Everything as it stands."""
+        digests: dict[tuple[str, str], str] = {}
+        fields: dict[str, set[str]] = {name: _fields(kind) for name, kind in _VALUES.items()}
+        for name, document in self.documents():
+            digests[name, str(document["_id"])] = hashlib.sha256(BSON.encode(document)).hexdigest()
+            fields.setdefault(name, set()).update(document)
+        return Snapshot(digests, {name: frozenset(found) for name, found in fields.items()})
+
+    def faults(self, valid: Snapshot) -> list[str]:
+        """What no request may leave behind: a field that no valid request makes (those of `valid` do), a name that
+        means something to MongoDB, a document without the one that it belongs to."""
+        found = []
+        for name, document in self.documents():
+            where = f"{name} {document['_id']}"
+            known = valid.fields.get(name)
+            if known is None:
+                found.append(f"{where}: a collection that no valid request fills")
+                continue
+            found += [f"{where}: unknown field {field!r}" for field in document.keys() - known]
+            found += [f"{where}: forbidden name {field!r}" for field in _forbidden(document)]
+            found += [f"{where}: an orphan" for _ in range(self._orphan(name, document))]
+        return found
+
+    def forget(self, app_id: str) -> None:
+        """Take what fills the database of one app away again."""
+        for name in ("templates", "jobs"):
+            self.database[name].delete_many({"app_id": app_id})
+
+    def forget_schedules(self, namespace: str) -> None:
+        """Take the schedules of a namespace away again, with what is pending of them."""
+        self.database["occurrences"].delete_many({"owner": {"$regex": f"^schedule/{re.escape(namespace)}/"}})
+        self.database["schedules"].delete_many({"namespace": namespace})
+
+    def _orphan(self, name: str, document: Document) -> bool:
+        if name == "occurrences":
+            return self._without_owner(document)
+        if name not in _PARENTS:
+            return False
+        field, parents = _PARENTS[name]
+        return self.database[parents].find_one({"_id": document[field]}, {"_id": 1}) is None
+
+    def _without_owner(self, occurrence: Document) -> bool:
+        kind, _, rest = occurrence["owner"].partition("/")
+        if kind == "schedule":
+            return self.database["schedules"].find_one({"_id": rest}, {"_id": 1}) is None
+        return self.database["jobs"].find_one({"_id": rest.partition("/")[0]}, {"_id": 1}) is None
+
+
+def _fields(kind: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(kind)} - {"id"} | {"_id"}
+
+
+def _forbidden(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key.startswith("$") or "." in key or "\0" in key:
+                yield key
+            yield from _forbidden(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _forbidden(inner)

@@ -1,0 +1,89 @@
+"""10,000 broken bodies over all operations that take one: no fault of the server's, nothing slow; and what was refused
+has left nothing behind."""
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from tests.security.mutations import mutated
+from tests.security.operations import Operation
+from tests.security.stores import Database
+from tests.security.target import Answer, Target
+from tests.security.tenants import ADMIN, Tenant, Town
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
+
+PARTS = 5
+BODIES = 2_000
+SLOW_SECONDS = 2.0
+AGAIN = 200
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request with a broken body, which can be repeated."""
+
+    operation: Operation
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+
+    async def to(self, target: Target) -> Answer:
+        return await target.call(self.operation.method, self.path, self.body, self.headers)
+
+    def __str__(self) -> str:
+        return f"{self.operation} with {self.body[:500]!r}"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_a_broken_body_is_no_fault_and_what_was_refused_leaves_nothing(
+    target: Target, town: Town, api: list[Operation], database: Database, seed: int, part: int
+) -> None:
+    await wave(target, town, api, database, random.Random(f"{seed}/{part}"))
+
+
+@pytest.mark.storm
+async def test_broken_bodies_for_long(
+    target: Target, town: Town, api: list[Operation], database: Database, seed: int, storm_seconds: float
+) -> None:
+    end, number = time.monotonic() + storm_seconds / 2, PARTS
+    while time.monotonic() < end:
+        await wave(target, town, api, database, random.Random(f"{seed}/{number}"))
+        number += 1
+
+
+async def wave(target: Target, town: Town, api: list[Operation], database: Database, rand: random.Random) -> None:
+    # Several callers, so that no limit on the requests of one stands before the reading of bodies.
+    tenants = [await town.tenant() for _ in range(4)]
+    valid = database.snapshot()
+    async with target.attack(f"{BODIES:,} broken bodies", seconds=300):
+        refused = await sent(target, [each for each in api if each.body], tenants, rand)
+    assert len(refused) > BODIES / 2
+    assert database.faults(valid) == []
+    before = database.snapshot()
+    for each in rand.sample(refused, AGAIN):
+        answer = await each.to(target)
+        assert 400 <= answer.status < 500, f"refused before, and now {answer}: {each}"
+    assert before.differences(database.snapshot()) == []
+
+
+async def sent(target: Target, api: list[Operation], tenants: list[Tenant], rand: random.Random) -> list[Sent]:
+    """Send them; those that were refused."""
+    refused = []
+    for number in range(BODIES):
+        operation, tenant = api[number % len(api)], tenants[number % len(tenants)]
+        headers = ADMIN if operation.role == "admin" else tenant.headers
+        body = mutated(operation.valid(tenant.ids), rand)
+        each = Sent(operation, operation.filled(tenant.ids), body, headers)
+        answer = await each.to(target)
+        assert answer.status < 500, f"{answer}: {each}"
+        assert str(answer.status) in operation.statuses, f"{answer}: {each}"
+        if answer.seconds > SLOW_SECONDS:  # on a busy machine this can be anything's fault, but hardly twice
+            again = await each.to(target)
+            assert again.seconds <= SLOW_SECONDS, f"{again.seconds:.1f} s: {each}"
+        if answer.status >= 400:
+            refused.append(each)
+    return refused
