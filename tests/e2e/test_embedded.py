@@ -6,6 +6,7 @@ What went out is read from the stream's file when no process uses it any more.
 import asyncio
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -333,4 +334,21 @@ except PermissionError:
         extra_groups=[], cwd="/", check=False,
     )  # fmt: skip
     assert other.stdout.splitlines() == ["b'R' (10,)", "closed"], (other.stdout, other.stderr)
+    await ended(process)
+
+
+async def test_it_goes_on_where_no_file_can_be_opened_for_a_while(upper: Upper) -> None:
+    process, house = await upper.start()
+    limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    held = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (held + 5, limits[1]))
+    peers = [await asyncio.open_connection("127.0.0.1", urlsplit(house.api).port) for _ in range(50)]
+    for _, writer in peers:
+        writer.write(b"GET / HTTP/1.1\r\nhost: he")
+    await asyncio.sleep(3)  # six looks at the servers
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
+    for _, writer in peers:
+        writer.transport.abort()
+    app_id, job_id = await job_to(house, 1_000)
+    assert (await completed(house, app_id, job_id))["sent"] == 1_000
     await ended(process)
