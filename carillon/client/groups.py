@@ -29,7 +29,8 @@ class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
 
 class Group(Struct, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` are its jobs from west to east, and at the end that of users without a zone; the sums
-    are those of all. `total_tokens` grows while a file is sent, of which `unknown` users have no device."""
+    are those of all. `total_tokens` counts the devices of the zones that have started; `unknown` users of a file have
+    no device."""
 
     id: str
     app_id: str

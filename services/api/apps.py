@@ -180,4 +180,5 @@ class AppsResource:
             await self._store.held_out.remove_of(job_keys)
             jobs = (await self._store.jobs.with_ids(job_keys)).values()
             await self._store.files.remove_of([job.file_plan_id for job in jobs if job.csv_path])
+            await self._store.divisions.remove_of(sorted({job.file_plan_id for job in jobs if job.divided}))
             await self._store.jobs.remove_closed(job_keys)

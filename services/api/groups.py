@@ -38,8 +38,8 @@ class ZoneJobView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` has its jobs from west to east, and at the end that of the users without a zone; the
-    sums are those of all. Who of a file is in which zone is only known when it is sent, so `totalTokens` grows
-    meanwhile; `unknown` users of it have no device."""
+    sums are those of all. Who is in which zone is fixed for all of them when the first one starts, and `totalTokens`
+    counts a zone's devices once it starts itself. `unknown` users of a file have no device."""
 
     id: str
     app_id: str

@@ -1,10 +1,11 @@
 """Retention: what is older than its time is forgotten, in small steps: finished schedules, outcomes, idempotency keys,
-the batches of closed jobs. And the plans of files whose jobs are gone: a job that is withdrawn while somebody begins to
-plan it leaves one.
+the batches of closed jobs. And the plans of files and the divisions whose jobs are gone: a job that is withdrawn while
+somebody begins to plan it leaves one.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from shared.domain.instants import ms
 from shared.flow import DatabaseTime
@@ -25,7 +26,7 @@ class Retention:
         self._store = store
         self._time = time
         self._settings = settings
-        self._seen_file = ""
+        self._seen: dict[_Plans, str] = {}
 
     async def run_once(self) -> Swept:
         """Forget what is old, as far as one round goes. Raises `Unavailable`."""
@@ -42,7 +43,8 @@ class Retention:
             + await _in_steps(lambda: store.jobs.expire_keys(_ns(keys), limit=_STEP), _STEP)
             + await _in_steps(lambda: store.groups.expire_keys(_ns(keys), limit=_STEP), _STEP)
             + await _in_steps(lambda: self._forget_batches(_ns(batches)), _JOBS)
-            + await self._forget_files()
+            + await self._forget_orphans(store.files)
+            + await self._forget_orphans(store.divisions)
         )
         PENDING.set(await store.occurrences.count())
         return Swept(discarded=forgotten)
@@ -62,27 +64,37 @@ class Retention:
         if closed:
             await self._store.batches.remove_of(closed)
             await self._store.held_out.remove_of(closed)
-            await self._store.files.remove_of(await self._finished_files(closed))
+            finished = await self._finished_plans(closed)
+            await self._store.files.remove_of(finished)
+            await self._store.divisions.remove_of(finished)
             await self._store.jobs.batches_forgotten(closed)
         return len(closed)
 
-    async def _forget_files(self) -> int:
-        """Look at some plans of files a round. A plan is only ever made for a job that is there."""
-        plan_ids = await self._store.files.ids(after=self._seen_file, limit=_STEP)
-        self._seen_file = plan_ids[-1] if len(plan_ids) == _STEP else ""
+    async def _forget_orphans(self, plans: "_Plans") -> int:
+        """Look at some of these plans a round. A plan is only ever made for a job that is there."""
+        plan_ids = await plans.ids(after=self._seen.get(plans, ""), limit=_STEP)
+        self._seen[plans] = plan_ids[-1] if len(plan_ids) == _STEP else ""
         if not plan_ids:
             return 0
         orphans = set(plan_ids) - await self._store.jobs.with_file_plans(plan_ids)
         if orphans:
-            await self._store.files.remove_of(sorted(orphans))
+            await plans.remove_of(sorted(orphans))
         return len(orphans)
 
-    async def _finished_files(self, job_ids: Sequence[str]) -> list[str]:
-        """The plans of files that nobody will read any more, now that these jobs are closed."""
+    async def _finished_plans(self, job_ids: Sequence[str]) -> list[str]:
+        """The plans of files, and the divisions, that nobody will read any more, now that these jobs are closed."""
         jobs = (await self._store.jobs.with_ids(job_ids)).values()
         apart = [job.file_plan_id for job in jobs if job.csv_path and not job.zone]
-        groups = {job.group_id for job in jobs if job.csv_path and job.zone}
-        return apart + [group_id for group_id in groups if not await self._store.jobs.has_open_in(group_id)]
+        plans = {job.file_plan_id: job.group_id for job in jobs if job.zone}
+        return apart + [plan for plan, group_id in plans.items() if not await self._store.jobs.has_open_in(group_id)]
+
+
+class _Plans(Protocol):
+    """What jobs, or all jobs of a group, are planned by."""
+
+    async def ids(self, *, after: str, limit: int) -> list[str]: ...
+
+    async def remove_of(self, plan_ids: Sequence[str], /) -> None: ...
 
 
 def retention(round_: Retention, *, interval_seconds: float) -> Periodic:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.audiences import BEGINNING, Cut, table_name
-from shared.domain.batches import ByteRange, KeyRange
+from shared.domain.batches import ByteRange, KeyRange, Range
 from shared.domain.csv_cuts import Cutter
 from shared.domain.csv_rows import HEADER_ONLY, RowReader
 from shared.domain.errors import Invalid
@@ -31,9 +31,9 @@ _READ_FIRST_BYTES = 10**9
 
 
 class Part(Struct, frozen=True):
-    """What becomes a batch: a range of so many rows, or users of a file. `whole`: it is all that there is."""
+    """What becomes a batch: a range of so many devices, or users of a file. `whole`: it is all that there is."""
 
-    range: KeyRange | ByteRange
+    range: Range
     size: int
     whole: bool = False
 

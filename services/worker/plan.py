@@ -14,11 +14,12 @@ import structlog
 from msgspec.structs import replace
 
 from services.worker.cutting import FileCuts, Part, TableCuts
+from services.worker.dividing import Divider, ZoneCuts
 from services.worker.grace import Grace
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.audiences import table_name, topic_name
-from shared.domain.batches import Batch, ByteRange
+from shared.domain.batches import Batch, DeviceList, KeyRange
 from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.domain.filling import check_filled
 from shared.domain.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job, Plan
@@ -61,6 +62,8 @@ class Planner:
         self._blobs = blobs
         self._table_cuts = TableCuts(audience, page_batches=worker.page_batches)
         self._file_cuts = FileCuts(store, blobs)
+        divider = Divider(store, audience, blobs, self._file_cuts, step_rows=worker.divide_rows)
+        self._zone_cuts = ZoneCuts(store, divider, page_batches=worker.page_batches)
         self._stream = stream
         self._feed = feed
         self._flow = flow
@@ -120,6 +123,10 @@ class Planner:
         return begun or await self._again(job)
 
     async def _source(self, job: Job) -> Source:
+        """What the job reads: where its group is divided already, what was divided."""
+        division = await self._store.divisions.get(job.file_plan_id) if job.divided else None
+        if division is not None:
+            return division.source
         if job.csv_path:
             return await self._file(job)
         return PushTable(await self._audience.highest(table_name(job.app_name, job.service)))
@@ -160,7 +167,9 @@ class Planner:
         while not isinstance(last := await self._store.batches.last(job.key), PlanEnd):
             if not await self._planned_on(job, last):
                 return
-        await self._store.jobs.end_plan(job.key, end=last.ordinal, events=self._ended(job, last.ordinal))
+        unknown = await self._zone_cuts.count_unknown(job)
+        events = self._ended(job, last.ordinal)
+        await self._store.jobs.end_plan(job.key, end=last.ordinal, unknown=unknown, events=events)
         await self._breaker.look(job.key)
         await self._feed.job(job.key)
         log.info("planned", batches=last.ordinal)
@@ -192,13 +201,16 @@ class Planner:
         return True
 
     def _pages(self, job: Job, last: Batch | None) -> AsyncGenerator[list[Part]]:
+        first = 0 if last is None else last.ordinal + 1
+        # What a worker of an earlier version has begun to plan is gone on with in its way.
+        if job.divided and (last is None or isinstance(last.range, DeviceList)):
+            return self._zone_cuts.pages(job, first, self._batch_size(job))
         match job.plan.source:
             case PushTable(highest):
                 keys = None if last is None else last.range
-                assert not isinstance(keys, ByteRange)
+                assert keys is None or isinstance(keys, KeyRange)
                 return self._table_cuts.pages(job, highest, keys, self._batch_size(job))
             case File():
-                first = 0 if last is None else last.ordinal + 1
                 return self._file_cuts.pages(job.file_plan_id, first, zone=job.zone)
             case None:
                 raise AssertionError("a plan is begun before it is cut")

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from shared.audience import DEVICES_AT_ONCE, Audience, Row
 from shared.blobs import Blobs
 from shared.domain.audiences import table_name
-from shared.domain.batches import Batch, ByteRange, KeyRange, Receipt, part_limit
+from shared.domain.batches import Batch, ByteRange, DeviceList, KeyRange, Receipt, part_limit
 from shared.domain.control_groups import held_out
 from shared.domain.csv_cuts import users_in
 from shared.domain.errors import Invalid
 from shared.domain.jobs import Job, job_key
 from shared.domain.sources import File
 from shared.domain.zones import zone_of
+from shared.store import Store
 
 GONE = "gone"
 TOO_MANY_DEVICES = "too-many-devices"
@@ -41,7 +42,8 @@ class Reader:
     A part of a push table has up to `batch_size` devices.
     """
 
-    def __init__(self, audience: Audience, blobs: Blobs, *, batch_size: int) -> None:
+    def __init__(self, store: Store, audience: Audience, blobs: Blobs, *, batch_size: int) -> None:
+        self._store = store
         self._audience = audience
         self._blobs = blobs
         self._batch_size = batch_size
@@ -54,6 +56,8 @@ class Reader:
                 found = await self._of_table(job, batch, keys, min(fitting, self._batch_size))
             case ByteRange() as lines:
                 found = await self._of_file(job, batch, lines, min(fitting, DEVICES_AT_ONCE))
+            case DeviceList() as devices:
+                found = await self._of_list(job, batch, devices, min(fitting, self._batch_size))
             case range_:
                 assert_never(range_)
         is_all = batch.whole and not job.zone and not batch.parts and found.next is None
@@ -63,9 +67,17 @@ class Reader:
         limit = part_limit(batch, most)
         rest = keys if batch.next is None else replace(keys, after=batch.next)
         rows = await self._audience.read(_table(job), job.filters, rest, zone=job.zone, limit=limit)
-        if len(rows) >= limit and rows[-1][0] < keys.upto:
-            return Recipients(rows, (), Receipt(), next=rows[-1][0])
-        return Recipients(rows, (), _gone(batch.size - batch.receipt.recipients - len(rows)))
+        return _as_part(batch, rows, limit, upto=keys.upto)
+
+    async def _of_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
+        """The zone is not asked for again: it is fixed."""
+        keys = await self._store.divisions.keys(devices)
+        if keys is None:
+            raise Invalid(f"the list {devices.id} is gone", field="job")
+        limit = part_limit(batch, most)
+        rest = keys if batch.next is None else keys[keys > batch.next]
+        rows = await self._audience.read_keys(_table(job), job.filters, rest.tolist(), limit=limit)
+        return _as_part(batch, rows, limit, upto=int(keys[-1]))
 
     async def _of_file(self, job: Job, batch: Batch, lines: ByteRange, most: int) -> Recipients:
         users = await self._users(job, lines)
@@ -98,6 +110,13 @@ class Reader:
         async with aclosing(self._blobs.read(job.plan.source, lines.start, lines.end)) as chunks:
             content = b"".join([chunk async for chunk in chunks])
         return users_in(lines, content)
+
+
+def _as_part(batch: Batch, rows: Sequence[Row], limit: int, *, upto: int) -> Recipients:
+    """What was read, up to so many rows: all the rest of the batch, or a part that others follow."""
+    if len(rows) >= limit and rows[-1][0] < upto:
+        return Recipients(rows, (), Receipt(), next=rows[-1][0])
+    return Recipients(rows, (), _gone(batch.size - batch.receipt.recipients - len(rows)))
 
 
 def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Recipients:

@@ -30,13 +30,14 @@ from msgspec.structs import replace
 
 from shared.audience import counting, statements
 from shared.audience.connections import Connections
+from shared.audience.dividing import Divided, DividedUsers, divided_users, keys_of
 from shared.audience.tables import DESCRIBE, KEY, USER, Table, described
 from shared.domain.audiences import Condition, Cut, belonging, conditions, joined
 from shared.domain.batches import KeyRange
 from shared.domain.errors import Invalid
 from shared.domain.preview import Counted
 
-__all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Row"]
+__all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Divided", "DividedUsers", "Row"]
 
 SCAN_ROWS = 200_000  # 60 ms when the table lies in the order of its keys, 200 ms when it lies in none
 DEVICES_AT_ONCE = 50_000  # of one user; more are no person's
@@ -140,6 +141,41 @@ class Audience:
         wanted = conditions(filters) + belonging(zone)
         return await self._ask(table, wanted, statements.read, keys.after, keys.upto, limit)
 
+    async def read_keys(
+        self, table: str, filters: Mapping[str, str], keys: Sequence[int], *, limit: int = _ALL
+    ) -> list[Row]:
+        """The devices with these ascending keys that the filters keep, as `read` gives them. Raises `Invalid`."""
+        if not keys:
+            return []
+        bounds = (keys[0] - 1, keys[-1], limit)
+        return await self._ask(table, conditions(filters), statements.read_keys, *bounds, keys)
+
+    async def divide(
+        self, table: str, filters: Mapping[str, str], texts: Sequence[str], *, after: int, upto: int, rows: int
+    ) -> Divided:
+        """The keys of the devices that the filters keep among the next rows behind `after` and not beyond `upto`, by
+        what their `tz` is of these texts; `None` stands for all others. Raises `Invalid`."""
+        groups = await self._ask(table, conditions(filters), statements.divide, after, upto, rows, texts)
+        scanned = sum(group["rows"] for group in groups)
+        keys = [(group["text"], keys_of(group["keys"])) for group in groups if group["keys"]]
+        edge = max((group["upto"] for group in groups), default=upto)
+        return Divided(keys, edge if scanned >= rows else upto, last=scanned < rows)
+
+    async def divide_users(
+        self, table: str, users: Sequence[str], texts: Sequence[str], *, limit: int
+    ) -> DividedUsers | None:
+        """The keys of these users' devices, as `divide` gives them, and how many of the users have any; `None` where
+        there are more devices than `limit`.
+
+        Raises:
+            Invalid: a device shares its key with another one, so that the key does not tell whose it is.
+        """
+        rows = await self._ask(table, (), lambda known, _: statements.divide_users(known), users, limit + 1, texts)
+        if len(rows) > limit:
+            return None
+        await self._check_unshared(table, [row[0] for row in rows])
+        return divided_users(rows)
+
     async def of_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> list[Row] | None:
         """The devices of these users in the zone, in the order of their seq_id; `None` where there are more than
         `limit`. Raises `Invalid`."""
@@ -184,12 +220,21 @@ class Audience:
         """End the connections."""
         await self._connections.close()
 
+    async def _check_unshared(self, table: str, keys: Sequence[int]) -> None:
+        column = (self._tables.get(table) or await self._describe(table)).columns[KEY]
+        if column.unique:
+            return
+        shared = await self._ask(table, (), lambda known, _: statements.shared(known), keys)
+        if shared:
+            rule = "a localized job over a file needs one for each device"
+            raise Invalid(f'several rows of table "{table}" have the {KEY} {shared[0][0]}: {rule}', field="csvPath")
+
     async def _ask(
         self,
         table: str,
         wanted: Sequence[Condition],
         statement: Callable[[Table, Sequence[Condition]], str],
-        *bounds: int | Sequence[str],
+        *bounds: int | Sequence[str] | Sequence[int],
     ) -> list[Any]:
         """Run a statement over a table as it was last seen, and if that no longer fits, as it is now."""
         values = statements.arguments(wanted)

@@ -60,6 +60,40 @@ def read(table: Table, conditions: Sequence[Condition]) -> str:
     return f"SELECT {_DEVICE} FROM {_between(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
 
 
+def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
+    """What `read` gives of the devices with the keys in $4.
+
+    The bounds let the planner walk along a part of the index where the keys lie close together.
+    """
+    kept = f"{KEY} IN (SELECT unnest($4::bigint[])) AND {_kept(table, conditions, first=5)}"
+    return f"SELECT {_DEVICE} FROM {_between(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
+
+
+def divide(table: Table, conditions: Sequence[Condition]) -> str:
+    """The keys that the filters keep of the first $3 rows between $1 and $2, for each text of $4 those with this `tz`,
+    as integers of 8 bytes; in groups of their own, those with another or none, and what the filters do not keep, so
+    that the groups tell how far the statement scanned.
+    """
+    return f"""
+SELECT text, count(*) AS rows, max({KEY}) AS upto, string_agg(int8send({KEY}), ''::bytea) FILTER (WHERE kept) AS keys
+FROM (SELECT {KEY}, kept, CASE WHEN kept AND text = ANY($4::text[]) THEN text END AS text
+      FROM (SELECT {KEY}::bigint, tz::text AS text, coalesce({_kept(table, conditions, first=5)}, false) AS kept
+            FROM {_between(table)} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) scanned) told
+GROUP BY text, kept"""
+
+
+def divide_users(table: Table) -> str:
+    """Key, user and `tz` of up to $2 devices of the users in $1; without the `tz` where it is no text of $3."""
+    text = "CASE WHEN tz::text = ANY($3::text[]) THEN tz::text END"
+    return f"SELECT {KEY}::bigint, {USER}::text, {text} AS text FROM {_among(table)} LIMIT $2::bigint"
+
+
+def shared(table: Table) -> str:
+    """A key of those in $1 that several rows share, if there is one."""
+    among = f"{KEY} IN (SELECT unnest($1::bigint[]))"
+    return f"SELECT {KEY} FROM {quoted(table.name)} WHERE {among} GROUP BY {KEY} HAVING count(*) > 1 LIMIT 1"
+
+
 def of_users(table: Table, conditions: Sequence[Condition]) -> str:
     """Up to $2 devices of the users in $1, in the order of their keys."""
     kept = _kept(table, conditions, first=3)

@@ -22,19 +22,22 @@ SELECT a.attname AS name,
        EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
                AND i.indisvalid AND i.indpred IS NULL) AS indexed,
        coalesce((SELECT c.collisdeterministic FROM pg_catalog.pg_collation c WHERE c.oid = a.attcollation), true)
-           AS deterministic
+           AS deterministic,
+       EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
+               AND i.indnkeyatts = 1 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL) AS unique
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
 
 class Column(Struct, frozen=True):
-    """A column's type as SQL text that the catalogue gave, whether an index begins with it, and whether only the same
-    bytes are equal by its collation."""
+    """A column's type as SQL text that the catalogue gave, whether an index begins with it, whether only the same bytes
+    are equal by its collation, and whether an index says that no two rows share a value."""
 
     type: str
     indexed: bool
     deterministic: bool
+    unique: bool
 
 
 class Table(Struct, frozen=True):
@@ -68,7 +71,7 @@ def described(name: str, rows: Sequence[Any]) -> Table:
     """
     if not rows:
         raise Invalid(f'there is no table "{name}" in the push database', field="app")
-    columns = {row["name"]: Column(row["type"], row["indexed"], row["deterministic"]) for row in rows}
+    columns = {row["name"]: Column(row["type"], row["indexed"], row["deterministic"], row["unique"]) for row in rows}
     missing = [column for column in (KEY, *DETAILS) if column not in columns]
     if missing:
         raise Invalid(f'table "{name}" lacks the columns {", ".join(missing)}', field="app")

@@ -1,6 +1,6 @@
 """Batches: the unit of sending, of exactly-once and of pause.
 
-A batch is a reference, never data: a range of keys that can be read again and gives the same rows. Its life:
+A batch is a reference, never data: a range that can be read again and gives the same rows. Its life:
 
     planned <──> queued <──> sending ──> sent | failed
        └───────────┴──────────────────> dropped
@@ -83,6 +83,15 @@ class ByteRange(Struct, frozen=True, tag="bytes"):
         return self.rows - self.repeats
 
 
+class DeviceList(Struct, frozen=True, tag="devices"):
+    """The devices of one list of a group's division (`shared.domain.divisions`), which is stored under this id."""
+
+    id: str
+
+
+Range = KeyRange | ByteRange | DeviceList
+
+
 class Receipt(Struct, frozen=True, omit_defaults=True):
     """What became of recipients. `reasons` tells failed and skipped ones apart by why, `locales` counts what was
     sent. `unknown` users of a file have no device here, and so are no recipients."""
@@ -120,8 +129,8 @@ class Part(Struct, frozen=True):
     """What one transaction of a batch leaves behind: `number` counts from 1, `receipt` sums up all parts so far, and
     the next part begins at `next`; there is none where that is `None`.
 
-    What `next` is depends on the batch's range: the `seq_id` behind which the rest of a `KeyRange` lies, or how many
-    users of a `ByteRange` are dealt with.
+    What `next` is depends on the batch's range: the `seq_id` behind which the rest of a `KeyRange` or a `DeviceList`
+    lies, or how many users of a `ByteRange` are dealt with.
     """
 
     receipt: Receipt
@@ -144,7 +153,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     job_id: str
     ordinal: int
-    range: KeyRange | ByteRange
+    range: Range
     size: int
     status: BatchStatus = BatchStatus.PLANNED
     turn: int = 0

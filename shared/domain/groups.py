@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.jobs import SEND, Event, EventState, Idempotency, Job, JobStatus, job_key
+from shared.domain.zones import offsets
 
 
 class ZoneStart(Struct, frozen=True):
@@ -43,11 +44,12 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 def grouped(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
-    """The group that a localized job asks for; the job's own id becomes that of the group."""
+    """The group that a localized job asks for; the job's own id becomes that of the group. Its devices will be divided
+    by the offsets that this process knows, whichever process divides them."""
     return Group(
         id=job.group_id,
         app_id=job.app_id,
-        job=replace(job, idempotency=None),
+        job=replace(job, idempotency=None, offsets=offsets()),
         zones=tuple(ZoneStart(zone, start) for zone, start in starts),
         created_at=job.created_at,
         idempotency=job.idempotency,

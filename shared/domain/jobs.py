@@ -18,6 +18,7 @@ from enum import Enum, StrEnum
 from typing import Any, assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.domain.instants import from_ms
 from shared.domain.sources import Source
@@ -66,12 +67,14 @@ class Plan(Struct, frozen=True):
     """How far the audience has been cut.
 
     `source` is what the audience is read from, fixed before the first cut; `end` the number of batches, once the
-    audience is cut to its end; `templates` the copies that the job renders with.
+    audience is cut to its end; `templates` the copies that the job renders with. `unknown` counts the users of a file
+    who have no device, where planning finds them; otherwise sending does.
     """
 
     source: Source | None = None
     end: int | None = None
     templates: tuple[Template, ...] = ()
+    unknown: int = 0
 
 
 class Totals(Struct, frozen=True):
@@ -91,6 +94,11 @@ class Totals(Struct, frozen=True):
     def done(self) -> int:
         """Recipients about whom all is decided."""
         return self.sent + self.failed + self.skipped + self.held_out
+
+
+def with_plan(job: "Job", summed: Totals) -> Totals:
+    """The sums over a job's batches, and what its plan counts besides."""
+    return replace(summed, unknown=summed.unknown + job.plan.unknown)
 
 
 class EventState(StrEnum):
@@ -140,7 +148,8 @@ class Job(Struct, frozen=True, kw_only=True):
     the epoch, 0 where unset.
 
     The audience is everybody, what `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>"); of a
-    localized job's group, each job has those of one `zone`. `control_group` is the share of users who get nothing.
+    localized job's group, each job has those of one `zone`. The group's devices are divided among these `offsets` and
+    the rest; a group that an earlier version made has none. `control_group` is the share of users who get nothing.
 
     `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
     and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
@@ -171,6 +180,7 @@ class Job(Struct, frozen=True, kw_only=True):
     control_group_csv_path: str = ""
     localized: bool = False
     zone: str = ""
+    offsets: tuple[str, ...] = ()
     counts_unknown: bool = True
     expires_at: int = 0
     starts_at: int = 0
@@ -203,6 +213,11 @@ class Job(Struct, frozen=True, kw_only=True):
     def file_plan_id(self) -> str:
         """The key under which its file is cut: all zones of a localized job share the cuts."""
         return job_key(self.group_id if self.zone else self.id, self.incarnation)
+
+    @property
+    def divided(self) -> bool:
+        """Whether its audience is what a division gives to its zone."""
+        return bool(self.zone and self.offsets)
 
     @property
     def unplanned(self) -> bool:

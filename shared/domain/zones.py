@@ -5,12 +5,12 @@ of jobs, one for each zone. The time of day of `startsAt`, read in UTC, is what 
 comes; so a zone starts at `startsAt` - offset. (Marathon has added the offset since 2019: `published_sign` does so.)
 
 The zones are the offsets that some place of the tz database has had since 2000: the standard and the daylight ones, the
-half and quarter hours, and the few that were given up since and still stand in push tables. They hang on no instant,
-so that the API which makes a group and the workers which read it, whenever they do, divide the users alike. Everybody
-else is `REST`: no zone is known, or the text is none of these offsets; their job starts as UTC's does.
+half and quarter hours, and the few that were given up since and still stand in push tables. A group keeps the offsets
+that the API made it with, so that workers with another version of the database divide the users alike. Everybody else
+is `REST`: no zone is known, or the text is none of these offsets; their job starts as UTC's does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
@@ -47,15 +47,20 @@ def zones() -> tuple[str, ...]:
 def texts(zone: str) -> tuple[str, ...]:
     """What the `tz` of a zone's users equals one of; for `REST`, what it must not: NULL and all other texts are its."""
     if zone == REST:
-        return tuple(text for offset in offsets() for text in texts(offset))
+        return tuple(spellings(offsets()))
     return (zone, "-0000") if zone == UTC_ZONE else (zone,)
 
 
-def zone_of(tz: str | None) -> str:
-    """The one zone that a user with this text belongs to."""
-    if tz == "-0000":
-        return UTC_ZONE
-    return tz if tz in offsets() else REST
+def zone_of(tz: str | None, among: Sequence[str] | None = None) -> str:
+    """The one zone that a user with this text belongs to, where the zones are these offsets, by default all, and
+    `REST`."""
+    offset = UTC_ZONE if tz == "-0000" else tz
+    return offset if offset is not None and offset in (offsets() if among is None else among) else REST
+
+
+def spellings(among: Sequence[str]) -> list[str]:
+    """The texts that name one of these offsets."""
+    return [text for offset in among for text in texts(offset)]
 
 
 def starts(starts_at_ns: int, zone: str, *, published_sign: bool) -> int:

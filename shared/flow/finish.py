@@ -7,7 +7,19 @@ closes when nothing of it is unsettled, wherever its plan stood. A file that can
 
 from shared.blobs import Blobs
 from shared.domain.batches import Receipt
-from shared.domain.jobs import FINISH, SEND, SEND_ENDED, STOPPABLE, DueMail, Event, EventState, Job, JobStatus, Totals
+from shared.domain.jobs import (
+    FINISH,
+    SEND,
+    SEND_ENDED,
+    STOPPABLE,
+    DueMail,
+    Event,
+    EventState,
+    Job,
+    JobStatus,
+    Totals,
+    with_plan,
+)
 from shared.domain.mails import Kind
 from shared.flow.breaker import Breaker
 from shared.flow.control_group import ControlGroupFile, Written
@@ -42,7 +54,7 @@ class Finish:
             return None
         if not standing.stopped and await self._breaker.look(job_id):
             return None
-        totals = (await self._store.batches.totals([job_id])).get(job_id, Totals())
+        totals = with_plan(job, (await self._store.batches.totals([job_id])).get(job_id, Totals()))
         summed, receipts = Receipt(), 0
         async for receipt in self._store.batches.receipts(job_id):
             summed, receipts = summed + receipt, receipts + 1

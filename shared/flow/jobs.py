@@ -25,6 +25,7 @@ from shared.domain.jobs import (
     Job,
     JobStatus,
     Totals,
+    with_plan,
 )
 from shared.domain.mails import Kind
 from shared.domain.occurrences import JobOwner, JobStage, once, owner_text
@@ -164,7 +165,7 @@ class JobFlow:
         written = {job.id: job.totals for job in jobs if job.totals is not None}
         unwritten = [job.key for job in jobs if job.totals is None]
         counted = await self._store.batches.totals(unwritten) if unwritten else {}
-        return {job.id: written.get(job.id) or counted.get(job.key, Totals()) for job in jobs}
+        return {job.id: written.get(job.id) or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
 
     async def shown(self, job: Job) -> tuple[Totals, Progress]:
         """The sums of one job, by reason, and how fast they grow."""
@@ -174,7 +175,7 @@ class JobFlow:
         meter = Meter(await self._store.now())
         async for batch in self._store.batches.outcomes(job.key):
             meter.add(batch)
-        sized = not (job.csv_path and job.zone)
+        sized = job.divided or not (job.csv_path and job.zone)
         return totals, meter.progress(totals, planned=job.plan.end is not None, sized=sized)
 
     async def _await_start(self, job: Job) -> None:

@@ -34,6 +34,8 @@ POINTS: dict[str, str] = {
     "feed.after_queue": "Whoever has queued a batch in the store and not published its message.",
     "plan.after_page": "A planner that has stored one page of batches and not fed them.",
     "plan.before_end": "A planner that has cut the whole audience and not written the plan's end.",
+    "divide.after_lists": "A planner that has stored a division's lists and not the step that makes them count.",
+    "divide.after_step": "A planner that has stored one step of a division, and none of the next.",
     "finish.after_totals": "A worker that has summed up a job and not written its control group's file.",
     "finish.after_file": "A worker that has written the file of a job's control group and not closed the job.",
     "breaker.before_look": "A worker that has settled a failed batch and not looked whether its job must be held.",

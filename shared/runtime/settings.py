@@ -253,6 +253,11 @@ class WorkerSettings(Section, frozen=True):
         ),
     ] = 600.0
     page_batches: Annotated[Count, says("Batches that a planner cuts before it stores and feeds them.")] = 20
+    divide_rows: Annotated[
+        int,
+        Meta(ge=1_000, le=5_000_000),
+        says("Rows of a push table whose devices a planner divides among time zones in one statement."),
+    ] = 500_000
     max_user_failure_in_batch: Annotated[
         float,
         Meta(ge=0, le=1),

@@ -22,6 +22,7 @@ from shared.domain.errors import Invalid
 from shared.store.apps import Apps
 from shared.store.batches import Batches
 from shared.store.dead_letters import DeadLetters
+from shared.store.divisions import Divisions
 from shared.store.documents import Document, translated
 from shared.store.feedbacks import Feedbacks
 from shared.store.files import Files
@@ -52,6 +53,7 @@ COLLECTIONS = (
     "batches",
     "groups",
     "files",
+    "divisions",
     "held_out",
     "feedbacks",
     "schedules",
@@ -80,6 +82,7 @@ class Store:
         self.batches = Batches(database)
         self.groups = Groups(database)
         self.files = Files(database)
+        self.divisions = Divisions(database)
         self.held_out = HeldOut(database)
         self.feedbacks = Feedbacks(client, database)
         self.schedules = Schedules(database)

@@ -232,9 +232,10 @@ class Jobs:
         fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
         return await self._set(_one(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
 
-    async def end_plan(self, job_id: str, *, end: int, events: Sequence[Event] = ()) -> Job | None:
-        """Note that the plan has `end` batches; `None` when that was noted before."""
-        return await self._set(_one(job_id) | {"plan.end": None}, {"plan.end": end}, events=events)
+    async def end_plan(self, job_id: str, *, end: int, unknown: int = 0, events: Sequence[Event] = ()) -> Job | None:
+        """Note that the plan has `end` batches, and found so many unknown users; `None` when that was noted before."""
+        fixed = {"plan.end": end, "plan.unknown": unknown}
+        return await self._set(_one(job_id) | {"plan.end": None}, fixed, events=events)
 
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""

@@ -20,6 +20,7 @@ from tests.bench import (
     claim,
     clock_large,
     csv_file,
+    divide,
     feedback,
     fire,
     idle,
@@ -61,7 +62,7 @@ _CLOCK: dict[str, ClockMeasure] = {
     "schedulers": fire.measure_schedulers,
     "recovery": recovery.measure,
 }
-_LARGE_JOBS: dict[str, Measure] = {"large": large.measure}
+_LARGE_JOBS: dict[str, Measure] = {"large": large.measure, "divide": divide.measure}
 _LARGE_CLOCK: dict[str, ClockMeasure] = {"clock-large": clock_large.measure}
 _RESULTS = Path(__file__).with_name("RESULTS.md")
 _DEVICES = 1_000_000

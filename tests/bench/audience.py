@@ -24,8 +24,9 @@ KEPT = {"region": "BR"}
 """Filters that keep five of six devices, by a column without an index."""
 
 
-async def fill(house: House, devices: int) -> None:
-    """Give the house's app its push table, and a template whose records have `RECORD_BYTES` bytes."""
+async def fill(house: House, devices: int, *, tz: str = "'-0300'") -> None:
+    """Give the house's app its push table, and a template whose records have `RECORD_BYTES` bytes. `tz` is an
+    expression of SQL over the number n of a device."""
     await execute(
         house.environment["CARILLON_AUDIENCE_URL"],
         f'CREATE TABLE "{house.app}_apns" (seq_id bigint, user_id text, token text, locale text, region text, tz text)',
@@ -33,7 +34,7 @@ async def fill(house: House, devices: int) -> None:
         INSERT INTO "{house.app}_apns"
         SELECT n, md5('user' || n)::uuid::text,
                lpad(to_hex(n), 12, '0') || md5('a' || n) || substr(md5('b' || n), 1, 20),
-               CASE n % 3 WHEN 0 THEN 'pt' ELSE 'en' END, CASE n % 6 WHEN 0 THEN 'US' ELSE 'BR' END, '-0300'
+               CASE n % 3 WHEN 0 THEN 'pt' ELSE 'en' END, CASE n % 6 WHEN 0 THEN 'US' ELSE 'BR' END, {tz}
         FROM generate_series(1::bigint, {devices}) n
         """,
         f'ALTER TABLE "{house.app}_apns" ADD PRIMARY KEY (seq_id)',

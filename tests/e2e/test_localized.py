@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.groups import Group, grouped
 from shared.domain.jobs import JobStatus
@@ -25,14 +26,14 @@ async def spread(house: House, devices: int) -> None:
     await house.change_devices(UNREADABLE)
 
 
-async def a_group(house: House, *, starts_at: int | None = None, **fields: Any) -> Group:
-    """A localized push whose zones have all begun, or whose starts are given."""
+async def a_group(house: House, *, starts_at: int | None = None, earlier: bool = False, **fields: Any) -> Group:
+    """A localized push whose zones have all begun, or whose starts are given; as an earlier version made it, if so."""
     now = house.with_.clock.now_ns()
     # Two days back: even a day later has passed everywhere, and begins at once.
     job = house.job(starts_at=starts_at or now - 3 * 86_400 * SECOND, localized=True, **fields)
-    group, fresh = await house.with_.groups.start(
-        grouped(job, zone_starts(job.starts_at, now, "", published_sign=False))
-    )
+    made = grouped(job, zone_starts(job.starts_at, now, "", published_sign=False))
+    made = replace(made, job=replace(made.job, offsets=())) if earlier else made
+    group, fresh = await house.with_.groups.start(made)
     assert fresh
     return group
 
@@ -41,12 +42,14 @@ async def all_closed(house: House, group: Group) -> list[Any]:
     return [await house.closed(job_id) for job_id in group.job_ids]
 
 
-async def test_every_user_is_sent_to_once_by_the_job_of_their_zone(house: House) -> None:
+@pytest.mark.parametrize("earlier", [False, True], ids=["divided", "of_an_earlier_version"])
+async def test_every_user_is_sent_to_once_by_the_job_of_their_zone(house: House, earlier: bool) -> None:
     await spread(house, 2_000)
     await house.start("scheduler")
     await house.start("worker")
-    group = await a_group(house)
+    group = await a_group(house, earlier=earlier)
     jobs = await all_closed(house, group)
+    assert {job.divided for job in jobs} == {not earlier}
     assert {job.status for job in jobs} == {JobStatus.COMPLETED}
     assert {job.zone for job in jobs} == set(zones())
     per_device = await house.sent_per_device(2_000)
@@ -57,15 +60,17 @@ async def test_every_user_is_sent_to_once_by_the_job_of_their_zone(house: House)
     assert by_zone[REST] > 0
 
 
-async def test_a_file_is_cut_once_and_each_zone_sends_to_its_own(house: House) -> None:
+@pytest.mark.parametrize("earlier", [False, True], ids=["divided", "of_an_earlier_version"])
+async def test_a_file_is_cut_once_and_each_zone_sends_to_its_own(house: House, earlier: bool) -> None:
     await spread(house, 3_000)
     await house.start("scheduler")
     await house.start("worker")
     content = b"id\n" + b"".join(b"u%d\n" % number for number in range(1, 2_501)) + b"nobody\n"
-    group = await a_group(house, csv_path=await house.file(content))
+    group = await a_group(house, earlier=earlier, csv_path=await house.file(content))
     jobs = await all_closed(house, group)
     assert {job.status for job in jobs} == {JobStatus.COMPLETED}
-    assert {job.plan.end for job in jobs} == {3}
+    assert {job.plan.end for job in jobs} == ({3} if earlier else {1})
+    assert all(job.totals.planned == job.totals.sent for job in jobs)
     assert sum(job.totals.sent for job in jobs) == 2_500
     assert {job.zone: job.totals.unknown for job in jobs if job.totals.unknown} == {REST: 1}
     per_device = await house.sent_per_device(2_500)
@@ -92,3 +97,51 @@ async def test_zones_start_at_their_own_time_and_can_be_held_and_stopped_togethe
     assert await house.with_.groups.stop(group) == 0
     jobs = await all_closed(house, group)
     assert {job.status for job in jobs} == {JobStatus.COMPLETED, JobStatus.STOPPED}
+
+
+@pytest.mark.parametrize("from_file", [False, True], ids=["table", "file"])
+async def test_who_changes_zone_between_two_starts_gets_one_record(house: House, from_file: bool) -> None:
+    """In the autumn devices of +0200 register again as +0100, in the spring the other way round; others go, others come
+    new. Who was there when the first zone started is sent to once, by the zone of then."""
+    await house.devices(100)
+    await house.change_devices("UPDATE {table} SET tz = CASE WHEN seq_id <= 50 THEN '+0200' ELSE '+0100' END")
+    await house.start("worker")
+    now = house.with_.clock.now_ns()
+    content = b"id\n" + b"".join(b"u%d\n" % number for number in range(1, 111))
+    path = await house.file(content) if from_file else ""
+    job = house.job(starts_at=now + 2 * 3600 * SECOND, localized=True, csv_path=path)
+    day = 86_400 * SECOND
+    group, _ = await house.with_.groups.start(grouped(job, [("+0200", now + day), ("+0100", now + 2 * day)]))
+    early, late = group.job_ids
+    await house.with_.jobs.begin(early)
+    totals = (await house.closed(early)).totals
+    assert totals is not None
+    assert totals.sent == 50
+    await house.change_devices("UPDATE {table} SET tz = '+0100' WHERE seq_id <= 10")
+    await house.change_devices("UPDATE {table} SET tz = '+0200' WHERE seq_id > 90")
+    await house.change_devices("DELETE FROM {table} WHERE seq_id BETWEEN 51 AND 55")
+    await house.change_devices(
+        "INSERT INTO {table} SELECT n, 'u' || n, lpad(to_hex(n), 64, '0'), 'en', 'BR', '+0100' "
+        "FROM generate_series(101, 110) n"
+    )
+    await house.with_.jobs.begin(late)
+    totals = (await house.closed(late)).totals
+    assert totals is not None
+    assert (totals.planned, totals.sent, totals.skipped) == (50, 45, 5)
+    assert totals.unknown == (10 if from_file else 0)
+    per_device = await house.sent_per_device(95)
+    assert {int(token, 16) for token in per_device} == {*range(1, 51), *range(56, 101)}
+    assert set(per_device.values()) == {1}
+
+
+async def test_a_file_in_which_nobody_is_known_stops_the_job_of_the_last_zone(house: House) -> None:
+    """It counts them, and counts them once; no zone has a batch."""
+    await spread(house, 100)
+    await house.start("scheduler")
+    await house.start("worker")
+    group = await a_group(house, csv_path=await house.file(b"id\nnobody\nnoone\nnobody\n"))
+    jobs = await all_closed(house, group)
+    assert [job.status for job in jobs] == [JobStatus.COMPLETED] * (len(jobs) - 1) + [JobStatus.STOPPED]
+    assert jobs[-1].failure == "none of the 2 users in the file has a device"
+    assert [job.totals.unknown for job in jobs] == [0] * (len(jobs) - 1) + [2]
+    assert {job.totals.batches for job in jobs} == {0}

@@ -10,6 +10,7 @@ from shared.domain.groups import Group, grouped
 from shared.domain.jobs import Job, JobStatus
 from shared.domain.mails import Kind
 from shared.domain.tasks import QUEUES
+from shared.domain.zones import offsets
 from shared.flow import Feed, GroupFlow, JobFlow
 from shared.runtime.clock import SystemClock
 from shared.store import Store
@@ -110,3 +111,21 @@ async def test_jobs_that_are_moved_already_do_not_keep_the_mail(store: Store) ->
 
     assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1
     assert await mails(store, group) == [(Kind.PAUSED, "ann")]
+
+
+async def test_the_jobs_are_divided_by_the_offsets_that_the_group_was_made_with(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever completes the group may have another version of the tz database."""
+    group = grouped(a_job(group_id=str(uuid.uuid4()), localized=True), [(zone, FAR) for zone in ZONES])
+    await store.groups.add(group)
+    known = offsets()
+    monkeypatch.setattr("shared.domain.zones.offsets", lambda: ("+0100",))
+    monkeypatch.setattr("shared.domain.groups.offsets", lambda: ("+0100",))
+
+    async for unmade in store.groups.unmade(FAR):
+        await (await flow(store)).complete(unmade)
+
+    jobs = await store.jobs.with_ids(group.job_ids)
+    assert len(known) > 1
+    assert [jobs[job_id].offsets for job_id in group.job_ids] == [known] * len(ZONES)

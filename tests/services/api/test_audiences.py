@@ -5,6 +5,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from shared.domain.batches import Receipt
+from shared.domain.divisions import Division
+from shared.domain.jobs import Totals
+from shared.domain.sources import PushTable
 from shared.domain.zones import zones
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
@@ -81,6 +85,17 @@ async def test_a_group_is_shown_paused_resumed_and_stopped(house: House) -> None
     other = await house.app("other")
     is_problem(await house.admin.get(f"/apps/{other}/groups/{job['jobGroupId']}"), 404, "groupId")
     is_problem(await house.admin.get(f"/apps/{app_id}/groups/nonsense"), 422, "groupId")
+
+
+async def test_the_division_of_a_group_goes_with_its_app(house: House) -> None:
+    app_id = await house.app_with_template()
+    group_id = (await localized(house, app_id))["jobGroupId"]
+    await house.store.divisions.begin(Division(id=group_id, source=PushTable(1), size=1))
+    stopped = await house.admin.put(f"/apps/{app_id}/groups/{group_id}/stop")
+    for zone in stopped.json["zones"]:
+        await house.store.jobs.close(zone["jobId"], totals=Totals(), summed=Receipt(), completed_at=1)
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
+    assert await house.store.divisions.get(group_id) is None
 
 
 async def test_filters_take_the_case_of_the_push_table(house: House) -> None:

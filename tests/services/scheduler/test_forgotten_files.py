@@ -1,15 +1,17 @@
-"""How files are cut is forgotten with their jobs, however these ended."""
+"""How files are cut, and how devices are divided, is forgotten with the jobs, however these ended."""
 
 import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 from services.scheduler.retention import Retention
 from shared.domain.batches import ByteRange, Receipt
+from shared.domain.divisions import Division, Found, next_step
 from shared.domain.jobs import STOPPABLE, Job, JobStatus, Totals
-from shared.domain.sources import File
+from shared.domain.sources import File, PushTable
 from shared.flow import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
@@ -39,6 +41,22 @@ async def over_a_file(store: Store, **fields: Any) -> Job:
     await store.files.begin(job.file_plan_id, FILE, cut_records=1_000)
     await store.files.add_page(job.file_plan_id, 0, [ByteRange(3, 500, 100)])
     return job
+
+
+async def divided(store: Store, job: Job) -> None:
+    """The job's group, in mid-division: one step counts, and of another one there are only lists."""
+    division = await store.divisions.begin(Division(id=job.file_plan_id, source=PushTable(9), size=1))
+    step, lists = next_step(division, None, Found(5, {"rest": np.array([1, 5])}), attempt="a")
+    await store.divisions.add_lists(lists)
+    await store.divisions.add_step(step)
+    await store.divisions.add_lists(next_step(division, step, Found(9, {"rest": np.array([9])}), attempt="b")[1])
+
+
+async def is_divided(store: Store, job: Job) -> bool:
+    divisions = store.divisions
+    some = [await each.find_one({}) for each in (divisions._divisions, divisions._steps, divisions._lists)]
+    assert len({document is None for document in some}) == 1
+    return some[0] is not None
 
 
 async def begun(store: Store, job: Job) -> None:
@@ -85,6 +103,32 @@ async def test_of_a_group_with_its_last_job(store: Store, retention: Retention) 
     assert await store.jobs.withdraw(jobs[-1].id)
     await retention.run_once()
     assert not await is_known(store, jobs[-1])
+
+
+async def test_a_division_goes_with_the_last_job_of_its_group(store: Store, retention: Retention) -> None:
+    group_id = str(uuid.uuid4())
+    jobs = [a_job(group_id=group_id, zone=zone, offsets=("+0100",)) for zone in ("+0100", "rest")]
+    for job in jobs:
+        await store.jobs.add(job)
+        await begun(store, job)
+    await divided(store, jobs[0])
+    await stopped(store, jobs[0])
+    await retention.run_once()
+    assert await is_divided(store, jobs[0])
+    await stopped(store, jobs[1])
+    await retention.run_once()
+    assert not await is_divided(store, jobs[0])
+
+
+async def test_a_division_whose_jobs_were_withdrawn_goes_too(store: Store, retention: Retention) -> None:
+    job = a_job(group_id=str(uuid.uuid4()), zone="rest", offsets=("+0100",))
+    await store.jobs.add(job)
+    await divided(store, job)
+    await retention.run_once()
+    assert await is_divided(store, job)
+    assert await store.jobs.withdraw(job.id)
+    await retention.run_once()
+    assert not await is_divided(store, job)
 
 
 async def test_among_very_many(store: Store, retention: Retention, monkeypatch: pytest.MonkeyPatch) -> None:

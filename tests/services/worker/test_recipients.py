@@ -16,7 +16,11 @@ from shared.domain.groups import grouped, zone_jobs
 from shared.domain.jobs import Job, Plan
 from shared.domain.sources import File
 from shared.domain.zones import REST
+from shared.store import Store
+from tests.store.conftest import store
 from tests.store.made import a_job
+
+__all__ = ["store"]
 
 pytestmark = pytest.mark.native
 
@@ -85,14 +89,14 @@ async def in_parts(reader: Reader, job: Job, batch: Batch, *, fitting: int) -> t
     ],
 )
 async def test_the_last_zone_of_a_group_counts_the_unknown(
-    audience: Audience, blobs: FolderBlobs, zones: list[str], expected: list[tuple[list[int], int]]
+    store: Store, audience: Audience, blobs: FolderBlobs, zones: list[str], expected: list[tuple[list[int], int]]
 ) -> None:
     file, group_id = await the_file(blobs), str(uuid.uuid4())
     asked = a_job(app_name="game", group_id=group_id, csv_path=file.path, localized=True, plan=Plan(source=file))
 
     jobs = zone_jobs(grouped(asked, [(zone, 1) for zone in zones]))
 
-    assert [await read(Reader(audience, blobs, batch_size=100), job) for job in jobs] == expected
+    assert [await read(Reader(store, audience, blobs, batch_size=100), job) for job in jobs] == expected
 
 
 @pytest.mark.parametrize(
@@ -106,23 +110,31 @@ async def test_the_last_zone_of_a_group_counts_the_unknown(
     ],
 )
 async def test_a_range_of_a_table_is_read_in_parts(
-    push_database: str, audience: Audience, blobs: FolderBlobs, fitting: int, halvings: int, expected: list[list[int]]
+    push_database: str,
+    store: Store,
+    audience: Audience,
+    blobs: FolderBlobs,
+    fitting: int,
+    halvings: int,
+    expected: list[list[int]],
 ) -> None:
     await add_devices(push_database, [("v", "-0300", n) for n in (2, 2, 5, 6)])
     batch = Batch(job_id="j", ordinal=0, range=KeyRange(0, 6), size=9, halvings=halvings)
 
     parts, receipt = await in_parts(
-        Reader(audience, blobs, batch_size=100), a_job(app_name="game"), batch, fitting=fitting
+        Reader(store, audience, blobs, batch_size=100), a_job(app_name="game"), batch, fitting=fitting
     )
 
     assert parts == expected
     assert receipt == Receipt(sent=8, skipped=1, reasons={GONE: 1})
 
 
-async def test_a_part_of_a_table_has_no_more_devices_than_a_batch(audience: Audience, blobs: FolderBlobs) -> None:
+async def test_a_part_of_a_table_has_no_more_devices_than_a_batch(
+    store: Store, audience: Audience, blobs: FolderBlobs
+) -> None:
     batch = Batch(job_id="j", ordinal=0, range=KeyRange(0, 6), size=4)
 
-    parts, _ = await in_parts(Reader(audience, blobs, batch_size=3), a_job(app_name="game"), batch, fitting=100)
+    parts, _ = await in_parts(Reader(store, audience, blobs, batch_size=3), a_job(app_name="game"), batch, fitting=100)
 
     assert parts == [[1, 2, 3], [4]]
 
@@ -138,27 +150,27 @@ async def test_a_part_of_a_table_has_no_more_devices_than_a_batch(audience: Audi
     ],
 )
 async def test_the_users_of_a_file_are_read_in_parts(
-    audience: Audience, blobs: FolderBlobs, fitting: int, halvings: int, expected: list[list[int]]
+    store: Store, audience: Audience, blobs: FolderBlobs, fitting: int, halvings: int, expected: list[list[int]]
 ) -> None:
     file = await the_file(blobs)
     job = a_job(app_name="game", csv_path=file.path, plan=Plan(source=file))
     batch = Batch(job_id="j", ordinal=0, range=LINES, size=5, halvings=halvings)
 
-    parts, receipt = await in_parts(Reader(audience, blobs, batch_size=100), job, batch, fitting=fitting)
+    parts, receipt = await in_parts(Reader(store, audience, blobs, batch_size=100), job, batch, fitting=fitting)
 
     assert parts == expected
     assert receipt == Receipt(sent=4, unknown=2)
 
 
 async def test_a_user_with_more_devices_than_anybody_has_fails_alone(
-    push_database: str, audience: Audience, blobs: FolderBlobs
+    push_database: str, store: Store, audience: Audience, blobs: FolderBlobs
 ) -> None:
     file = await the_file(blobs)
     job = a_job(app_name="game", csv_path=file.path, plan=Plan(source=file))
     await add_devices(push_database, [("u2", "-0300", n) for n in range(10, DEVICES_AT_ONCE + 10)])
     batch = Batch(job_id="j", ordinal=0, range=LINES, size=5)
 
-    parts, receipt = await in_parts(Reader(audience, blobs, batch_size=100), job, batch, fitting=100)
+    parts, receipt = await in_parts(Reader(store, audience, blobs, batch_size=100), job, batch, fitting=100)
 
     assert sorted(seq_id for part in parts for seq_id in part) == [1, 2, 4]
     assert receipt == Receipt(sent=3, failed=1, unknown=2, reasons={TOO_MANY_DEVICES: 1})

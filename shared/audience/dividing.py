@@ -1,0 +1,40 @@
+"""What a push table tells about who is in which time zone: keys of devices, by the text of their `tz`."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from shared.domain.divisions import Keys
+
+
+class Divided(Struct, frozen=True):
+    """Ascending keys by `tz`, up to the key `edge`; `None` stands for every text that was not asked for. `last`:
+    nothing follows."""
+
+    keys: list[tuple[str | None, Keys]]
+    edge: int
+    last: bool
+
+
+class DividedUsers(Struct, frozen=True):
+    """Ascending keys by `tz`, and how many users they belong to."""
+
+    keys: list[tuple[str | None, Keys]]
+    users: int
+
+
+def keys_of(content: bytes) -> Keys:
+    """Keys as the server sends them, in ascending order."""
+    return np.sort(np.frombuffer(content, ">i8").astype(np.int64), kind="stable")
+
+
+def divided_users(rows: Sequence[Any]) -> DividedUsers:
+    """Rows of key, user and `tz`."""
+    found: defaultdict[str | None, list[int]] = defaultdict(list)
+    for key, _, text in rows:
+        found[text].append(key)
+    keys: list[tuple[str | None, Keys]] = [(text, np.sort(np.array(some, np.int64))) for text, some in found.items()]
+    return DividedUsers(keys, len({row[1] for row in rows}))
