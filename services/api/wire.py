@@ -37,6 +37,8 @@ _NAMES = {
     "str": "a string",
 }
 _SPACE = re.compile(r"[ \t\n\r]*")
+# Each may begin a list or an object, and half a million of these keep everybody else waiting for half a second.
+_OPENING = 100_000
 
 T = TypeVar("T", bound=Struct)
 
@@ -86,6 +88,8 @@ def nothing() -> Response[None]:
 
 
 def _first_value(body: bytes) -> Any:
+    if body.count(b"[") + body.count(b"{") > _OPENING:
+        raise Invalid(f"the body has over {_OPENING:,} opening brackets and braces")
     # Bytes that are no UTF-8 become halves of surrogate pairs: found where they matter, ignored behind the value.
     text = body.decode("utf-8", "surrogateescape")
     start = _SPACE.match(text)

@@ -118,3 +118,11 @@ def test_only_addresses_in_the_networks_are_trusted(address: ipaddress.IPv4Addre
     inside = address.version == 4 and address in ipaddress.ip_network("10.0.0.0/8")
     assert Proxies(["10.0.0.0/8"]).trust(str(address)) == inside
     assert not Proxies([]).trust(str(address))
+
+
+def test_a_body_that_is_nothing_but_beginnings_is_refused_before_it_is_read() -> None:
+    """A million bytes of lists in lists would keep everybody else waiting for half a second."""
+    deep = "[" * 60 + "]" * 60
+    body = f'{{"name": "a", "body": {{"a": [{",".join([deep] * 8_000)}]}}}}'.encode()
+    with pytest.raises(Invalid, match="over 100,000 opening brackets and braces"):
+        wire.read(body, TemplateBody)
