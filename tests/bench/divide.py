@@ -59,7 +59,7 @@ async def _planned(house: House, group: Group, job_ids: tuple[str, ...]) -> None
 
 
 async def _check(house: House, group: Group, devices: int) -> None:
-    totals = (await house.with_.store.batches.totals(group.job_ids)).values()
-    planned = sum(each.planned for each in totals)
+    totals = await house.with_.jobs.progress(await house.with_.groups.jobs(group))
+    planned = sum(each.planned for each in totals.values())
     if planned != devices:
         raise Wrong(f"{planned:,} of {devices:,} devices are planned")

@@ -55,7 +55,7 @@ async def check(house: House, group: Group) -> None:
     assert sum(per_device.values()) == sent
     assert set(per_device.values()) == {1}
     assert STAYING <= per_device.keys() <= set(range(1, DEVICES + 1))
-    steps = await house.with_.store.divisions.steps(group.id)
+    steps = await house.with_.store.divisions.steps(jobs[0].file_plan_id)
     assert sum(size for step in steps for sizes in step.sizes.values() for size in sizes) == sent + skipped
 
 

@@ -89,13 +89,15 @@ async def test_a_group_is_shown_paused_resumed_and_stopped(house: House) -> None
 
 async def test_the_division_of_a_group_goes_with_its_app(house: House) -> None:
     app_id = await house.app_with_template()
-    group_id = (await localized(house, app_id))["jobGroupId"]
-    await house.store.divisions.begin(Division(id=group_id, source=PushTable(1), size=1))
-    stopped = await house.admin.put(f"/apps/{app_id}/groups/{group_id}/stop")
+    made = await localized(house, app_id)
+    job = await house.store.jobs.view(made["id"])
+    assert job is not None
+    division = await house.store.divisions.begin(Division(id=job.file_plan_id, source=PushTable(1), size=1))
+    stopped = await house.admin.put(f"/apps/{app_id}/groups/{made['jobGroupId']}/stop")
     for zone in stopped.json["zones"]:
         await house.store.jobs.close(zone["jobId"], totals=Totals(), summed=Receipt(), completed_at=1)
     assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
-    assert await house.store.divisions.get(group_id) is None
+    assert await house.store.divisions.get(division.id) is None
 
 
 async def test_filters_take_the_case_of_the_push_table(house: House) -> None:
