@@ -1,0 +1,79 @@
+"""One run of one measure on the checkout that it is started in: what `tests.bench.pairs` reads is the last line, JSON.
+
+It is passed to an interpreter as text, since the other checkout may be too old to have it: so it uses nothing but what
+every checkout since the first version has.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from tests.bench import accept, csv_file, fire, send
+from tests.bench.arrivals import queue_of
+from tests.bench.audience import fill
+from tests.bench.jobs import check_sums, closed
+from tests.bench.machine import Meter
+from tests.bench.place import Place, execute, servers
+from tests.bench.schedules import clock_house
+from tests.bench.topics import Topic
+
+Figures = dict[str, float]
+
+
+async def run_send(place: Place, size: int) -> Figures:
+    """A job over a push table, by one worker process."""
+    async with place.house() as house:
+        await fill(house, size)
+        topic = Topic(place.servers.kafka_servers, house.topic)
+        await topic.create()
+        run = await send.send(place, house, topic, "none")
+    return {"CPU seconds": run.cpu_seconds["worker"], "rate": run.rate}
+
+
+async def run_csv(place: Place, size: int) -> Figures:
+    """A job over a file, by one worker process."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with place.house(CARILLON_BLOBS_URL=Path(folder).as_uri()) as house:
+            await fill(house, size)
+            push_database = house.environment["CARILLON_AUDIENCE_URL"]
+            await execute(push_database, f'CREATE INDEX ON "{house.app}_apns" (user_id)', "VACUUM ANALYZE")
+            await Topic(place.servers.kafka_servers, house.topic).create()
+            await csv_file._write(house, Path(folder), push_database)
+            worker = await house.start("worker")
+            meter, began = Meter({"worker": worker.pid}), perf_counter()
+            job = await closed(house, await house.post(csv_path=f"{house.with_.blobs.bucket}/users.csv"), every=0.02)
+            lasted = perf_counter() - began
+            used = meter.used()
+            check_sums(job, size)
+    return {"CPU seconds": used["worker"], "rate": size / lasted}
+
+
+async def run_fire(place: Place, size: int) -> Figures:
+    """A backlog that is due at one moment, by one scheduler process."""
+    async with clock_house(place) as house, queue_of(house) as queue:
+        run = await fire.fired(place, house, queue, size, processes=1)
+    return {"CPU seconds": run.cpu_seconds["scheduler"], "rate": run.rate}
+
+
+async def run_accept(place: Place, size: int) -> Figures:
+    """Schedules, one a request, by two API processes."""
+    async with accept._scene(place) as scene:
+        run = await scene.single(size, 0, 32)
+    used = sum(seconds for name, seconds in run.cpu_seconds.items() if name.startswith("api"))
+    return {"CPU seconds": used, "rate": run.rate}
+
+
+def main() -> None:
+    """Run the measure that the command line names, at the size that it names."""
+    name, size = sys.argv[1], int(sys.argv[2])
+    measures = {"send": run_send, "csv": run_csv, "fire": run_fire, "accept": run_accept}
+    with servers(keep=True) as endpoints:
+        figures = asyncio.run(measures[name](Place(endpoints, size, 1), size))
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
