@@ -48,6 +48,7 @@ class Caller:
         self._settlement = settlement
         self._lease = call_timeout + _SETTLING
         self._signing = signing
+        self._one_suspect = asyncio.Lock()
 
     async def __call__(self, task: Task) -> None:
         """Make the call, if it is still to be made. Raises `Unavailable` where the store is away."""
@@ -61,7 +62,7 @@ class Caller:
             return
         if not occurrence.is_suspect:
             await self._call_and_settle(occurrence, schedule, schedule.definition.callback)
-        elif await self._store.occurrences.begin(occurrence):
+        else:
             await self._call_suspect(occurrence, schedule, schedule.definition.callback)
 
     async def put_off(self, task: Task) -> None:
@@ -72,11 +73,15 @@ class Caller:
         log.error("call cannot be made", task=repr(task), reason=reason)
 
     async def _call_suspect(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
-        try:
-            await self._call_and_settle(occurrence, schedule, callback)
-        except Unavailable:
-            await self._store.occurrences.acquit([occurrence])
-            raise
+        """One at a time: what ends this process during a call must not count against another suspect."""
+        async with self._one_suspect:
+            if not await self._store.occurrences.begin(occurrence):
+                return
+            try:
+                await self._call_and_settle(occurrence, schedule, callback)
+            except Unavailable:
+                await self._store.occurrences.acquit([occurrence])
+                raise
 
     async def _call_and_settle(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
         await fault("call.before_call")

@@ -3,7 +3,8 @@
 A file may be denied to us, by wrong credentials or rights that somebody took away. A push table, or a column of it, may
 be gone, as it is for a moment while somebody loads it anew. A job must not wait for either silently, nor for ever. So
 the first failure stands among the job's events, the work is tried again as all work is, and it fails for good once
-nothing but failures have come for the time of grace. Each worker counts these for itself; one success ends them.
+nothing but failures have come for the time of grace; so does, at once, what meets the same failure after that. Each
+worker counts the failures of each job for itself; one success of the job ends them.
 """
 
 from collections import OrderedDict
@@ -30,13 +31,13 @@ class _Failures(Struct, frozen=True):
 
 
 class Grace:
-    """Since when each file and each table has failed this worker."""
+    """Since when each job's file or table has failed this worker."""
 
     def __init__(self, store: Store, clock: Clock, *, seconds: float) -> None:
         self._store = store
         self._clock = clock
         self._lasts = timedelta(seconds=seconds)
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
 
     @asynccontextmanager
     async def given(self, job: Job, *, stage: str) -> AsyncIterator[None]:
@@ -58,19 +59,18 @@ class Grace:
                 raise
             await self._judge(job, table, stage, error)
             raise Unavailable(error.reason) from error
-        self._failures.pop(job.csv_path, None)
-        self._failures.pop(table, None)
+        self._failures.pop((job.key, job.csv_path), None)
+        self._failures.pop((job.key, table), None)
 
     async def _judge(self, job: Job, thing: str, stage: str, error: Invalid) -> None:
         now = self._clock.now()
-        earlier = self._failures.get(thing)
+        earlier = self._failures.pop((job.key, thing), None)
         first = now if earlier is None or now - earlier.last > self._lasts else earlier.first
-        if now - first >= self._lasts:
-            self._failures.pop(thing, None)
-            raise Invalid(f"{error.reason}, for {self._told()}", field=error.field) from error
-        self._failures[thing] = _Failures(first, now)
+        self._failures[job.key, thing] = _Failures(first, now)
         while len(self._failures) > _AT_HAND:
             self._failures.popitem(last=False)
+        if now - first >= self._lasts:
+            raise Invalid(f"{error.reason}, for {self._told()}", field=error.field) from error
         waits = f"{error.reason}; it is tried again for {self._told()}"
         await self._store.jobs.note_first(job.key, Event(stage, EventState.FAIL, waits, self._clock.now_ns()))
 

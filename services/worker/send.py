@@ -207,8 +207,8 @@ class Sender:
         found = await self._job(batch.job_id)
         if found is None:
             return None
-        if batch.fruitless and is_hopeless(batch, await self._store.now()):
-            return await self._failed(batch, HOPELESS, "no part of it was taken for a day, however small")
+        if is_hopeless(batch):
+            return await self._failed(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
         job, renderer, fitting = found
         try:
             async with self._grace.given(job, stage=SEND):

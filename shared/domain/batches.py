@@ -17,7 +17,7 @@ chain has one batch in flight and its slot's marker on the ledger is always the 
 """
 
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Self
 
@@ -147,8 +147,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     lane that holds it. By the database's clock, `taken_at` is the last take and `changed_at` the last move of any kind.
 
     So many `parts` are out, with `receipt` as their sums, and the rest begins at `next`; `holders` names the takes of
-    those that held users out. Since the last part, `fruitless` takes sent nothing, the first of them at
-    `fruitless_since`. A part has as many recipients as fit, halved so often as `halvings` says.
+    those that held users out. Since the last part, `fruitless` takes sent nothing. A part has as many recipients as
+    fit, halved so often as `halvings` says.
     """
 
     job_id: str
@@ -165,7 +165,6 @@ class Batch(Struct, frozen=True, kw_only=True):
     next: int | None = None
     holders: tuple[str, ...] = ()
     fruitless: int = 0
-    fruitless_since: datetime | None = None
     halvings: int = 0
     taken_at: datetime | None = None
     changed_at: datetime | None = None
@@ -187,10 +186,12 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def at_stake(self) -> int:
-        """How many recipients count as failed where nobody can tell them: what is left of its size; or the users of its
-        lines, where nobody has read yet which of them belong to the zone."""
-        size = self.size or (self.range.users if isinstance(self.range, ByteRange) else 0)
-        return max(size - self.receipt.recipients, 0)
+        """How many recipients count as failed where nobody can tell them: what is left of its size; of a batch that has
+        grown, one at least; or the users of its lines, where nobody has read yet which of them belong to the zone."""
+        left = self.size - self.receipt.recipients
+        if isinstance(self.range, ByteRange) and (self.parts or not self.size):
+            return max(left, self.range.users - (self.next or 0))
+        return max(left, 1 if self.parts else 0)
 
     @property
     def settled(self) -> bool:
@@ -200,8 +201,8 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 _HALVED_AT_FAILURE = 2
 _MOST_HALVINGS = 30
-_ENOUGH_FRUITLESS = 20
-_FRUITLESS_FOR = timedelta(days=1)
+# A day or so of tries, however long the job is held in between.
+_HOPELESS = 5_000
 
 
 def part_limit(batch: Batch, most: int) -> int:
@@ -222,10 +223,9 @@ def larger(batch: Batch, lasted: float, patience: float) -> int:
     return max(batch.halvings - doublings, 0)
 
 
-def is_hopeless(batch: Batch, now: datetime) -> bool:
-    """Whether nothing of it went out, however small the parts, for so long that nothing ever will."""
-    since = batch.fruitless_since
-    return since is not None and batch.fruitless >= _ENOUGH_FRUITLESS and since < now - _FRUITLESS_FOR
+def is_hopeless(batch: Batch) -> bool:
+    """Whether nothing of it went out, however small the parts, so often that nothing ever will."""
+    return batch.fruitless >= _HOPELESS
 
 
 def batch_id(job_id: str, ordinal: int) -> str:

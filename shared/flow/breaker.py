@@ -31,7 +31,7 @@ class Breaker:
         job = await self._store.jobs.view(job_id)
         if job is None or job.status is not JobStatus.RUNNING:
             return None
-        counts = await self._store.batches.counts(job_id)
+        counts = await self._store.batches.counts(job.key)
         planned = job.plan.end is not None
         share = self._max_failed_share
         if not breaks(counts, forgiven=job.forgiven, planned=planned, max_failed_share=share):

@@ -43,20 +43,12 @@ class Finish:
 
     async def job(self, job_id: str) -> Job | None:
         """The job as it was closed; `None` when it is not ready to be, or was closed before. Raises `Unavailable`."""
-        standing = await self._store.jobs.standing(job_id)
-        if standing is None or not standing.may_finish:
+        job = await self._ready(job_id)
+        if job is None or (job.standing.feeds and await self._breaker.look(job.key)):
             return None
-        if standing.stopped:
-            await self._end_plan(job_id)
-            await self._store.batches.drop_unsent(job_id)
-        job = await self._store.jobs.view(job_id)
-        if job is None or job.plan.end is None or await self._store.batches.any_unsettled(job_id):
-            return None
-        if not standing.stopped and await self._breaker.look(job_id):
-            return None
-        totals = with_plan(job, (await self._store.batches.totals([job_id])).get(job_id, Totals()))
+        totals = with_plan(job, (await self._store.batches.totals([job.key])).get(job.key, Totals()))
         summed, receipts = Receipt(), 0
-        async for receipt in self._store.batches.receipts(job_id):
+        async for receipt in self._store.batches.receipts(job.key):
             summed, receipts = summed + receipt, receipts + 1
         # A server that answers with an older state, as one that has just become the primary may, leaves batches out.
         if not totals.settled == receipts == job.plan.end:
@@ -65,6 +57,19 @@ class Finish:
         if await self._found_nobody(job, totals):
             await self._stop(job, totals)
         return await self._closed(job, totals, summed)
+
+    async def _ready(self, job_id: str) -> Job | None:
+        """The job, if it has nothing left to be settled. A process of the first version names it by its bare id."""
+        job = await self._store.jobs.view(job_id)
+        if job is None or not job.standing.may_finish:
+            return None
+        if job.standing.stopped:
+            await self._end_plan(job.key)
+            await self._store.batches.drop_unsent(job.key)
+            job = await self._store.jobs.view(job.key)
+        if job is None or job.plan.end is None or await self._store.batches.any_unsettled(job.key):
+            return None
+        return job
 
     async def _closed(self, job: Job, totals: Totals, summed: Receipt) -> Job | None:
         written = await self._control_group.write(job)

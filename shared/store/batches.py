@@ -124,7 +124,6 @@ class Batches:
         """sending → queued for a batch whose fenced owner sent nothing; the turn stays."""
         fruitless = {
             "fruitless": batch.fruitless + 1,
-            "fruitless_since": batch.fruitless_since or batch.taken_at,
             "halvings": smaller(batch),
         }
         return await self._move(_owned(batch), {"status": BatchStatus.QUEUED.value, "owner": ""} | fruitless)
@@ -137,8 +136,8 @@ class Batches:
             "parts": part.number,
             "next": part.next,
             "receipt": _receipt(part.receipt),
+            "size": max(batch.size, part.receipt.recipients),
             "fruitless": 0,
-            "fruitless_since": None,
             "halvings": halvings,
         }
         return await self._move(_owned(batch), change | _holders(batch, part.receipt))

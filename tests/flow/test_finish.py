@@ -12,7 +12,7 @@ from shared.domain.jobs import JobStatus, Totals
 from shared.flow import Breaker, Finish
 from shared.store import Store
 from tests.clock import ManualClock
-from tests.store.made import added
+from tests.store.made import a_job, added
 
 pytestmark = pytest.mark.native
 
@@ -102,3 +102,20 @@ async def test_sums_of_too_few_batches_are_not_written(
         lagging.setattr(store.batches, "totals", earlier)
         assert await finish.job(job_id) is None
     assert await finish.job(job_id) is not None
+
+
+async def test_a_job_that_is_named_by_its_bare_id_is_closed_with_its_own_sums(store: Store, finish: Finish) -> None:
+    """As a scheduler of the first version does, which knows nothing of keys."""
+    job = a_job(incarnation="0123456789abcdef")
+    await store.jobs.add(job)
+    await store.batches.add_page([Batch(job_id=job.key, ordinal=0, range=KeyRange(0, SIZE), size=SIZE)])
+    await store.jobs.move(job.key, to=JobStatus.STOPPED, only=frozenset({JobStatus.RUNNING}), at=1)
+    queued = await store.batches.queue(job.key, 0)
+    assert queued is not None
+    taken = await store.batches.take(queued, owner="lane")
+    assert taken is not None
+    assert await finish.job(job.id) is None
+    await store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=SIZE))
+    closed = await finish.job(job.id)
+    assert closed is not None
+    assert (closed.plan.end, closed.totals) == (1, Totals(batches=1, settled=1, planned=SIZE, sent=SIZE))

@@ -92,8 +92,26 @@ async def test_a_failure_is_told_once_and_is_a_fault_after_ten_minutes(
     with pytest.raises(Invalid, match=f"{reason}, for 10 minutes") as raised:
         await meet(grace, job, error)
     assert raised.value.field == field
+    # Whatever meets it then fails at once, in this worker.
+    with pytest.raises(Invalid, match=f"{reason}, for 10 minutes"):
+        await meet(grace, job, error)
     with pytest.raises(meanwhile):
         await meet(elsewhere, job, error)
+
+
+async def test_another_job_over_the_same_table_says_nothing_about_this_one(
+    store: Store, clock: ManualClock, grace: Grace, job: Job
+) -> None:
+    """Its filters name a column that is gone, and the other job's do not."""
+    other = await store.jobs.get(await added(store))
+    assert other is not None
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await meet(grace, job, Invalid("no such column", field="filters.level"))
+        await meet(grace, other, None)
+        clock.advance(SECONDS / 3)
+    with pytest.raises(Invalid):
+        await meet(grace, job, Invalid("no such column", field="filters.level"))
 
 
 async def test_a_success_begins_the_time_anew(store: Store, clock: ManualClock, grace: Grace, job: Job) -> None:
