@@ -26,7 +26,8 @@ from shared.domain.records import APNS, SERVICES
 from shared.runtime import configuration, health, logs, memory
 from shared.runtime.lifecycle import Component, run
 from shared.runtime.loop_watch import LoopWatch
-from shared.runtime.settings import Settings, without_secrets
+from shared.runtime.masking import without_secrets
+from shared.runtime.settings import Settings
 
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
 

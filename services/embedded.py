@@ -31,10 +31,11 @@ from shared.runtime import health, logs, processes
 from shared.runtime.children import Child, mongodb_child, postgres_child, postgres_url
 from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
 from shared.runtime.loop_watch import LoopWatch
+from shared.runtime.masking import without_secrets
 from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.processes import ProcessMark
 from shared.runtime.serving import HttpServer
-from shared.runtime.settings import Settings, without_secrets
+from shared.runtime.settings import Settings
 
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # either tells a folder that we made

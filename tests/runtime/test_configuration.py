@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from shared.runtime.configuration import Misconfigured, describe, load
+from shared.runtime.masking import without_secrets
 from shared.runtime.settings import (
     MAIL_URL,
     ApiSettings,
@@ -21,7 +22,6 @@ from shared.runtime.settings import (
     SchedulerSettings,
     Settings,
     StoreSettings,
-    without_secrets,
 )
 
 HINTS = {name: get_type_hints(type(section), include_extras=True) for name, section in Settings().sections().items()}
