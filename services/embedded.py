@@ -36,6 +36,7 @@ from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.processes import ProcessMark
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import Settings
+from shared.runtime.waiting import pause
 
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # either tells a folder that we made
@@ -192,8 +193,7 @@ async def _watched(servers: Sequence[Child], stopping: asyncio.Event) -> None:
             ended = [server for server in servers if not server.alive]
             if ended:
                 raise Unavailable(f"{ended[0].server.name} has ended by itself; its log is {ended[0].log}")
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), _LOOK_SECONDS)
+        await pause(stopping, _LOOK_SECONDS)
 
 
 def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Settings:

@@ -35,6 +35,7 @@ from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import SchedulerSettings
+from shared.runtime.waiting import pause
 from shared.store import Store
 from shared.store.occurrences import Heads, fresh_token
 
@@ -135,14 +136,12 @@ class Clock(Background):
             try:
                 await self.tick()
                 failures = 0
-                pause = self._settings.tick_seconds
+                seconds = self._settings.tick_seconds
             except Unavailable as error:
                 failures += 1
-                pause = max(self._settings.tick_seconds, next_delay(_AWAY, failures, random.random()))
+                seconds = max(self._settings.tick_seconds, next_delay(_AWAY, failures, random.random()))
                 log.warning("clock waits for the store", reason=str(error))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._look.wait()
+            await pause(self._look, seconds)
 
     async def tick(self) -> int:
         """Claim and hold what comes due: how many. Raises `Unavailable`."""
@@ -287,9 +286,7 @@ class Clock(Background):
             wait = None if due is None else (due - self._time.carried()).total_seconds()
             if wait is not None and wait <= 0:
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._something.wait()
+            await pause(self._something, wait)
             self._something.clear()
 
     async def _fire(self, due: list[Held]) -> None:
