@@ -16,6 +16,7 @@ from services.api import errors
 from shared.domain.accounts import Caller
 from shared.domain.errors import Forbidden, Invalid, Refused, TooMany, Unavailable
 from shared.domain.rates import Rate
+from shared.domain.recent import Recent
 from shared.domain.recurrence import Every
 from shared.flow.drafts import Wanted
 from shared.runtime.settings import ApiSettings
@@ -77,7 +78,7 @@ class ScheduleLimits:
         self._store = store
         self._pending = settings.pending_schedules
         self._least_every = settings.least_every_seconds
-        self._counts: dict[str, _Count] = {}
+        self._counts: Recent[str, _Count] = Recent(_NAMESPACES)
 
     async def check(self, wanted: Wanted) -> None:
         """Raise what `refusals` tells of it."""
@@ -113,13 +114,11 @@ class ScheduleLimits:
 
     async def _count(self, namespace: str, more: int) -> _Count:
         """The count, looked at again if it is old, or if it is not fresh and there seems to be no room."""
-        count = self._counts.setdefault(namespace, _Count())
+        count = self._counts[namespace] = self._counts.get(namespace) or _Count()
         full = count.counted + count.added + more > self._pending
         fresh = max(_FULL_SECONDS if full else _FRESH_SECONDS, count.took / _COUNTING_SHARE)
         if count.counting is None and time.monotonic() >= count.at + fresh:
             count.counting = asyncio.create_task(self._look(namespace, count))
-            while len(self._counts) > _NAMESPACES:
-                del self._counts[next(iter(self._counts))]
         if count.counting is not None:
             await asyncio.wait({count.counting}, timeout=_WAIT_SECONDS)
         return count

@@ -6,7 +6,6 @@ the first failure stands among the job's events, the work is tried again as all 
 nothing but failures have come for the time of grace. Each worker counts these for itself; one success ends them.
 """
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -16,10 +15,11 @@ from msgspec import Struct
 from shared.domain.audiences import table_name
 from shared.domain.errors import Denied, Invalid, Unavailable
 from shared.domain.jobs import READ_FILE, Event, EventState, Job
+from shared.domain.recent import Recent
 from shared.runtime.clock import Clock
 from shared.store import Store
 
-_AT_HAND = 1_000
+_REMEMBERED = 1_000
 
 
 class _Failures(Struct, frozen=True):
@@ -36,7 +36,7 @@ class Grace:
         self._store = store
         self._clock = clock
         self._lasts = timedelta(seconds=seconds)
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._failures: Recent[str, _Failures] = Recent(_REMEMBERED)
 
     @asynccontextmanager
     async def given(self, job: Job, *, stage: str) -> AsyncIterator[None]:
@@ -69,8 +69,6 @@ class Grace:
             self._failures.pop(thing, None)
             raise Invalid(f"{error.reason}, for {self._told()}", field=error.field) from error
         self._failures[thing] = _Failures(first, now)
-        while len(self._failures) > _AT_HAND:
-            self._failures.popitem(last=False)
         waits = f"{error.reason}; it is tried again for {self._told()}"
         await self._store.jobs.note_first(job.key, Event(stage, EventState.FAIL, waits, self._clock.now_ns()))
 

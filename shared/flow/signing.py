@@ -8,6 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from shared.domain.errors import Conflict
+from shared.domain.recent import Recent
 from shared.domain.signing_secrets import OVERLAP, SigningSecrets, derived, rotated, signing_secrets
 from shared.store import Store
 
@@ -37,7 +38,7 @@ class Signing:
         self._store = store
         self._now = now
         self._key = deployment_key
-        self._remembered: dict[str, _Remembered] = {}
+        self._remembered: Recent[str, _Remembered] = Recent(_REMEMBERED)
 
     async def issue(self, namespace: str) -> IssuedSecret:
         """Give a namespace a new secret; what signed until now signs beside it for a day.
@@ -65,8 +66,6 @@ class Signing:
         now = asyncio.get_running_loop().time()
         known = self._remembered.get(namespace)
         if known is None or known.until < now:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
             known = _Remembered(await self._store.signing_secrets.get(namespace), now + REMEMBERED_SECONDS)
             self._remembered[namespace] = known
         return known.secrets
