@@ -116,7 +116,7 @@ def init(context: click.Context) -> None:
         try:
             await with_.setup()
             await with_.verify()
-            for sentence in await with_.clashes():
+            for sentence in await with_.describe_clashes():
                 click.echo(sentence, err=True)
         finally:
             await with_.close()

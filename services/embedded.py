@@ -92,7 +92,7 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
             async with AsyncExitStack() as open_until_served:
                 open_until_served.push_async_callback(with_.close)
                 await with_.setup()
-                for sentence in await with_.clashes():
+                for sentence in await with_.describe_clashes():
                     log.warning(sentence)
                 await assembly.take_up(with_)
                 open_until_served.pop_all()

@@ -81,15 +81,15 @@ class ScheduleLimits:
         self._counts: Recent[str, _Count] = Recent(_NAMESPACES)
 
     async def check(self, wanted: Wanted) -> None:
-        """Raise what `refusals` tells of it."""
-        for refusal in (await self.refusals([wanted])).values():
+        """Raise what `judge` tells of it."""
+        for refusal in (await self.judge([wanted])).values():
             raise refusal
 
-    async def refusals(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+    async def judge(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
         """Which of these, all of one namespace, cannot be taken in, by their ids. What is there already can."""
         often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
         others = [each for each in wanted if each.id not in often]
-        return often | (await self._too_many(others) if others else {})
+        return often | (await self._judge_number(others) if others else {})
 
     def _too_often(self, wanted: Wanted) -> Invalid | None:
         recurrence = wanted.definition.recurrence
@@ -98,7 +98,7 @@ class ScheduleLimits:
         reason = f"every is at least {self._least_every} seconds in this deployment"
         return Invalid(reason, field="every", value=recurrence.seconds)
 
-    async def _too_many(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+    async def _judge_number(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
         count = await self._count(wanted[0].namespace, len(wanted))
         room = max(self._pending - count.counted - count.added, 0)
         if room >= len(wanted):
@@ -107,9 +107,9 @@ class ScheduleLimits:
         there = await self._store.schedules.many([each.id for each in wanted])
         fresh = list(dict.fromkeys(each.id for each in wanted if each.id not in there))
         count.added += min(len(fresh), room)
-        return {id: self._full() for id in fresh[room:]}
+        return {id: self._limit_reached() for id in fresh[room:]}
 
-    def _full(self) -> Forbidden:
+    def _limit_reached(self) -> Forbidden:
         return Forbidden(f"{self._pending:,} unfinished schedules are all that a namespace may have", field="key")
 
     async def _count(self, namespace: str, more: int) -> _Count:

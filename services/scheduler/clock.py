@@ -203,7 +203,7 @@ class Clock(Background):
         before = asyncio.get_running_loop().time()
         leased_until = await self._time.now() + self._lease
         slice_ = _Slice(before + self._settings.lease_seconds - firing_seconds(self._settings), is_late=is_late)
-        # Known before it is there: whoever is told to end in the middle gives it back.
+        # Registered before it is claimed, so that a stop during the claim releases it.
         self._unread.append(slice_)
         count = await self._store.occurrences.claim(
             shard, slice_.token, since=since, until=until, leased_until=leased_until

@@ -43,8 +43,8 @@ class Grace:
         """Work at this stage of the job, which needs its file or its table.
 
         Raises:
-            Unavailable: one of them failed; try again.
-            Invalid: it has failed for too long, or something else is wrong with it.
+            Unavailable: the file or the table fails; try again. `Denied`, which is a kind of it, for a file.
+            Invalid: it has failed for the whole time of grace, or something else is wrong with it.
         """
         table = table_name(job.app_name, job.service)
         try:
@@ -67,12 +67,12 @@ class Grace:
         first = now if earlier is None or now - earlier.last > self._lasts else earlier.first
         if now - first >= self._lasts:
             self._failures.pop(thing, None)
-            raise Invalid(f"{error.reason}, for {self._told()}", field=error.field) from error
+            raise Invalid(f"{error.reason}, for {self._minutes()}", field=error.field) from error
         self._failures[thing] = _Failures(first, now)
-        waits = f"{error.reason}; it is tried again for {self._told()}"
+        waits = f"{error.reason}; it is tried again for {self._minutes()}"
         await self._store.jobs.note_first(job.key, Event(stage, EventState.FAIL, waits, self._clock.now_ns()))
 
-    def _told(self) -> str:
+    def _minutes(self) -> str:
         return f"{self._lasts / timedelta(minutes=1):g} minutes"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.http_protocol import Connections, Limits
+from shared.runtime.http_protocol import Limits, OpenConnections
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.serving import HttpServer, affordable_connections
 
@@ -334,4 +334,4 @@ def test_connections_leave_half_of_the_files_to_everything_else(monkeypatch: pyt
 
 
 def test_there_is_nobody_to_end_where_nobody_is() -> None:
-    Connections("test", QUICK).end_overdue(0.0)
+    OpenConnections("test", QUICK).end_overdue(0.0)
