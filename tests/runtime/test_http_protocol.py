@@ -264,7 +264,7 @@ async def test_a_slow_reader_that_advances_is_waited_for(served: Served) -> None
     peer.close()
 
 
-async def test_answers_that_nobody_reads_stay_within_memory(patient: Served) -> None:
+async def test_answers_that_nobody_reads_stay_within_memory() -> None:
     served = Served(Limits(unread_bytes=20 * 2**20))
     served.app.answer = b"a" * 15_000_000
     await served.server.start()
