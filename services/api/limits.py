@@ -24,6 +24,7 @@ from shared.store import Store
 
 _BURST_SECONDS = 2
 _STOPS = ("/pause", "/stop")
+_SLASHES_OF_A_THING = 2  # as in /schedules/{key}; a move of it has one more
 _NAMESPACES = 10_000
 _WAIT_SECONDS = 0.5
 _FRESH_SECONDS = 60.0
@@ -53,7 +54,11 @@ class Limited:
 
 
 def _stops_something(scope: Scope) -> bool:
-    return scope.get("method") == "DELETE" or scope["path"].rstrip("/").endswith(_STOPS)
+    """By method and path alone: the route is not known yet. A schedule's own key may be `pause` or `stop`."""
+    method, path = scope.get("method"), scope["path"].rstrip("/")
+    if method == "DELETE":
+        return True
+    return method in {"POST", "PUT"} and path.endswith(_STOPS) and path.count("/") > _SLASHES_OF_A_THING
 
 
 class _Count(Struct):
