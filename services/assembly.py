@@ -201,7 +201,7 @@ def _workers(with_: Capabilities) -> Workers:
     )
     sender = Sender(
         with_.store,
-        Reader(with_.store, with_.audience, with_.blobs, batch_size=with_.settings.worker.batch_size),
+        Reader(with_.store, with_.audience, with_.blobs, batch_size=worker.batch_size),
         with_.stream,
         with_.feed,
         with_.jobs,
