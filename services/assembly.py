@@ -171,7 +171,7 @@ def _revocations(with_: Capabilities) -> Component:
     """Goes on with revocations that a dead process left, and pauses what requests in flight scheduled after one."""
 
     async def run_once() -> Swept:
-        return Swept(discarded=await with_.revocations.upkeep())
+        return Swept(discarded=await with_.revocations.complete_all())
 
     return Periodic("revocations", run_once, interval_seconds=with_.settings.scheduler.sweep_seconds)
 
@@ -201,7 +201,7 @@ def _workers(with_: Capabilities) -> Workers:
     )
     sender = Sender(
         with_.store,
-        Reader(with_.store, with_.audience, with_.blobs, batch_size=with_.settings.worker.batch_size),
+        Reader(with_.store, with_.audience, with_.blobs, batch_size=worker.batch_size),
         with_.stream,
         with_.feed,
         with_.jobs,

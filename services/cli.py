@@ -26,7 +26,8 @@ from shared.domain.records import APNS, SERVICES
 from shared.runtime import configuration, health, logs, memory
 from shared.runtime.lifecycle import Component, run
 from shared.runtime.loop_watch import LoopWatch
-from shared.runtime.settings import Settings, without_secrets
+from shared.runtime.masking import without_secrets
+from shared.runtime.settings import Settings
 
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
 
@@ -115,7 +116,7 @@ def init(context: click.Context) -> None:
         try:
             await with_.setup()
             await with_.verify()
-            for sentence in await with_.clashes():
+            for sentence in await with_.describe_clashes():
                 click.echo(sentence, err=True)
         finally:
             await with_.close()

@@ -129,13 +129,13 @@ class Capabilities(Struct, frozen=True):
         await self.broker.setup(QUEUES)
         await self.stream.setup({})
 
-    async def clashes(self) -> list[str]:
+    async def describe_clashes(self) -> list[str]:
         """A sentence for each name that several apps got before names were unique."""
         return [
             f"{len(apps)} apps are called {apps[0].name}, but for case: "
             f"{', '.join(app.id for app in apps)}. They share push tables, and so each reaches the others' users; "
             "an admin should rename all but one."
-            for apps in await self.store.apps.clashing()
+            for apps in await self.store.apps.find_clashing()
         ]
 
     async def verify(self) -> None:

@@ -31,10 +31,12 @@ from shared.runtime import health, logs, processes
 from shared.runtime.children import Child, mongodb_child, postgres_child, postgres_url
 from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
 from shared.runtime.loop_watch import LoopWatch
+from shared.runtime.masking import without_secrets
 from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.processes import ProcessMark
 from shared.runtime.serving import HttpServer
-from shared.runtime.settings import Settings, without_secrets
+from shared.runtime.settings import Settings
+from shared.runtime.waiting import pause
 
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # either tells a folder that we made
@@ -90,7 +92,7 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
             async with AsyncExitStack() as open_until_served:
                 open_until_served.push_async_callback(with_.close)
                 await with_.setup()
-                for sentence in await with_.clashes():
+                for sentence in await with_.describe_clashes():
                     log.warning(sentence)
                 await assembly.take_up(with_)
                 open_until_served.pop_all()
@@ -191,8 +193,7 @@ async def _watched(servers: Sequence[Child], stopping: asyncio.Event) -> None:
             ended = [server for server in servers if not server.alive]
             if ended:
                 raise Unavailable(f"{ended[0].server.name} has ended by itself; its log is {ended[0].log}")
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), _LOOK_SECONDS)
+        await pause(stopping, _LOOK_SECONDS)
 
 
 def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Settings:

@@ -5,7 +5,6 @@ may name a person is decided by the address that the connection really comes fro
 """
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from litestar import Litestar, Request, Response
 from litestar.exceptions import MethodNotAllowedException, NotFoundException
@@ -24,7 +23,7 @@ from services.api.job_draft import JobDrafts
 from services.api.jobs import JobsResource
 from services.api.limits import Limited, ScheduleLimits
 from services.api.observed import Observed
-from services.api.paging import PUBLIC_PATH
+from services.api.paging import PUBLIC_PATH, public_path
 from services.api.preview import PreviewResource, PreviewRules
 from services.api.schedules import SchedulesResource
 from services.api.signing_secrets import SigningSecretsResource
@@ -108,7 +107,7 @@ def create(
         openapi_config=None,
         logging_config=None,
     )
-    app.state[PUBLIC_PATH] = urlsplit(settings.public_url).path.rstrip("/")
+    app.state[PUBLIC_PATH] = public_path(settings.public_url)
     proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
     directory = Directory(store, proxies, clock, first_admin=settings.first_admin)
     bodies = Bodies(Limited(app.asgi_handler, settings), settings.max_bodies_bytes)

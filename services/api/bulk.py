@@ -135,7 +135,7 @@ class BulkResource:
     async def _chunk(self, chunk: Sequence[Wanted | Invalid], before: int) -> list[Accepted | Refused | None]:
         """An answer for each; `None` for what was made before."""
         wanted = {n: each for n, each in enumerate(chunk) if isinstance(each, Wanted) and not before >> n & 1}
-        refused = await self._limits.refusals(list(wanted.values())) if wanted else {}
+        refused = await self._limits.judge(list(wanted.values())) if wanted else {}
         allowed = {n: each for n, each in wanted.items() if each.id not in refused}
         accepted = await self._flow.accept(list(allowed.values())) if allowed else ()
         answers: dict[int, Accepted | Refused] = dict(zip(allowed, accepted, strict=True))

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from litestar import Response
@@ -18,13 +17,14 @@ from litestar.params import FromPath
 
 from services.api.identity import Who
 from services.api.openapi import TITLE, document
+from services.api.paging import public_path
 from services.api.routes import endpoint
 from services.api.wire import JSON
 from shared.domain.errors import NotFound
 
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 
-PUBLIC_PATH = "{path}"  # stands for the path below which callers reach the API
+_PATH = "{path}"  # stands for the path below which callers reach the API
 
 PAGE = f"""<!DOCTYPE html>
 <html lang="en">
@@ -32,13 +32,13 @@ PAGE = f"""<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{TITLE}</title>
-<link rel="icon" type="image/svg+xml" href="{PUBLIC_PATH}/docs/favicon.svg">
-<link rel="stylesheet" href="{PUBLIC_PATH}/docs/swagger-ui.css">
+<link rel="icon" type="image/svg+xml" href="{_PATH}/docs/favicon.svg">
+<link rel="stylesheet" href="{_PATH}/docs/swagger-ui.css">
 </head>
 <body>
 <div id="page"></div>
-<script src="{PUBLIC_PATH}/docs/swagger-ui-bundle.js"></script>
-<script src="{PUBLIC_PATH}/docs/page.js"></script>
+<script src="{_PATH}/docs/swagger-ui-bundle.js"></script>
+<script src="{_PATH}/docs/page.js"></script>
 </body>
 </html>
 """
@@ -65,10 +65,10 @@ class DocumentationResource:
     """The document of the given routes, and the page that shows it."""
 
     def __init__(self, handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> None:
-        path = urlsplit(public_url).path.rstrip("/")
+        path = public_path(public_url)
         self._document = msgspec.json.encode(document(handlers, public_url=public_url))
-        self._page = PAGE.replace(PUBLIC_PATH, path)
-        self._written_here = {"page.js": SCRIPT.replace(PUBLIC_PATH, path), "favicon.svg": FAVICON}
+        self._page = PAGE.replace(_PATH, path)
+        self._written_here = {"page.js": SCRIPT.replace(_PATH, path), "favicon.svg": FAVICON}
         assets = files("services.api") / "assets"
         self._compressed = {name: (assets / f"{name}.gz").read_bytes() for name in _VENDORED}
 

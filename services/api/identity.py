@@ -2,9 +2,9 @@
 
 A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can
 reach the port past the proxy could write that header. Where an address proves too little, the proxy also shows a secret
-in `x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only
-the SHA-256 is known here. Everything below `PROTECTED` asks for an identity first, so that a stranger learns nothing,
-not even which paths there are.
+in `x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only the SHA-256 is known here.
+Everything below `PROTECTED` asks for an identity first, so that a stranger learns nothing, not even which paths there
+are.
 """
 
 import hmac

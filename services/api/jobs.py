@@ -24,7 +24,7 @@ from shared.flow import GroupFlow, JobFlow
 from shared.store import Store
 
 
-class Position(Struct, frozen=True, array_like=True):
+class JobPosition(Struct, frozen=True, array_like=True):
     """Where a job stands in the list of its app's."""
 
     created_at: Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -76,14 +76,14 @@ class JobsResource:
 
     async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         """List an app's jobs, the oldest first; an unknown app has none."""
-        asked = paging.asked(request, Position)
+        asked = paging.asked(request, JobPosition)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             return wire.answer([])
         template = paging.first(request, "template")
         after = None if asked.after is None else (asked.after.created_at, asked.after.id)
         jobs = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.limit)
-        headers = paging.links(request, asked, jobs, lambda job: Position(job.created_at, job.id))
+        headers = paging.links(request, asked, jobs, lambda job: JobPosition(job.created_at, job.id))
         totals = await self._flow.progress(jobs)
         return wire.answer(
             [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs], headers=headers

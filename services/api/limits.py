@@ -16,6 +16,7 @@ from services.api import errors
 from shared.domain.accounts import Caller
 from shared.domain.errors import Forbidden, Invalid, Refused, TooMany, Unavailable
 from shared.domain.rates import Rate
+from shared.domain.recent import Recent
 from shared.domain.recurrence import Every
 from shared.flow.drafts import Wanted
 from shared.runtime.settings import ApiSettings
@@ -23,6 +24,7 @@ from shared.store import Store
 
 _BURST_SECONDS = 2
 _STOPS = ("/pause", "/stop")
+_SLASHES_OF_A_THING = 2  # as in /schedules/{key}; a move of it has one more
 _NAMESPACES = 10_000
 _WAIT_SECONDS = 0.5
 _FRESH_SECONDS = 60.0
@@ -52,7 +54,11 @@ class Limited:
 
 
 def _stops_something(scope: Scope) -> bool:
-    return scope.get("method") == "DELETE" or scope["path"].rstrip("/").endswith(_STOPS)
+    """By method and path alone: the route is not known yet. A schedule's own key may be `pause` or `stop`."""
+    method, path = scope.get("method"), scope["path"].rstrip("/")
+    if method == "DELETE":
+        return True
+    return method in {"POST", "PUT"} and path.endswith(_STOPS) and path.count("/") > _SLASHES_OF_A_THING
 
 
 class _Count(Struct):
@@ -77,18 +83,18 @@ class ScheduleLimits:
         self._store = store
         self._pending = settings.pending_schedules
         self._least_every = settings.least_every_seconds
-        self._counts: dict[str, _Count] = {}
+        self._counts: Recent[str, _Count] = Recent(_NAMESPACES)
 
     async def check(self, wanted: Wanted) -> None:
-        """Raise what `refusals` tells of it."""
-        for refusal in (await self.refusals([wanted])).values():
+        """Raise what `judge` tells of it."""
+        for refusal in (await self.judge([wanted])).values():
             raise refusal
 
-    async def refusals(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+    async def judge(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
         """Which of these, all of one namespace, cannot be taken in, by their ids. What is there already can."""
         often = {each.id: refusal for each in wanted if (refusal := self._too_often(each)) is not None}
         others = [each for each in wanted if each.id not in often]
-        return often | (await self._too_many(others) if others else {})
+        return often | (await self._judge_number(others) if others else {})
 
     def _too_often(self, wanted: Wanted) -> Invalid | None:
         recurrence = wanted.definition.recurrence
@@ -97,7 +103,7 @@ class ScheduleLimits:
         reason = f"every is at least {self._least_every} seconds in this deployment"
         return Invalid(reason, field="every", value=recurrence.seconds)
 
-    async def _too_many(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
+    async def _judge_number(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
         count = await self._count(wanted[0].namespace, len(wanted))
         room = max(self._pending - count.counted - count.added, 0)
         if room >= len(wanted):
@@ -106,20 +112,18 @@ class ScheduleLimits:
         there = await self._store.schedules.many([each.id for each in wanted])
         fresh = list(dict.fromkeys(each.id for each in wanted if each.id not in there))
         count.added += min(len(fresh), room)
-        return {id: self._full() for id in fresh[room:]}
+        return {id: self._limit_reached() for id in fresh[room:]}
 
-    def _full(self) -> Forbidden:
+    def _limit_reached(self) -> Forbidden:
         return Forbidden(f"{self._pending:,} unfinished schedules are all that a namespace may have", field="key")
 
     async def _count(self, namespace: str, more: int) -> _Count:
         """The count, looked at again if it is old, or if it is not fresh and there seems to be no room."""
-        count = self._counts.setdefault(namespace, _Count())
+        count = self._counts[namespace] = self._counts.get(namespace) or _Count()
         full = count.counted + count.added + more > self._pending
         fresh = max(_FULL_SECONDS if full else _FRESH_SECONDS, count.took / _COUNTING_SHARE)
         if count.counting is None and time.monotonic() >= count.at + fresh:
             count.counting = asyncio.create_task(self._look(namespace, count))
-            while len(self._counts) > _NAMESPACES:
-                del self._counts[next(iter(self._counts))]
         if count.counting is not None:
             await asyncio.wait({count.counting}, timeout=_WAIT_SECONDS)
         return count

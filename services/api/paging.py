@@ -8,7 +8,7 @@ import base64
 import binascii
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from litestar import Request
@@ -54,6 +54,11 @@ def links(
     target = urlencode(query | {"limit": asked.limit, "cursor": cursor})
     path = request.app.state[PUBLIC_PATH] + request.url.path
     return {"link": f'<{path}?{target}>; rel="next"'}
+
+
+def public_path(public_url: str) -> str:
+    """The path below which callers reach this API: `""`, or one that begins with a slash and ends without."""
+    return urlsplit(public_url).path.rstrip("/")
 
 
 def first(request: Request[Any, Any, Any], name: str) -> str:

@@ -75,8 +75,8 @@ def endpoint(
     groups it.
 
     `body` is the type of the request's body; the function itself reads it, in its own time, and takes it as any of
-    `body_media`. A body over
-    `max_body_bytes`, by default the application's limit, is refused. One that `streams` never holds its body.
+    `body_media`. A body over `max_body_bytes`, by default the application's limit, is refused. A route that `streams`
+    passes its body on as it comes and never holds it.
     """
     operation = Operation(
         who=who,

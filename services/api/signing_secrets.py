@@ -32,7 +32,7 @@ class SigningSecretsResource:
         self._signing = signing
 
     def handlers(self) -> list[HTTPRouteHandler]:
-        """The only one."""
+        """The route that makes a secret."""
         return [
             endpoint(
                 "POST", "/signing-secrets", self.add, who=Who.KNOWN, answers={HTTPStatus.CREATED: SigningSecretView},

@@ -11,7 +11,6 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 
 import structlog
 
@@ -22,6 +21,7 @@ from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import FEEDBACK_FLUSHES, FEEDBACK_RECORDS
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import FeedbackSettings
+from shared.runtime.waiting import pause
 from shared.store import Store
 from shared.stream import Chunk, Reader, Stream
 
@@ -152,6 +152,4 @@ class Listener(Background):
 
 
 async def _pause(stopping: asyncio.Event, failures: int) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(next_delay(_BACKOFF, failures, random.random())):
-            await stopping.wait()
+    await pause(stopping, next_delay(_BACKOFF, failures, random.random()))

@@ -11,7 +11,8 @@ from services.importing.report import Tally
 from services.importing.verdicts import Outcome
 from shared.domain.errors import Refused
 from shared.runtime import logs
-from shared.runtime.settings import Settings, without_secrets
+from shared.runtime.masking import without_secrets
+from shared.runtime.settings import Settings
 
 Read = Callable[[click.Context], Settings]
 Run = Callable[[Coroutine[Any, Any, int]], None]

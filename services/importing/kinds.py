@@ -139,7 +139,7 @@ class AppsKind(_Plain):
     async def refused(self, new: Sequence[App]) -> Reasons:
         taken = await self._apps.ids_of([app.bundle_id for app in new])
         reasons = {app.id: "another app here has its bundle id" for app in new if app.bundle_id in taken}
-        holders = self._names.holders() | await self._apps.holders([app.name for app in new])
+        holders = self._names.holders() | await self._apps.find_holders([app.name for app in new])
         for app in new:
             holder = holders.setdefault(name_key(app.name), app.id)
             if holder != app.id:

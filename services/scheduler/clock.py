@@ -35,6 +35,7 @@ from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import SchedulerSettings
+from shared.runtime.waiting import pause
 from shared.store import Store
 from shared.store.occurrences import Heads, fresh_token
 
@@ -135,14 +136,12 @@ class Clock(Background):
             try:
                 await self.tick()
                 failures = 0
-                pause = self._settings.tick_seconds
+                seconds = self._settings.tick_seconds
             except Unavailable as error:
                 failures += 1
-                pause = max(self._settings.tick_seconds, next_delay(_AWAY, failures, random.random()))
+                seconds = max(self._settings.tick_seconds, next_delay(_AWAY, failures, random.random()))
                 log.warning("clock waits for the store", reason=str(error))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._look.wait()
+            await pause(self._look, seconds)
 
     async def tick(self) -> int:
         """Claim and hold what comes due: how many. Raises `Unavailable`."""
@@ -204,7 +203,7 @@ class Clock(Background):
         before = asyncio.get_running_loop().time()
         leased_until = await self._time.now() + self._lease
         slice_ = _Slice(before + self._settings.lease_seconds - firing_seconds(self._settings), is_late=is_late)
-        # Known before it is there: whoever is told to end in the middle gives it back.
+        # Registered before it is claimed, so that a stop during the claim releases it.
         self._unread.append(slice_)
         count = await self._store.occurrences.claim(
             shard, slice_.token, since=since, until=until, leased_until=leased_until
@@ -287,9 +286,7 @@ class Clock(Background):
             wait = None if due is None else (due - self._time.carried()).total_seconds()
             if wait is not None and wait <= 0:
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._something.wait()
+            await pause(self._something, wait)
             self._something.clear()
 
     async def _fire(self, due: list[Held]) -> None:

@@ -63,26 +63,26 @@ class Deliveries:
         ]
         calls = [(each, schedule) for each, schedule in due if isinstance(schedule.definition.callback, HttpCallback)]
         queued, appended, (refused, moved) = await asyncio.gather(
-            self._published(queues, now), self._appended(topics, now), self._handed_over(calls, now)
+            self._publish(queues, now), self._append(topics, now), self._hand_over_within_bounds(calls, now)
         )
         return [*queued, *appended, *refused], moved
 
-    async def _published(self, due: list[tuple[Occurrence, Schedule, RabbitCallback]], now: datetime) -> list[Attempt]:
+    async def _publish(self, due: list[tuple[Occurrence, Schedule, RabbitCallback]], now: datetime) -> list[Attempt]:
         if not due:
             return []
         answers = await self._broker.deliver([_queue_message(*each) for each in due])
         return [Attempt(each, schedule, now, answer) for (each, schedule, _), answer in zip(due, answers, strict=True)]
 
-    async def _appended(self, due: list[tuple[Occurrence, Schedule, KafkaCallback]], now: datetime) -> list[Attempt]:
+    async def _append(self, due: list[tuple[Occurrence, Schedule, KafkaCallback]], now: datetime) -> list[Attempt]:
         if not due:
             return []
         answers = await self._stream.deliver([_topic_message(*each) for each in due])
         return [Attempt(each, schedule, now, answer) for (each, schedule, _), answer in zip(due, answers, strict=True)]
 
-    async def _handed_over(self, due: list[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
+    async def _hand_over_within_bounds(self, due: list[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
         if not due:
             return [], []
-        if refusal := await self._too_many():
+        if refusal := await self._look_for_room():
             return [Attempt(each, schedule, now, refusal, made=False) for each, schedule in due], []
         due, over = await self._in_hand.split(due)
         CALLS_OVER_SHARE.inc(len(over))
@@ -110,7 +110,7 @@ class Deliveries:
         )
         return moved
 
-    async def _too_many(self) -> Unavailable | None:
+    async def _look_for_room(self) -> Unavailable | None:
         try:
             waiting = await self._broker.depth(CALL_QUEUE)
         except Unavailable as error:

@@ -97,7 +97,7 @@ class InHand:
         if not asked:
             return
         ids = [id for calls in asked for id in calls.ends]
-        there = await self._store.occurrences.still_claimed(ids) if ids else set()
+        there = await self._store.occurrences.find_claimed(ids) if ids else set()
         for calls in asked:
             calls.look(there, now)
         self._forget(now)

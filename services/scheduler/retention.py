@@ -52,7 +52,7 @@ class Retention:
     async def _forget_schedules(self, before: datetime, now: datetime) -> int:
         """Forget some that have finished: how many were looked at. One of which a dead letter is tried again, or that
         was fired by hand, has something left to do."""
-        finished = await self._store.schedules.finished(before=before, limit=_STEP)
+        finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
         busy = await self._store.occurrences.with_any([schedule.owner for schedule in finished])
         await self._store.schedules.keep_finished([each.id for each in finished if each.owner in busy], at=now)
         ended = [each.id for each in finished if each.owner not in busy]

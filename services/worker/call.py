@@ -109,7 +109,7 @@ class Caller:
     async def _call(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
         at = await self._time.now()
         # A secret of the callback's own is between its caller and the receiver.
-        secrets = (callback.secret,) if callback.secret else await self._signing.secrets(schedule.namespace, at)
+        secrets = (callback.secret,) if callback.secret else await self._signing.get_secrets(schedule.namespace, at)
         call = Call(
             url=callback.url,
             method=callback.method,

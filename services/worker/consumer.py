@@ -33,6 +33,7 @@ from shared.domain.errors import LaneLost, Poisoned, Unavailable
 from shared.domain.tasks import CallTarget, Task
 from shared.runtime.metrics import TASK_SECONDS, TASKS, TASKS_IN_HAND
 from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.waiting import pause
 
 log = structlog.get_logger(__name__)
 
@@ -200,6 +201,4 @@ async def _stop_when_told(stopping: asyncio.Event, stop: Callable[[], Awaitable[
 
 
 async def _pause(patience: Patience, attempt: int, stopping: asyncio.Event) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(next_delay(patience.backoff, attempt, random.random())):
-            await stopping.wait()
+    await pause(stopping, next_delay(patience.backoff, attempt, random.random()))

@@ -20,7 +20,7 @@ from shared.blobs import Blobs
 from shared.domain.audiences import BEGINNING, table_name
 from shared.domain.batches import ByteRange
 from shared.domain.csv_cuts import users_in
-from shared.domain.divisions import Division, Found, Step, by_zone, next_step
+from shared.domain.divisions import Division, FoundDevices, Step, by_zone, next_step
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs import Job
 from shared.domain.sources import File, PushTable
@@ -109,7 +109,7 @@ class Divider:
                             break
                     yield
 
-    async def _add_step(self, division: Division, before: Step | None, found: Found) -> tuple[bool, Step]:
+    async def _add_step(self, division: Division, before: Step | None, found: FoundDevices) -> tuple[bool, Step]:
         """The step that counts, and whether it is ours."""
         step, lists = next_step(division, before, found, attempt=secrets.token_hex(8))
         await self._store.divisions.add_lists(lists)
@@ -121,7 +121,7 @@ class Divider:
         await fault("divide.after_step")
         return mine, counting
 
-    def _read_on(self, job: Job, division: Division, before: Step | None) -> AsyncGenerator[Found | None]:
+    def _read_on(self, job: Job, division: Division, before: Step | None) -> AsyncGenerator[FoundDevices | None]:
         """What follows, part by part, to the end. `None` says that reading goes on."""
         match division.source:
             case PushTable(highest):
@@ -129,30 +129,30 @@ class Divider:
             case File() as file:
                 return self._walk_file(job, division.id, 0 if before is None else before.edge, file)
 
-    async def _walk_table(self, job: Job, after: int, highest: int) -> AsyncGenerator[Found | None]:
+    async def _walk_table(self, job: Job, after: int, highest: int) -> AsyncGenerator[FoundDevices | None]:
         table, texts, last = _table(job), spellings(job.offsets), False
         while not last:
             part = await self._audience.divide(
                 table, job.filters, texts, after=after, upto=highest, rows=self._step_rows
             )
             after, last = part.edge, part.last
-            yield Found(after, by_zone(part.keys, job.offsets), last=last)
+            yield FoundDevices(after, by_zone(part.keys, job.offsets), last=last)
 
-    async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[Found | None]:
+    async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[FoundDevices | None]:
         async with aclosing(self._file_cuts.pages(plan_id, cut, zone="")) as pages:
             async for page in pages:
                 ranges = [part.range for part in page if isinstance(part.range, ByteRange)]
                 cut += len(ranges)
                 yield await self._look_up_cuts(job, ranges, file, upto=cut) if ranges else None
-        yield Found(cut, {}, last=True)
+        yield FoundDevices(cut, {}, last=True)
 
-    async def _look_up_cuts(self, job: Job, cuts: Sequence[ByteRange], file: File, *, upto: int) -> Found:
+    async def _look_up_cuts(self, job: Job, cuts: Sequence[ByteRange], file: File, *, upto: int) -> FoundDevices:
         found: list[DividedUsers] = []
         for some in _by(_CUTS_AT_ONCE, cuts):
             found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in some))
         keys = chain.from_iterable(part.keys for part in found)
         unknown = sum(lines.users for lines in cuts) - sum(part.users for part in found)
-        return Found(upto, by_zone(keys, job.offsets), unknown=unknown)
+        return FoundDevices(upto, by_zone(keys, job.offsets), unknown=unknown)
 
     async def _look_up_cut(self, job: Job, lines: ByteRange, file: File) -> DividedUsers:
         async with aclosing(self._blobs.read(file, lines.start, lines.end)) as chunks:

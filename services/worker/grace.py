@@ -7,7 +7,6 @@ nothing but failures have come for the time of grace; so does, at once, what mee
 worker counts the failures of each job for itself; one success of the job ends them.
 """
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -17,10 +16,11 @@ from msgspec import Struct
 from shared.domain.audiences import table_name
 from shared.domain.errors import Denied, Invalid, Unavailable
 from shared.domain.jobs import READ_FILE, Event, EventState, Job
+from shared.domain.recent import Recent
 from shared.runtime.clock import Clock
 from shared.store import Store
 
-_AT_HAND = 1_000
+_REMEMBERED = 1_000
 
 
 class _Failures(Struct, frozen=True):
@@ -37,15 +37,15 @@ class Grace:
         self._store = store
         self._clock = clock
         self._lasts = timedelta(seconds=seconds)
-        self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
+        self._failures: Recent[tuple[str, str], _Failures] = Recent(_REMEMBERED)
 
     @asynccontextmanager
     async def given(self, job: Job, *, stage: str) -> AsyncIterator[None]:
         """Work at this stage of the job, which needs its file or its table.
 
         Raises:
-            Unavailable: one of them failed; try again.
-            Invalid: it has failed for too long, or something else is wrong with it.
+            Unavailable: the file or the table fails; try again. `Denied`, which is a kind of it, for a file.
+            Invalid: it has failed for the whole time of grace, or something else is wrong with it.
         """
         table = table_name(job.app_name, job.service)
         try:
@@ -64,17 +64,15 @@ class Grace:
 
     async def _judge(self, job: Job, thing: str, stage: str, error: Invalid) -> None:
         now = self._clock.now()
-        earlier = self._failures.pop((job.key, thing), None)
+        earlier = self._failures.get((job.key, thing))
         first = now if earlier is None or now - earlier.last > self._lasts else earlier.first
         self._failures[job.key, thing] = _Failures(first, now)
-        while len(self._failures) > _AT_HAND:
-            self._failures.popitem(last=False)
         if now - first >= self._lasts:
-            raise Invalid(f"{error.reason}, for {self._told()}", field=error.field) from error
-        waits = f"{error.reason}; it is tried again for {self._told()}"
+            raise Invalid(f"{error.reason}, for {self._minutes()}", field=error.field) from error
+        waits = f"{error.reason}; it is tried again for {self._minutes()}"
         await self._store.jobs.note_first(job.key, Event(stage, EventState.FAIL, waits, self._clock.now_ns()))
 
-    def _told(self) -> str:
+    def _minutes(self) -> str:
         return f"{self._lasts / timedelta(minutes=1):g} minutes"
 
 

@@ -5,7 +5,6 @@ for one mail send it once, and taken out when it is sent. So it is repeated only
 mail server's answer was lost; with the same Message-ID.
 """
 
-from collections import OrderedDict
 from datetime import timedelta
 
 import structlog
@@ -13,6 +12,7 @@ import structlog
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs import DueMail, Job, Totals
 from shared.domain.mails import Kind, Mailing, written
+from shared.domain.recent import Recent
 from shared.domain.tasks import SendMail, Task
 from shared.flow import DatabaseTime, Feed, JobFlow
 from shared.mail import Mail
@@ -48,7 +48,7 @@ class Mailer:
         self._time = time
         self._mailing = mailing
         self._lease = lease
-        self._sent: OrderedDict[tuple[str, str, int], str] = OrderedDict()
+        self._sent: Recent[tuple[str, str, int], str] = Recent(_SENT_AT_HAND)
 
     async def __call__(self, task: Task) -> None:
         """Send the mail, if it is still due. Raises `Unavailable`."""
@@ -59,7 +59,8 @@ class Mailer:
             return
         key = (job.id, due.kind, due.at)
         if key not in self._sent and self._mail is not None:
-            self._remember(key, await self._sent_under_lease(job, due, self._mail))
+            # If storing that it was sent fails now, this process still does not send it twice.
+            self._sent[key] = await self._sent_under_lease(job, due, self._mail)
         await fault("mail.after_send")
         await self._store.mails.sent(job.id, due)
         await self._store.mails.release(job.id, self._sent.get(key, ""))
@@ -77,12 +78,6 @@ class Mailer:
         for due in job.mails if job is not None else ():
             if (due.kind, due.at) == (task.kind, task.at):
                 await self._store.mails.sent(task.job_id, due)
-
-    def _remember(self, key: tuple[str, str, int], token: str) -> None:
-        """Should that it was sent not be noted now, it is not sent again."""
-        self._sent[key] = token
-        while len(self._sent) > _SENT_AT_HAND:
-            self._sent.popitem(last=False)
 
     async def _sent_under_lease(self, job: Job, due: DueMail, mail: Mail) -> str:
         """The token of the lease under which it was sent, which is still held."""

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 import structlog
 
@@ -13,6 +12,7 @@ from services.worker.plan import Planner
 from shared.domain.errors import Unavailable
 from shared.runtime.lifecycle import Background
 from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.waiting import pause
 
 log = structlog.get_logger(__name__)
 
@@ -56,8 +56,6 @@ class Workers(Background):
             except Unavailable as error:
                 failures += 1
                 log.warning("worker waits for its servers", reason=str(error))
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(next_delay(_BACKOFF, failures, random.random())):
-                        await stopping.wait()
+                await pause(stopping, next_delay(_BACKOFF, failures, random.random()))
             else:
                 return

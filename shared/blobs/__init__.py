@@ -9,8 +9,8 @@ Guarantees:
   was replaced, changed or deleted since is never read on from. Memory is bounded whatever the range.
 - **A write shows whole or not at all**, whatever is killed, and replaces what was there. Repeating it is harmless.
 - A server that is down or slow is `Unavailable`, and one that denies us is `Denied`, which is a kind of it; what works
-  again afterwards is simply used. A read
-  whose connection breaks goes on where it stopped, and is given up once that brings too little, several times over.
+  again afterwards is simply used. A read whose connection breaks goes on where it stopped, and is given up once that
+  brings too little, several times over.
 
 Every implementation passes `tests/blobs`.
 """

@@ -84,7 +84,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 class RevokedKind(StrEnum):
-    """Who was taken out."""
+    """Whether a service's token was revoked or a person was deleted."""
 
     TOKEN = "token"
     USER = "user"

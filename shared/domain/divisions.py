@@ -64,7 +64,7 @@ class Step(Struct, frozen=True, kw_only=True):
         return [(DeviceList(f"{self.id}/{self.attempt}/{zone}/{n}"), size) for n, size in enumerate(sizes)]
 
 
-class Found(Struct, frozen=True):
+class FoundDevices(Struct, frozen=True):
     """What a part of the audience holds, up to its `edge`: devices by zone, and `unknown` users. `last`: nothing
     follows."""
 
@@ -75,7 +75,7 @@ class Found(Struct, frozen=True):
 
 
 def next_step(
-    division: Division, before: Step | None, found: Found, *, attempt: str
+    division: Division, before: Step | None, found: FoundDevices, *, attempt: str
 ) -> tuple[Step, dict[DeviceList, Keys]]:
     """The step after this one, and its lists."""
     cut = {zone: _cut(keys, division.size, to_the_end=found.last) for zone, keys in _with_left(before, found).items()}
@@ -95,7 +95,7 @@ def next_step(
     return step, lists
 
 
-def _with_left(before: Step | None, found: Found) -> dict[str, Keys]:
+def _with_left(before: Step | None, found: FoundDevices) -> dict[str, Keys]:
     """What was found for each zone, and what was left over for it."""
     left = {} if before is None else {zone: unpacked(content) for zone, content in before.left.items()}
     zones = sorted({*left, *found.keys})

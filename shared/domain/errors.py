@@ -72,7 +72,7 @@ class Unavailable(CarillonError):
 
 
 class Denied(Unavailable):
-    """A server knows our credentials no more, or they may not do this."""
+    """A server denies us: it does not know our credentials, or these may not do this."""
 
 
 class LaneLost(CarillonError):

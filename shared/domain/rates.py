@@ -5,7 +5,7 @@ of the clock by a burst; who would bring it further has to wait. Keys are forgot
 there are too many of them: a key whose moment has passed is like one that never came.
 """
 
-from collections import OrderedDict
+from shared.domain.recent import Recent
 
 _ROUNDING = 1e-9
 
@@ -16,8 +16,7 @@ class Rate:
     def __init__(self, per_second: float, *, burst: int, keys: int = 10_000) -> None:
         self._interval = 1 / per_second
         self._ahead = (burst - 1) * self._interval + _ROUNDING
-        self._most = keys
-        self._moments: OrderedDict[str, float] = OrderedDict()
+        self._moments: Recent[str, float] = Recent(keys)
 
     def __len__(self) -> int:
         """How many keys are remembered."""
@@ -30,7 +29,4 @@ class Rate:
         if (wait := moment - now - self._ahead) > 0:
             return wait
         self._moments[key] = moment + self._interval
-        self._moments.move_to_end(key)
-        if len(self._moments) > self._most:
-            self._moments.popitem(last=False)
         return 0.0

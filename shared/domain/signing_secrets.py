@@ -30,7 +30,7 @@ class SigningVersion(Struct, frozen=True):
     made_at: datetime
 
 
-class SigningSecrets(Struct, frozen=True, kw_only=True):
+class NamespaceSecrets(Struct, frozen=True, kw_only=True):
     """The secrets of a namespace, `id`, that may still sign: the oldest first, at least one."""
 
     id: str
@@ -42,10 +42,10 @@ class SigningSecrets(Struct, frozen=True, kw_only=True):
         return self.versions[-1]
 
 
-def rotated(secrets: SigningSecrets | None, namespace: str, salt: str, now: datetime) -> SigningSecrets:
+def rotated(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: datetime) -> NamespaceSecrets:
     """The namespace's secrets with a new one. Raises `Conflict` where too many sign already."""
     if secrets is None:
-        return SigningSecrets(id=namespace, versions=(SigningVersion(1, salt, now),))
+        return NamespaceSecrets(id=namespace, versions=(SigningVersion(1, salt, now),))
     current = tuple(_signing(secrets.versions, now))
     if len(current) >= VERSIONS:
         raise Conflict(f"{VERSIONS} secrets of this namespace sign already; the oldest ends within a day")
@@ -53,7 +53,7 @@ def rotated(secrets: SigningSecrets | None, namespace: str, salt: str, now: date
     return replace(secrets, versions=(*current, fresh))
 
 
-def signing_secrets(secrets: SigningSecrets | None, deployment_key: str, now: datetime) -> tuple[str, ...]:
+def signing_secrets(secrets: NamespaceSecrets | None, deployment_key: str, now: datetime) -> tuple[str, ...]:
     """What signs a namespace's callbacks, the newest first. The deployment's own signs for whoever never asked for one
     of their own, and for a day after they did."""
     if secrets is None:

@@ -37,7 +37,7 @@ class RevocationFlow:
         """Remove the user and pause all that they have scheduled."""
         await self._revoke(user_namespace(user.email), RevokedKind.USER, user.id)
 
-    async def upkeep(self) -> int:
+    async def complete_all(self) -> int:
         """Go on with what was begun, and pause what requests in flight have added: how many were paused."""
         revocations = await self._store.revocations.all()
         return sum([await self._carry_on(revocation) for revocation in revocations])

@@ -8,7 +8,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from shared.domain.errors import Conflict
-from shared.domain.signing_secrets import OVERLAP, SigningSecrets, derived, rotated, signing_secrets
+from shared.domain.recent import Recent
+from shared.domain.signing_secrets import OVERLAP, NamespaceSecrets, derived, rotated, signing_secrets
 from shared.store import Store
 
 REMEMBERED_SECONDS = 10.0
@@ -26,7 +27,7 @@ class IssuedSecret(Struct, frozen=True):
 
 
 class _Remembered(Struct, frozen=True):
-    secrets: SigningSecrets | None
+    secrets: NamespaceSecrets | None
     until: float
 
 
@@ -37,7 +38,7 @@ class Signing:
         self._store = store
         self._now = now
         self._key = deployment_key
-        self._remembered: dict[str, _Remembered] = {}
+        self._remembered: Recent[str, _Remembered] = Recent(_REMEMBERED)
 
     async def issue(self, namespace: str) -> IssuedSecret:
         """Give a namespace a new secret; what signed until now signs beside it for a day.
@@ -55,18 +56,16 @@ class Signing:
                 secret = derived(self._key, namespace, new.newest)
                 return IssuedSecret(namespace, new.newest.number, secret, now + OVERLAP)
 
-    async def secrets(self, namespace: str, at: datetime) -> tuple[str, ...]:
+    async def get_secrets(self, namespace: str, at: datetime) -> tuple[str, ...]:
         """What signs a callback of this namespace now, the newest first; as it was some seconds ago."""
         if not self._key:
             return ()
-        return signing_secrets(await self._of(namespace), self._key, at)
+        return signing_secrets(await self._recall(namespace), self._key, at)
 
-    async def _of(self, namespace: str) -> SigningSecrets | None:
+    async def _recall(self, namespace: str) -> NamespaceSecrets | None:
         now = asyncio.get_running_loop().time()
         known = self._remembered.get(namespace)
         if known is None or known.until < now:
-            if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
             known = _Remembered(await self._store.signing_secrets.get(namespace), now + REMEMBERED_SECONDS)
             self._remembered[namespace] = known
         return known.secrets

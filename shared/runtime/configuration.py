@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.domain.errors import CarillonError
-from shared.runtime.settings import Section, Settings
+from shared.runtime.sections import Section
+from shared.runtime.settings import Settings
 
 PREFIX = "CARILLON_"
 CONFIG = "CARILLON_CONFIG"

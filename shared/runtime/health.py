@@ -18,8 +18,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from shared.runtime import metrics
 from shared.runtime.http_protocol import Limits
+from shared.runtime.masking import without_secrets
 from shared.runtime.serving import HttpServer
-from shared.runtime.settings import HealthSettings, without_secrets
+from shared.runtime.settings import HealthSettings
 
 Check = Callable[[], Awaitable[None]]
 

@@ -41,7 +41,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     unread_bytes: int = 64 * 2**20
 
 
-class Connections:
+class OpenConnections:
     """The open connections of one server: lets new ones in, and ends those that keep us waiting for too long."""
 
     def __init__(self, server: str, limits: Limits) -> None:
@@ -89,7 +89,7 @@ class Connections:
 class BoundedHttp(HttpToolsProtocol):
     """One connection. `waiting_since` (of the loop's time) is when we began to wait for the peer."""
 
-    def __init__(self, connections: Connections, *arguments: Any, **options: Any) -> None:
+    def __init__(self, connections: OpenConnections, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.waiting_since = self.loop.time()
         self._all = connections

@@ -18,7 +18,8 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from shared.runtime.settings import LogSettings, without_secrets
+from shared.runtime.masking import without_secrets
+from shared.runtime.settings import LogSettings
 
 # They say at INFO what our own lines say better: each connection, each rebalance, each start.
 CHATTY = ("aio_pika", "aiokafka", "aiormq", "asyncio", "asyncpg", "litestar", "pymongo", "uvicorn")

@@ -5,7 +5,6 @@ failure, the log line, the metrics, and a stop that lets the run in hand end.
 """
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -15,6 +14,7 @@ from msgspec import Struct
 from shared.runtime import logs, metrics
 from shared.runtime.lifecycle import Background
 from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.waiting import pause
 
 log = logs.get(__name__)
 
@@ -73,12 +73,7 @@ class Periodic(Background):
             self._wake.clear()
             await self._sweep()
             if not stopping.is_set():
-                await self._pause()
-
-    async def _pause(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.pause_seconds()):
-                await self._wake.wait()
+                await pause(self._wake, self.pause_seconds())
 
     async def _sweep(self) -> None:
         began = time.perf_counter()

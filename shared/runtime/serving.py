@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 
 from shared.runtime import logs
-from shared.runtime.http_protocol import BoundedHttp, Connections, Limits
+from shared.runtime.http_protocol import BoundedHttp, Limits, OpenConnections
 
 _LIMITS = Limits()
 _TICK_SECONDS = 1.0
@@ -54,7 +54,7 @@ class HttpServer:
         self.name = name
         self.host = host
         self.port = port
-        self._connections = Connections(name, limits)
+        self._connections = OpenConnections(name, limits)
         # The access log would say per line what the metrics say in sum; `logs` has set up the handlers.
         config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", **options)
         config.http = functools.partial(BoundedHttp, self._connections)  # type: ignore[assignment] # called like a class

@@ -70,7 +70,7 @@ class Apps:
             except DuplicateKeyError:
                 continue
 
-    async def clashing(self) -> list[list[App]]:
+    async def find_clashing(self) -> list[list[App]]:
         """The apps that share a name, but for its case; those of one name together, the oldest first."""
         alike: dict[str, list[App]] = {}
         async for app in _codec.values(self._apps.find({})):
@@ -106,7 +106,7 @@ class Apps:
             found = await self._apps.find({"bundle_id": {"$in": list(bundle_ids)}}, {"bundle_id": 1}).to_list()
         return {document["bundle_id"]: document["_id"] for document in found}
 
-    async def holders(self, names: Iterable[str]) -> dict[str, str]:
+    async def find_holders(self, names: Iterable[str]) -> dict[str, str]:
         """The ids of the apps that have these names, whatever their case, by the names in lower case."""
         pattern = "|".join(sorted(re.escape(name) for name in names))
         query = {"name": {"$regex": f"^(?:{pattern})$", "$options": "i"}}
@@ -162,7 +162,7 @@ class Apps:
         return {"name_key": name_key(name)}
 
     async def _check_name_is_free(self, name: str, app_id: str) -> None:
-        holder = (await self.holders([name])).get(name_key(name), app_id)
+        holder = (await self.find_holders([name])).get(name_key(name), app_id)
         if holder != app_id:
             raise _name_taken(name)
 

@@ -102,7 +102,7 @@ class Occurrences:
             if each.get("token") == wanted[each["_id"]].token and (also_held_back or each["visible_at"] < HELD_BACK)
         ]
 
-    async def still_claimed(self, ids: Sequence[str]) -> set[str]:
+    async def find_claimed(self, ids: Sequence[str]) -> set[str]:
         """Which of these are there and claimed, by whomever."""
         query = {"_id": {"$in": list(ids)}, "token": {"$exists": True}}
         with translated():

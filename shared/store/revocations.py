@@ -28,7 +28,7 @@ class Revocations:
             return _codec.maybe(await self._revocations.find_one({"_id": namespace}))
 
     async def all(self) -> list[Revocation]:
-        """All of them."""
+        """The revocations that upkeep still has to look at."""
         return [each async for each in _codec.values(self._revocations.find({}))]
 
     async def mark_paused(self, namespace: str) -> None:

@@ -131,7 +131,7 @@ class Schedules:
         with translated():
             await self._schedules.bulk_write(updates, ordered=False)
 
-    async def finished(self, *, before: datetime, limit: int) -> list[Schedule]:
+    async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
         """Some of those that were finished before then."""
         with translated():
             found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)

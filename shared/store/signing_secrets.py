@@ -2,10 +2,10 @@
 
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.signing_secrets import SigningSecrets
+from shared.domain.signing_secrets import NamespaceSecrets
 from shared.store.documents import Codec, Document, insert_new, translated
 
-_codec = Codec(SigningSecrets)
+_codec = Codec(NamespaceSecrets)
 
 
 class SigningSecretStore:
@@ -17,12 +17,12 @@ class SigningSecretStore:
     async def setup(self) -> None:
         """Nothing to make: everything is found by `_id`."""
 
-    async def get(self, namespace: str) -> SigningSecrets | None:
+    async def get(self, namespace: str) -> NamespaceSecrets | None:
         """Those of a namespace, if it ever asked for one."""
         with translated():
             return _codec.maybe(await self._secrets.find_one({"_id": namespace}))
 
-    async def replace(self, old: SigningSecrets | None, new: SigningSecrets) -> bool:
+    async def replace(self, old: NamespaceSecrets | None, new: NamespaceSecrets) -> bool:
         """Put the new ones in the place of the old; `False` when somebody else was faster."""
         document = _codec.document(new)
         if old is None:

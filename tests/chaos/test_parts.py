@@ -43,6 +43,18 @@ async def the_batch(house: House, job_id: str) -> Batch:
     return batch
 
 
+async def send_three_parts(house: House, job_id: str) -> None:
+    """Let three parts of the batch go out; the worker waits before the fourth."""
+    await house.start("worker", fault="send.after_settle@3=delay:2")
+    await house.start("scheduler")
+    assert await house.with_.jobs.resume(job_id)
+
+    async def are_out() -> bool:
+        return (await the_batch(house, job_id)).parts == 3
+
+    await until(are_out, "three parts")
+
+
 async def one_record_each(house: House, job_id: str) -> None:
     job = await house.closed(job_id)
     assert job.status is JobStatus.COMPLETED, job
@@ -93,14 +105,7 @@ async def test_a_sender_sleeps_in_the_middle_of_a_batch_and_wakes_up_late(house:
 
 async def test_a_job_is_held_between_two_parts(house: House) -> None:
     job_id = await grown(house)
-    await house.start("worker", fault="send.after_settle@3=delay:2")
-    await house.start("scheduler")
-    assert await house.with_.jobs.resume(job_id)
-
-    async def has_begun() -> bool:
-        return (await the_batch(house, job_id)).parts == 3
-
-    await until(has_begun, "three parts")
+    await send_three_parts(house, job_id)
     assert await house.with_.jobs.pause(job_id)
 
     async def is_held() -> bool:
@@ -115,14 +120,7 @@ async def test_a_job_is_held_between_two_parts(house: House) -> None:
 
 async def test_what_is_left_of_a_stopped_job_is_dropped(house: House) -> None:
     job_id = await grown(house)
-    await house.start("worker", fault="send.after_settle@3=delay:2")
-    await house.start("scheduler")
-    assert await house.with_.jobs.resume(job_id)
-
-    async def has_begun() -> bool:
-        return (await the_batch(house, job_id)).parts == 3
-
-    await until(has_begun, "three parts")
+    await send_three_parts(house, job_id)
     assert await house.with_.jobs.stop(job_id)
     job = await house.closed(job_id)
     assert job.totals is not None

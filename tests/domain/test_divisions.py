@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.divisions import Division, Found, by_zone, next_step, packed, unpacked
+from shared.domain.divisions import Division, FoundDevices, by_zone, next_step, packed, unpacked
 from shared.domain.sources import PushTable
 from shared.domain.zones import REST, zone_of
 
@@ -49,7 +49,7 @@ def test_lists_have_the_same_size_but_for_keys_that_are_shared(found: list[list[
     steps = [np.sort(np.array(keys, np.int64)) + 10 * number for number, keys in enumerate(found)]
     for number, keys in enumerate(steps):
         last = number == len(steps) - 1
-        step, lists = next_step(division, step, Found(number, {REST: keys}, unknown=2, last=last), attempt="a")
+        step, lists = next_step(division, step, FoundDevices(number, {REST: keys}, unknown=2, last=last), attempt="a")
         assert [keys.size for keys in lists.values()] == step.sizes.get(REST, [])
         cut += [keys.tolist() for keys in lists.values()]
     assert step is not None

@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.domain.errors import Conflict
-from shared.domain.signing_secrets import OVERLAP, VERSIONS, SigningSecrets, derived, rotated, signing_secrets
+from shared.domain.signing_secrets import OVERLAP, VERSIONS, NamespaceSecrets, derived, rotated, signing_secrets
 
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(milliseconds=1)
 
 
-def after(*moments: datetime, namespace: str = "token:a") -> SigningSecrets:
+def after(*moments: datetime, namespace: str = "token:a") -> NamespaceSecrets:
     """The secrets of a namespace that asked at these moments."""
     secrets = None
     for number, moment in enumerate(moments):

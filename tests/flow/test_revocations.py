@@ -85,7 +85,7 @@ async def test_upkeep_completes_what_a_dead_process_began(
     with pytest.raises(FaultInjected):
         await revoking.revoke_token(TOKEN)
     assert await active(store, OURS) != []
-    await revoking.upkeep()
+    await revoking.complete_all()
     assert await store.tokens.get(TOKEN.id) is None
     assert await active(store, OURS) == []
 
@@ -98,7 +98,7 @@ async def test_what_a_request_in_flight_adds_is_paused_too(
     await revoking.revoke_token(TOKEN)
     # Its caller was looked up before the token was removed.
     await accepted(flow, Wanted(OURS, "late", LIST))
-    assert await revoking.upkeep() == 1
+    assert await revoking.complete_all() == 1
     assert await active(store, OURS) == []
 
 
@@ -108,7 +108,7 @@ async def test_what_an_admin_has_resumed_stays_so(store: Store, flow: ScheduleFl
     await store.revocations.spare(OURS, schedule_id(OURS, "b"))
     await flow.resume(schedule_id(OURS, "b"))
     await accepted(flow, Wanted(OURS, "late", LIST))
-    assert await revoking.upkeep() == 1
+    assert await revoking.complete_all() == 1
     assert await active(store, OURS) == ["b"]
 
 
@@ -134,7 +134,7 @@ async def test_a_user_who_was_made_again_schedules_as_before(
     await revoking.delete_user(USER)
     await store.users.add(User(id="0190b5a2-0000-7000-8000-000000000003", email=USER.email))
     await scheduled(flow, THEIRS, "a")
-    assert await revoking.upkeep() == 0
+    assert await revoking.complete_all() == 0
     assert await active(store, THEIRS) == ["a"]
     assert await store.users.with_emails([USER.email])
 
@@ -143,7 +143,7 @@ async def test_a_revocation_is_forgotten_when_no_request_can_be_in_flight(
     store: Store, flow: ScheduleFlow, revoking: RevocationFlow
 ) -> None:
     await revoking.revoke_token(TOKEN)
-    await revoking.upkeep()
+    await revoking.complete_all()
     kept = await store.revocations.get(OURS)
     assert kept is not None
     assert (kept.kind, kept.paused) == (RevokedKind.TOKEN, True)
@@ -152,5 +152,5 @@ async def test_a_revocation_is_forgotten_when_no_request_can_be_in_flight(
     async def much_later() -> object:
         return later
 
-    await RevocationFlow(store, much_later).upkeep()  # type: ignore[arg-type]
+    await RevocationFlow(store, much_later).complete_all()  # type: ignore[arg-type]
     assert await store.revocations.get(OURS) is None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from shared.runtime.configuration import Misconfigured, describe, load
+from shared.runtime.masking import without_secrets
 from shared.runtime.settings import (
     MAIL_URL,
     ApiSettings,
@@ -21,7 +22,6 @@ from shared.runtime.settings import (
     SchedulerSettings,
     Settings,
     StoreSettings,
-    without_secrets,
 )
 
 HINTS = {name: get_type_hints(type(section), include_extras=True) for name, section in Settings().sections().items()}
@@ -40,6 +40,8 @@ def values(section: str, field: str, hint: Any) -> st.SearchStrategy[Any]:
         return st.just("") | st.from_regex(MAIL_URL, fullmatch=True)
     if (section, field) == ("mail", "addressees"):
         return st.lists(st.sampled_from(["ana@example.com", "ops+carillon@example.org"]), max_size=3).map(tuple)
+    if (section, field) == ("api", "allowed_hosts"):
+        return st.lists(st.sampled_from(["carillon.example", "10.1.2.3", "[::1]"]), max_size=3).map(tuple)
     if (section, field) == ("api", "allowed_origins"):
         return st.lists(st.sampled_from(["https://a.example", "http://[::1]:8080"]), max_size=3).map(tuple)
     if (section, field) == ("scheduler", "tick_seconds"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.http_protocol import Connections, Limits
+from shared.runtime.http_protocol import Limits, OpenConnections
 from shared.runtime.metrics import REGISTRY
 from shared.runtime.serving import HttpServer, affordable_connections
 
@@ -264,7 +264,7 @@ async def test_a_slow_reader_that_advances_is_waited_for(served: Served) -> None
     peer.close()
 
 
-async def test_answers_that_nobody_reads_stay_within_memory(patient: Served) -> None:
+async def test_answers_that_nobody_reads_stay_within_memory() -> None:
     served = Served(Limits(unread_bytes=20 * 2**20))
     served.app.answer = b"a" * 15_000_000
     await served.server.start()
@@ -334,4 +334,4 @@ def test_connections_leave_half_of_the_files_to_everything_else(monkeypatch: pyt
 
 
 def test_there_is_nobody_to_end_where_nobody_is() -> None:
-    Connections("test", QUICK).end_overdue(0.0)
+    OpenConnections("test", QUICK).end_overdue(0.0)

@@ -47,7 +47,8 @@ from shared.outgoing.checks import check_headers, check_url
 from shared.outgoing.retry_after import retry_after_seconds
 from shared.outgoing.signing import check_secret
 from shared.runtime import logs
-from shared.runtime.settings import LogSettings, without_secrets
+from shared.runtime.masking import without_secrets
+from shared.runtime.settings import LogSettings
 
 MOST_GROWTH = 3.0
 NOTHING_SECONDS = 0.01  # below this the clock tells noise

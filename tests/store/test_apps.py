@@ -127,7 +127,7 @@ async def test_apps_that_share_a_name_already_keep_working_and_are_named(store: 
         with pytest.raises(Conflict):
             await store.apps.add(app(4, name=name))
     await store.setup()
-    assert await store.apps.clashing() == [[old, young]]
+    assert await store.apps.find_clashing() == [[old, young]]
     for name in ("alpha", "BETA"):
         with pytest.raises(Conflict):
             await store.apps.add(app(4, name=name))
@@ -135,7 +135,7 @@ async def test_apps_that_share_a_name_already_keep_working_and_are_named(store: 
     assert changed is not None
     assert (changed.name, changed.bundle_id) == ("alpha", "com.example.other")
     assert await store.apps.update("app-2", name="gamma", bundle_id="com.example.other", at=1) is not None
-    assert await store.apps.clashing() == []
+    assert await store.apps.find_clashing() == []
 
 
 async def test_a_name_that_the_former_version_changed_is_noticed(store: Store) -> None:

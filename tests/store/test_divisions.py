@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shared.domain.batches import DeviceList
-from shared.domain.divisions import Division, Found, Keys, Step, next_step
+from shared.domain.divisions import Division, FoundDevices, Keys, Step, next_step
 from shared.domain.sources import PushTable
 from shared.store import Store
 
@@ -23,7 +23,7 @@ def keys(*some: int) -> Keys:
 
 
 def a_step(division: Division, before: Step | None, attempt: str, *some: int) -> tuple[Step, dict[DeviceList, Keys]]:
-    return next_step(division, before, Found(max(some), {"+0100": keys(*some)}), attempt=attempt)
+    return next_step(division, before, FoundDevices(max(some), {"+0100": keys(*some)}), attempt=attempt)
 
 
 async def test_a_division_is_decided_once(store: Store) -> None:

@@ -189,9 +189,9 @@ async def test_finished_ones_are_forgotten_step_by_step(store: Store) -> None:
     over = [replace(made(f"old{n}"), state=FINISHED, finished_at=NOON) for n in range(5)]
     young = replace(made("young"), state=FINISHED, finished_at=NOON + HOUR)
     await store.schedules.add([*over, young, made("alive")])
-    assert await store.schedules.finished(before=NOON, limit=10) == []
+    assert await store.schedules.find_finished(before=NOON, limit=10) == []
     steps = []
-    while ids := [each.id for each in await store.schedules.finished(before=NOON + HOUR, limit=2)]:
+    while ids := [each.id for each in await store.schedules.find_finished(before=NOON + HOUR, limit=2)]:
         steps.append(await store.schedules.forget_finished(ids, before=NOON + HOUR))
     assert steps == [2, 2, 1]
     assert [each.key for each in await store.schedules.page("ns", limit=10)] == ["alive", "young"]

@@ -49,6 +49,17 @@ async def test_what_stops_something_and_other_callers_are_let_in(house: House) -
     assert (await Client(client.app, {"x-forwarded-email": ADMIN}).get("/schedules")).status == 200
 
 
+async def test_what_is_called_like_a_stop_is_counted(house: House) -> None:
+    client = await limited(house, requests_per_second=SLOW)
+    assert (await client.put("/schedules/pause", schedule("pause"))).status == 201
+    while (await client.get("/schedules")).status == 200:
+        pass
+    assert (await client.get("/schedules/pause")).status == 429
+    assert (await client.get("/apps/somewhere/jobs/some/stop")).status == 429
+    assert (await client.put("/schedules/pause", schedule("pause"))).status == 429
+    assert (await client.post("/schedules/pause/pause")).status == 200
+
+
 async def test_strangers_are_not_counted(house: House) -> None:
     client = await limited(house, requests_per_second=SLOW)
     strangers = [client.service("nobody's"), client.someone("nobody@example.com"), Client(client.app)]

@@ -157,9 +157,9 @@ async def test_a_worker_asks_for_a_namespaces_secrets_once_in_some_seconds(
     monkeypatch.setattr(signing, "REMEMBERED_SECONDS", 1_000.0)
     own = Signing(house.store, house.schedules.now, deployment_key=KEY)
     now = await house.schedules.now()
-    assert await own.secrets("token:quiet", now) == (KEY,)
+    assert await own.get_secrets("token:quiet", now) == (KEY,)
     await own.issue("token:quiet")
-    assert await own.secrets("token:quiet", now) == (KEY,)
+    assert await own.get_secrets("token:quiet", now) == (KEY,)
     fresh = Signing(house.store, house.schedules.now, deployment_key=KEY)
-    assert len(await fresh.secrets("token:quiet", now)) == 2
-    assert await Signing(house.store, house.schedules.now, deployment_key="").secrets("token:quiet", now) == ()
+    assert len(await fresh.get_secrets("token:quiet", now)) == 2
+    assert await Signing(house.store, house.schedules.now, deployment_key="").get_secrets("token:quiet", now) == ()

@@ -9,7 +9,7 @@ import pytest
 
 from services.scheduler.retention import Retention
 from shared.domain.batches import ByteRange, Receipt
-from shared.domain.divisions import Division, Found, next_step
+from shared.domain.divisions import Division, FoundDevices, next_step
 from shared.domain.jobs import STOPPABLE, Job, JobStatus, Totals
 from shared.domain.sources import File, PushTable
 from shared.flow import DatabaseTime
@@ -46,10 +46,10 @@ async def over_a_file(store: Store, **fields: Any) -> Job:
 async def divided(store: Store, job: Job) -> None:
     """The job's group, in mid-division: one step counts, and of another one there are only lists."""
     division = await store.divisions.begin(Division(id=job.file_plan_id, source=PushTable(9), size=1))
-    step, lists = next_step(division, None, Found(5, {"rest": np.array([1, 5])}), attempt="a")
+    step, lists = next_step(division, None, FoundDevices(5, {"rest": np.array([1, 5])}), attempt="a")
     await store.divisions.add_lists(lists)
     await store.divisions.add_step(step)
-    await store.divisions.add_lists(next_step(division, step, Found(9, {"rest": np.array([9])}), attempt="b")[1])
+    await store.divisions.add_lists(next_step(division, step, FoundDevices(9, {"rest": np.array([9])}), attempt="b")[1])
 
 
 async def is_divided(store: Store, job: Job) -> bool:

@@ -1,0 +1,101 @@
+"""The settings of the servers that Carillon stands on: where they are, and how it uses them."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from shared.runtime.sections import Count, Folder, HttpUrl, Name, Seconds, Section, Url, says
+
+
+class StoreSettings(Section, frozen=True):
+    """MongoDB: the only truth about apps, templates, jobs and batches."""
+
+    url: Annotated[Url, says("Where it is, with the name of the database.")] = "mongodb://127.0.0.1:27017/carillon"
+
+
+class BrokerSettings(Section, frozen=True):
+    """RabbitMQ: carries tasks to workers."""
+
+    url: Annotated[Url, says("Where it is, with the virtual host.")] = "amqp://guest:guest@127.0.0.1:5672/carillon"
+    management_url: Annotated[
+        Url, says("Its management API, by which `carillon init` makes the virtual host and the policies.")
+    ] = "http://guest:guest@127.0.0.1:15672"
+    publish_timeout_seconds: Annotated[Seconds, says("How long a publish waits for its confirm.")] = 10.0
+
+
+class StreamSettings(Section, frozen=True):
+    """Kafka: takes the records."""
+
+    url: Annotated[Url, says("Where it is; several brokers separated by commas.")] = "kafka://127.0.0.1:9092"
+    topic_template: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9._-]*%s[A-Za-z0-9._-]*%s[A-Za-z0-9._-]*\Z"),
+        says("The name of a push topic; the first %s is the app's name, the second the service."),
+    ] = "push-%s_%s-massive"
+    push_topic_partitions: Annotated[Count, says("Partitions of a push topic that Carillon makes.")] = 8
+    ledger_topic: Annotated[
+        Name, says("The topic whose partitions bear the markers of sent batches. It holds no records; never delete it.")
+    ] = "carillon.ledger"
+    ledger_partitions: Annotated[
+        int,
+        Meta(ge=32, le=1_000),
+        says("Its partitions: one for each chain of a job at least; they cannot become fewer."),
+    ] = 64
+    replication_factor: Annotated[
+        int, Meta(ge=1, le=9), says("Copies of each partition of a topic that Carillon makes; 3 in production.")
+    ] = 1
+    transaction_timeout_seconds: Annotated[
+        float, Meta(ge=1, le=900), says("When the broker aborts the transaction of a worker that fell silent.")
+    ] = 30.0
+    request_timeout_seconds: Annotated[Seconds, says("How long one request waits for its answer.")] = 10.0
+    compression: Annotated[
+        Literal["none", "gzip", "lz4", "zstd"],
+        says("How records are compressed on their way and on the broker's disk."),
+    ] = "none"
+    max_record_bytes: Annotated[
+        int,
+        Meta(ge=1_000, le=100_000_000),
+        says("A larger record fails its recipient; at most the broker's own limit."),
+    ] = 1_000_000
+    marker_retention_days: Annotated[
+        float,
+        Meta(ge=0.01, le=3650),
+        says(
+            "At most the brokers' offsets.retention.minutes, in days: workers refuse brokers that keep less. A batch "
+            "that was owned for half of it is not sent again."
+        ),
+    ] = 7.0
+
+
+class AudienceSettings(Section, frozen=True):
+    """PostgreSQL: the push tables, one row a device."""
+
+    url: Annotated[Url, says("Where it is, with the database.")] = "postgresql://carillon:carillon@127.0.0.1:5432/push"
+    pool_size: Annotated[Count, says("Connections that a process opens at most.")] = 10
+    statement_timeout_seconds: Annotated[Seconds, says("When a statement is given up.")] = 60.0
+
+
+class BlobSettings(Section, frozen=True):
+    """S3, or a folder: files with audiences, and those that tell who was held out."""
+
+    url: Annotated[
+        Url, says("s3:// and the bucket for uploads and control groups; or file:// and the path of a folder.")
+    ] = "s3://carillon"
+    endpoint_url: Annotated[HttpUrl, says("Where S3 is, if it is not AWS: MinIO, Ceph and others.")] = ""
+    public_endpoint_url: Annotated[
+        HttpUrl, says("Where callers reach S3, for the upload URLs they are given; empty: as endpoint_url says.")
+    ] = ""
+    region: Annotated[str, says("The region of the buckets; empty: as the environment says.")] = ""
+    access_key: Annotated[
+        str, says("The access key; empty: from where AWS's own tools take it, the role of the machine included.")
+    ] = ""
+    secret_key: Annotated[str, says("Its secret.")] = ""
+    allowed_buckets: Annotated[tuple[str, ...], says("Further buckets that a csvPath may name.")] = ()
+    upload_folder: Annotated[Folder, says("Where /uploadurl puts files, within the bucket.")] = "jobs"
+    control_group_folder: Annotated[Folder, says("Where the files of control groups go, within the bucket.")] = (
+        "control-groups"
+    )
+    max_file_bytes: Annotated[
+        int, Meta(ge=1, le=5 * 2**40), says("A job over a larger file is refused; 100 GiB unless changed.")
+    ] = 100 * 2**30
+    timeout_seconds: Annotated[Seconds, says("How long a question may take, repeated attempts included.")] = 10.0
