@@ -141,9 +141,11 @@ class AppsKind(_Plain):
         reasons = {app.id: "another app here has its bundle id" for app in new if app.bundle_id in taken}
         holders = self._names.holders() | await self._apps.find_holders([app.name for app in new])
         for app in new:
+            if app.id in reasons:
+                continue
             holder = holders.setdefault(name_key(app.name), app.id)
             if holder != app.id:
-                reasons.setdefault(app.id, f"its name is that of app {holder}, but for case: rename one of them there")
+                reasons[app.id] = f"its name is that of app {holder}, but for case: rename one of them there"
         return reasons
 
     async def add(self, new: Sequence[App]) -> set[str]:

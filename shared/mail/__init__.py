@@ -26,7 +26,7 @@ __all__ = ["Letter", "Mail", "Sender", "in_ascii", "masked", "tellable"]
 log = structlog.get_logger(__name__)
 
 _EXCERPT_CHARACTERS = 500
-_ADDRESS = re.compile(r"([^\s<>@:,;\"'()])[^\s<>@:,;\"'()]*@([^\s<>@:,;\"'()]+)")
+_ADDRESS = re.compile(r"([^\s<>@:,;\"'()])[^\s<>@:,;\"()]*@([^\s<>@:,;\"'()]+)")
 
 
 class Sender(Struct, frozen=True):

@@ -125,7 +125,7 @@ class WorkerSettings(Section, frozen=True):
     batch_size: Annotated[int, Meta(ge=1_000, le=5_000), says("Recipients of a batch.")] = 5_000
     grace_seconds: Annotated[
         float,
-        Meta(ge=0),
+        Meta(ge=0, le=86_400),
         says(
             "For how long a push table that is missing, or a file that is denied, is taken for an outage and tried "
             "again; then it is a fault."

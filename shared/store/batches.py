@@ -262,7 +262,9 @@ _COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
 
 
 def _queued(batch: Batch) -> Document:
-    return {"_id": batch.id, "status": BatchStatus.QUEUED.value, "turn": batch.turn}
+    """As it was read: after another take, what was read of its recipients may be out."""
+    queued = {"_id": batch.id, "status": BatchStatus.QUEUED.value, "turn": batch.turn}
+    return queued | {"attempts": batch.attempts}
 
 
 def _owned(batch: Batch) -> Document:

@@ -10,7 +10,7 @@ import pytest
 
 from shared.domain import fanout
 from shared.domain.batches import BatchStatus
-from shared.domain.jobs import Job, JobStatus
+from shared.domain.jobs import Job, JobStatus, split_key
 from shared.domain.records import APNS, GCM
 from shared.runtime.processes import free_port
 from tests.e2e.house import House, until
@@ -74,7 +74,7 @@ async def test_gcm_records(house: House) -> None:
             "push_expiry": expires_at // 1_000_000,
             "dry_run": False,
             "message_id": "",
-            "metadata": {"jobId": job_id, "pushType": "massive", "templateName": "like"},
+            "metadata": {"jobId": split_key(job_id)[0], "pushType": "massive", "templateName": "like"},
         }
 
 

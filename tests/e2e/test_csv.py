@@ -98,7 +98,7 @@ async def test_two_spellings_of_a_user_in_two_cuts_are_one_user(
 async def test_a_column_that_became_unfit_for_files_stops_the_job(house: House) -> None:
     await house.devices(10)
     await house.change_devices("ALTER TABLE {table} ALTER user_id TYPE character(8)")
-    await house.start("worker")
+    await house.start("worker", CARILLON_WORKER_GRACE_SECONDS="0")
     job_id = await house.post(csv_path=await house.file(b"id\nu1\n"))
     job = await house.closed(job_id)
     assert job.status is JobStatus.STOPPED

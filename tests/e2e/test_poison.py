@@ -124,4 +124,4 @@ async def one_more_job(house: House, *, before: int) -> None:
     assert job.totals is not None
     assert job.totals.sent == before // 3
     jobs = [record["metadata"]["jobId"] for record in await house.records(before + before // 3)]
-    assert (jobs.count(job_id), len(jobs)) == (before // 3, before + before // 3)
+    assert (jobs.count(job.id), len(jobs)) == (before // 3, before + before // 3)

@@ -12,7 +12,7 @@ from bson import BSON
 
 from shared.domain.accounts import App, Token, User
 from shared.domain.groups import Group
-from shared.domain.jobs import Job
+from shared.domain.jobs import Job, split_key
 from shared.domain.occurrences import Occurrence
 from shared.domain.outcomes import DeadLetter
 from shared.domain.schedules import Schedule
@@ -118,7 +118,7 @@ class Database:
         kind, _, rest = occurrence["owner"].partition("/")
         if kind == "schedule":
             return self.database["schedules"].find_one({"_id": rest}, {"_id": 1}) is None
-        return self.database["jobs"].find_one({"_id": rest.partition("/")[0]}, {"_id": 1}) is None
+        return self.database["jobs"].find_one({"_id": split_key(rest.partition("/")[0])[0]}, {"_id": 1}) is None
 
 
 def _fields(kind: type[msgspec.Struct]) -> set[str]:

@@ -55,10 +55,12 @@ def send_part(rules: Rules, ordinal: int, turn: int, lane: str, batch: Entry) ->
     passed = yield from gate(rules, ordinal, wanted, batch.attempts)
     if not passed:
         return False, None
-    taken = yield from move(rules, Move(ordinal, (QUEUED,), SENDING, turn=wanted, take=lane))
+    seen = None if rules.flaw is Flaw.STALE_PART else batch.attempts
+    taken = yield from move(rules, Move(ordinal, (QUEUED,), SENDING, turn=wanted, attempts=seen, take=lane))
     if taken is None:
         return True, None
-    return (yield from produce(rules, ordinal, lane, taken))
+    # What is sent was read before the take.
+    return (yield from produce(rules, ordinal, lane, taken._replace(parts=batch.parts)))
 
 
 def recover(rules: Rules, ordinal: int, batch: Entry) -> Program:
@@ -67,7 +69,13 @@ def recover(rules: Rules, ordinal: int, batch: Entry) -> Program:
     if receipt is not None:
         return (yield from go_on(rules, ordinal, batch, receipt))
     match = None if rules.flaw is Flaw.BLIND_CLEAR else batch.owner
-    return (yield from move(rules, Move(ordinal, (SENDING,), QUEUED, owner=match, clear=True)))
+    take = take_of(rules, batch, match)
+    return (yield from move(rules, Move(ordinal, (SENDING,), QUEUED, owner=match, attempts=take, clear=True)))
+
+
+def take_of(rules: Rules, batch: Entry, owner: str | None) -> int | None:
+    """What a move of an owned batch matches beside its lane: a lane may take one part after the other."""
+    return None if owner is None or rules.flaw in (Flaw.ANY_TAKE, Flaw.REUSED_LANE) else batch.attempts
 
 
 def outcome(rules: Rules, ordinal: int, batch: Entry) -> Program:
@@ -138,10 +146,11 @@ def produce(rules: Rules, ordinal: int, lane: str, batch: Entry) -> Program:
 
 def go_on(rules: Rules, ordinal: int, batch: Entry, receipt: str) -> Program:
     """A part is out. Behind the last one, say so and feed the chain; else the batch, free for its next part."""
+    owner, take = batch.owner, take_of(rules, batch, batch.owner)
     if batch.parts + 1 < rules.parts:
-        advance = Move(ordinal, (SENDING,), QUEUED, owner=batch.owner, clear=True, parts=batch.parts + 1)
+        advance = Move(ordinal, (SENDING,), QUEUED, owner=owner, attempts=take, clear=True, parts=batch.parts + 1)
         return (yield from move(rules, advance))
-    settle = Move(ordinal, (SENDING,), BatchStatus.SENT, owner=batch.owner, receipt=receipt)
+    settle = Move(ordinal, (SENDING,), BatchStatus.SENT, owner=owner, attempts=take, receipt=receipt)
     yield from move(rules, settle)
     yield from chain_of(rules, ordinal)
     return None
@@ -159,6 +168,9 @@ def roll_back(rules: Rules, ordinal: int, batch: Entry) -> Program:
 def put_back(rules: Rules, ordinal: int, batch: Entry) -> Program:
     """The owner lets go of the batch and publishes its next turn."""
     match = None if rules.flaw is Flaw.BLIND_RELEASE else batch.owner
-    freed = yield from move(rules, Move(ordinal, (SENDING,), QUEUED, owner=match, clear=True, raises=True))
+    take = take_of(rules, batch, match)
+    freed = yield from move(
+        rules, Move(ordinal, (SENDING,), QUEUED, owner=match, attempts=take, clear=True, raises=True)
+    )
     if freed is not None:
         yield Publish(Message("send", ordinal, freed.turn))

@@ -42,7 +42,7 @@ SCENES = (
     Scene("pause, resume, stop, and the worker dies", 6_000, Faults(clicks=2, crash=1), workers=1, users=1),
     Scene("two chains", 6_000, Faults(crash=1), rules=Rules(slots=2)),
     Scene(
-        "a lost lane's worker recovers", 14_000, Faults(double=1, silent=1), batches=1, rules=Rules(self_recovery=True)
+        "a lost lane's worker recovers", 13_000, Faults(double=1, silent=1), batches=1, rules=Rules(self_recovery=True)
     ),
     Scene("attempts run out", 4_500, Faults(crash=1, double=1), batches=1, rules=Rules(attempts=1)),
     Scene("two planners", 18_000, Faults(double=1), batches=0, devices=3, workers=0, planners=2),

@@ -60,6 +60,8 @@ CASES = (
         users=1,
     ),
     Case(Flaw.ANY_PART, Promise.UNTRUE, Faults(crash=1), rules=Rules(parts=2)),
+    Case(Flaw.ANY_TAKE, Promise.UNTRUE, Faults(double=1, silent=1), rules=Rules(parts=2)),
+    Case(Flaw.STALE_PART, Promise.TWICE, Faults(double=1), rules=Rules(parts=2)),
     Case(Flaw.NO_UPKEEP, Promise.NEVER, Faults(purge=1), batches=2),
 )
 

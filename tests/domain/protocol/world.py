@@ -37,6 +37,8 @@ class Flaw(StrEnum):
     UNENDED_STOP = "a stopped job is closed without ending its plan"
     NO_UPKEEP = "nobody looks for lost work"
     ANY_PART = "recovery takes the marker of an earlier part for that of the last take"
+    ANY_TAKE = "a move of an owned batch matches its lane, and not the take"
+    STALE_PART = "a take does not see that another one was there since its part was read"
 
 
 class Promise(StrEnum):
@@ -213,8 +215,8 @@ class World(NamedTuple):
 class Move(NamedTuple):
     """A compare-and-set on a batch; the reply is the new batch or None.
 
-    It applies to a batch in one of `sources`, of this `turn` and `owner` where they are given. `take` is the new owner;
-    `clear` removes the owner; `raises` makes it the next turn; so many `parts` are out then.
+    It applies to a batch in one of `sources`, of this `turn`, `owner` and number of `attempts` where they are given.
+    `take` is the new owner; `clear` removes the owner; `raises` makes it the next turn; so many `parts` are out then.
     """
 
     ordinal: int
@@ -227,10 +229,12 @@ class Move(NamedTuple):
     raises: bool = False
     receipt: str = ""
     parts: int | None = None
+    attempts: int | None = None
 
     def matches(self, batch: Entry) -> bool:
         """Whether the compare-and-set finds what it wants."""
-        return batch.status in self.sources and self.turn in (None, batch.turn) and self.owner in (None, batch.owner)
+        wanted = (self.turn, batch.turn), (self.owner, batch.owner), (self.attempts, batch.attempts)
+        return batch.status in self.sources and all(want in (None, have) for want, have in wanted)
 
     def after(self, batch: Entry) -> Entry:
         """The batch as the move leaves it."""

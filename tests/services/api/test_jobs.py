@@ -233,14 +233,16 @@ async def test_an_app_with_open_jobs_stays_and_goes_with_everything_once_they_ar
     job_id = (await _post(house, app_id)).json["id"]
     refused = await house.admin.delete(f"/apps/{app_id}")
     assert refused.status == 409
-    await house.store.batches.add_page([Batch(job_id=job_id, ordinal=0, range=KeyRange(0, 10), size=10)])
+    job = await house.store.jobs.view(job_id)
+    assert job is not None
+    await house.store.batches.add_page([Batch(job_id=job.key, ordinal=0, range=KeyRange(0, 10), size=10)])
     await house.store.jobs.close(job_id, totals=Totals(), summed=Receipt(), completed_at=1)
 
     assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
 
     assert (await house.admin.get(f"/apps/{app_id}")).status == 404
     assert await house.store.jobs.get(job_id) is None
-    assert await house.store.batches.last(job_id) is None
+    assert await house.store.batches.last(job.key) is None
     assert await house.store.templates.page(app_id, limit=1) == []
 
 

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
 from shared.domain.jobs import Idempotency, Job, JobStatus
-from shared.domain.occurrences import JobOwner, JobStage, Occurrence, owner_text
+from shared.domain.occurrences import Occurrence
 from shared.domain.records import APNS
 from shared.domain.tasks import SPLIT_QUEUE
 from shared.flow import Breaker, Feed, GroupFlow, Lost
+from shared.flow.jobs import start_of
 from shared.flow.lost import Found, Patience
 from tests.services.api.conftest import House
 from tests.services.api.test_jobs import JOB
@@ -49,7 +50,14 @@ async def _starting(house: House, *, seconds: float, **fields: object) -> Job:
 
 
 async def _occurrences(house: House, job_id: str) -> list[Occurrence]:
-    return await house.store.occurrences.upcoming(owner_text(JobOwner(job_id, JobStage.START)), 5)
+    return await house.store.occurrences.upcoming(await _start(house, job_id), 5)
+
+
+async def _start(house: House, job_id: str) -> str:
+    """The owner of the occurrence that begins the job."""
+    job = await house.store.jobs.view(job_id)
+    assert job is not None
+    return start_of(job.key)
 
 
 async def _status(house: House, job_id: str) -> JobStatus:
@@ -121,7 +129,7 @@ async def test_a_repeated_request_makes_good_the_occurrence_that_is_missing(hous
         replies.append(await house.admin.post(f"/apps/{app_id}/jobs?template=like", ask, Idempotency_Key="later"))
         job_id = replies[0].json["id"]
         assert len(await _occurrences(house, job_id)) == 1
-        await house.store.occurrences.remove_of(owner_text(JobOwner(job_id, JobStage.START)))
+        await house.store.occurrences.remove_of(await _start(house, job_id))
     assert [reply.status for reply in replies] == [201, 200]
 
 
@@ -269,9 +277,9 @@ async def test_upkeep_does_not_look_at_jobs_that_wait(house: House, monkeypatch:
 
 async def test_a_job_taken_back_takes_its_occurrence_with_it(house: House) -> None:
     job = await _starting(house, seconds=3600)
-    assert await house.flow.withdraw(job.id)
-    assert await _occurrences(house, job.id) == []
-    assert not await house.flow.withdraw(job.id)
+    assert await house.flow.withdraw(job.key)
+    assert await house.store.occurrences.upcoming(start_of(job.key), 5) == []
+    assert not await house.flow.withdraw(job.key)
 
 
 async def test_a_job_without_its_occurrence_is_accepted_all_the_same(

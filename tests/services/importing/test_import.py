@@ -8,7 +8,7 @@ import pytest
 
 from shared.domain.feedback import Position
 from shared.domain.jobs import PAUSABLE, JobStatus
-from shared.domain.occurrences import JobOwner, JobStage, owner_text
+from shared.flow.jobs import start_of
 from tests.marathon.source import DAY_NS, PAST
 from tests.services.importing.conftest import House, counts
 
@@ -173,7 +173,8 @@ async def test_what_is_taken_here_is_skipped(house: House) -> None:
     assert {each: house.told[each][1] for each in expected} == expected
     template = await house.source.template(second)
     body = {"name": "like", "locale": "en", "body": {"alert": "Hello"}}
-    assert (await house.api.send("POST", f"/apps/{second}/templates", body)).status_code == 201
+    taken = await house.api.send("POST", f"/apps/{second}/templates", body)
+    assert taken.status_code == 201, taken.text
     job = await house.source.job(second)
     mine = await house.api.send("POST", f"/apps/{second}/jobs?template=like", {"id": job, "service": "apns"})
     assert (elsewhere.status_code, mine.status_code) == (201, 201)
@@ -283,8 +284,7 @@ async def test_a_scheduled_job_starts_here_at_its_time_when_asked_for(house: Hou
     stored = await house.store.jobs.get(job)
     assert stored is not None
     assert (stored.status, stored.open, stored.waits, stored.starts_at) == (JobStatus.SCHEDULED, True, True, start)
-    owner = owner_text(JobOwner(job, JobStage.START))
-    (occurrence,) = await house.store._database["occurrences"].find({"owner": owner}).to_list()
+    (occurrence,) = await house.store._database["occurrences"].find({"owner": start_of(stored.key)}).to_list()
     assert occurrence["due"] == stored.starts
     # From now on it is Carillon's, whatever becomes of it there.
     assert counts(await house.bring(), "jobs") == {"left": 1}
