@@ -1,6 +1,7 @@
 """Mails that are due. Each stands in its job's document, put there by the move that it tells of; so there is no mail
-without the move, and none is lost behind it. `mail_since` is there while one is due. A `job_id` is an id or a key, as for
-`Jobs`.
+without the move, and none is lost behind it. `mail_since` is there while one is due.
+
+A `job_id` is a job's id or its key, as for `Jobs`.
 """
 
 from collections.abc import AsyncIterator
