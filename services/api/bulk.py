@@ -29,6 +29,7 @@ from shared.flow.drafts import Accepted, Wanted
 from shared.flow.schedules import ScheduleFlow
 from shared.runtime.turns import Turns
 from shared.store import Store
+from shared.store.idempotency import FirstUse
 
 ITEMS = 10_000
 BODY_BYTES = 32 * 2**20
@@ -95,12 +96,17 @@ class BulkResource:
     async def _answers_once(self, items: Sequence[bytes], namespace: str, used: Idempotency) -> list[ItemView]:
         """As `_answers`; what an earlier request with the key has made is not made anew."""
         first = await self._store.idempotency.claim(used.key, used.digest)
-        before = int(first.made or "0", 16)
-        answers = [answer async for answer in self._answers(items, namespace, before)]
-        made = before | sum(1 << answer.index for answer in answers if answer.error is None)
-        if made != before:
-            await self._store.idempotency.remember(used.key, f"{made:x}")
+        answers = [answer async for answer in self._answers(items, namespace, _bits(first))]
+        await self._add_made(used, first, sum(1 << answer.index for answer in answers if answer.error is None))
         return answers
+
+    async def _add_made(self, used: Idempotency, known: FirstUse | None, made: int) -> None:
+        """Keep these bits beside those that equal requests have kept meanwhile."""
+        while known is not None and made & ~_bits(known):
+            kept = f"{_bits(known) | made:x}"
+            if await self._store.idempotency.replace_made(used.key, kept, before=known.made):
+                return
+            known = await self._store.idempotency.recall(used.key, used.digest)
 
     async def _answers(self, items: Sequence[bytes], namespace: str, before: int = 0) -> AsyncIterator[ItemView]:
         """An answer for each item; a bit of `before` tells that the item at its place was made before."""
@@ -141,6 +147,11 @@ class BulkResource:
         answers: dict[int, Accepted | Refused] = dict(zip(allowed, accepted, strict=True))
         answers |= {n: refused[each.id] for n, each in wanted.items() if each.id in refused}
         return [each if isinstance(each, Invalid) else answers.get(n) for n, each in enumerate(chunk)]
+
+
+def _bits(first: FirstUse) -> int:
+    """The items that were made with a key, a bit each."""
+    return int(first.made or "0", 16)
 
 
 def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:

@@ -80,11 +80,11 @@ class Listener(Background):
         return await reader.read(wait_seconds)
 
     async def _begin(self, logs: Mapping[str, str]) -> Mapping[str, int]:
-        """Begin a fold in each partition at its stored position; what was folded there before is read again."""
+        """Begin a fold in each partition at its stored position; what was folded there before is read again. Raises
+        `Unavailable` where a log was left: the next answer may name the one that is there."""
         await self._store_orphans(logs)
         stored = await self._store.feedbacks.positions(list(logs))
-        for partition, log_id in logs.items():
-            self._folds[partition] = Fold(stored.get(partition, Position()), log_id)
+        self._folds |= {each: Fold(stored.get(each, Position()), log_id) for each, log_id in logs.items()}
         log.info("feedback positions read", partitions=len(logs), stored=len(stored))
         return {partition: self._folds[partition].first for partition in logs}
 
@@ -115,16 +115,17 @@ class Listener(Background):
         failures = 0
         while self._folds[partition].moved:
             try:
-                if not await self._store_fold(partition, self._folds[partition]):
-                    await self._discard(partition, reader)
-                return
+                stored = await self._store_fold(partition, self._folds[partition])
             except Unavailable as error:
                 failures += 1
                 log.warning("feedback waits to be stored", partition=partition, reason=str(error), attempt=failures)
                 if stopping.is_set():
                     return
                 await _pause(stopping, failures)
-        return
+            else:
+                if not stored:
+                    await self._discard(partition, reader)
+                return
 
     async def _store_fold(self, partition: str, fold: Fold) -> bool:
         """Store the fold and begin the next one behind it; `False` if somebody else moved the position."""
@@ -144,7 +145,8 @@ class Listener(Background):
         return True
 
     async def _discard(self, partition: str, reader: Reader) -> None:
-        """Drop the fold, as somebody else moved the position, and read on from there."""
+        """Drop the fold, as somebody else moved the position, and read on from there. Raises `Unavailable` where they
+        read another log by now: this reader stands in one that was left, and only a new one begins elsewhere."""
         lost = self._folds[partition]
         begins = await self._begin({partition: lost.log})
         log.info("feedback fold lost", partition=partition, began=lost.first, stands=begins[partition])

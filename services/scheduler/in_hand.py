@@ -59,6 +59,7 @@ class InHand:
         self._most = most
         self._lease_seconds = lease_seconds
         self._calls: dict[str, _Calls] = {}
+        self._forget_at = 0.0
 
     async def split(self, due: Sequence[Due]) -> tuple[list[Due], list[tuple[Due, float]]]:
         """Those that may be handed over now; and those over the bound of their namespace, with the seconds until their
@@ -74,6 +75,7 @@ class InHand:
             room = self._room(namespace)
             fitting += some[:room]
             over += [(each, self._calls_of(namespace).pause(now)) for each in some[room:]]
+        self._forget(now)
         return fitting, over
 
     def add(self, namespaces: Mapping[str, str]) -> None:
@@ -100,10 +102,12 @@ class InHand:
         there = await self._store.occurrences.find_claimed(ids) if ids else set()
         for calls in asked:
             calls.look(there, now)
-        self._forget(now)
 
     def _forget(self, now: float) -> None:
-        """Forget namespaces that have nothing in hand."""
+        """Forget namespaces that have nothing in hand, once a lease: so those of two leases are remembered at most."""
+        if now < self._forget_at:
+            return
+        self._forget_at = now + self._lease_seconds
         gone = [
             namespace
             for namespace, calls in self._calls.items()

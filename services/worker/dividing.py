@@ -98,16 +98,19 @@ class Divider:
         return await self._store.divisions.get(wanted.id) or await self._store.divisions.begin(wanted)
 
     async def _add_steps(self, job: Job, division: Division) -> AsyncGenerator[None]:
-        """Add step after step. Where somebody else was first, go on from what they stored."""
+        """Add step after step. Where somebody else was first, go on from the last that they stored."""
         before = await self._store.divisions.last_step(division.id)
         while before is None or not before.last:
             async with aclosing(self._read_on(job, division, before)) as parts:
                 async for found in parts:
+                    mine = True
                     if found is not None:
                         mine, before = await self._add_step(division, before, found)
-                        if not mine:
-                            break
+                    # Also behind somebody else's step: whoever was overtaken is told so here.
                     yield
+                    if not mine:
+                        before = await self._store.divisions.last_step(division.id)
+                        break
 
     async def _add_step(self, division: Division, before: Step | None, found: FoundDevices) -> tuple[bool, Step]:
         """The step that counts, and whether it is ours."""

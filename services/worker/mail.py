@@ -57,13 +57,13 @@ class Mailer:
         due = next((each for each in job.mails if (each.kind, each.at) == (task.kind, task.at)), None) if job else None
         if job is None or due is None:
             return
-        key = (job.id, due.kind, due.at)
+        key = (job.key, due.kind, due.at)
         if key not in self._sent and self._mail is not None:
             # If storing that it was sent fails now, this process still does not send it twice.
             self._sent[key] = await self._sent_under_lease(job, due, self._mail)
         await fault("mail.after_send")
-        await self._store.mails.sent(job.id, due)
-        await self._store.mails.release(job.id, self._sent.get(key, ""))
+        await self._store.mails.sent(job.key, due)
+        await self._store.mails.release(job.key, self._sent.get(key, ""))
 
     async def put_off(self, task: Task) -> None:
         """Have it tried again later."""
@@ -82,12 +82,12 @@ class Mailer:
     async def _sent_under_lease(self, job: Job, due: DueMail, mail: Mail) -> str:
         """The token of the lease under which it was sent, which is still held."""
         token, now = fresh_token(), await self._time.now()
-        if not await self._store.mails.lease(job.id, due, token, now=now, until=now + self._lease):
+        if not await self._store.mails.lease(job.key, due, token, now=now, until=now + self._lease):
             raise Unavailable("somebody else sends a mail about this job")
         try:
             MAILS.labels(await self._delivered(job, due, mail)).inc()
         except BaseException:
-            await self._store.mails.release(job.id, token)
+            await self._store.mails.release(job.key, token)
             raise
         return token
 

@@ -11,13 +11,16 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from shared.domain.batches import OTHER
+from shared.domain.errors import Unavailable
 
 ACK = "ack"
 MAX_OUTCOME_CHARACTERS = 64
 MAX_JOB_ID_CHARACTERS = 64
 MAX_KEYS = 2_000
+_LOGS_LEFT = 8
 
 
 class Skip(StrEnum):
@@ -146,30 +149,51 @@ def _field(record: Mapping[str, Any], name: str) -> Any:
 
 class Position(Struct, frozen=True):
     """How far a partition is counted: up to this offset of this log. `log` is the id of the topic, which another topic
-    of the same name does not have; it is empty where nobody knew it."""
+    of the same name does not have; it is empty where nobody knew it. `left` are the last ones that were counted before
+    it: a broker that lags behind may still tell their ids."""
 
     offset: int = 0
     log: str = ""
+    left: tuple[str, ...] = ()
 
-    def offset_in(self, log: str) -> int:
-        """Where to read on in a log of the partition: at its beginning if it is another one than was counted."""
-        return 0 if self.log and log and self.log != log else self.offset
+    def begin(self, log: str) -> "Position":
+        """Where to read on in a log of the partition: at its beginning if it is another one than was counted.
+
+        Raises:
+            Unavailable: it was left for another one, so nothing can come from it any more.
+        """
+        if not log or log == self.log:
+            return self
+        if not self.log:
+            return Position(self.offset, log, self.left)
+        if log in self.left:
+            raise Unavailable(f"Kafka: a broker still tells the topic's earlier id {log}")
+        return Position(0, log, (*self.left, self.log)[-_LOGS_LEFT:])
 
 
 class Fold:
     """The counts of one partition's log: from `first`, which follows from the stored position `start`, to `end`, which
-    is where reading goes on.
+    is where reading goes on. Raises `Unavailable` for a log that was left.
 
     Bounded: once it is `full` it must be stored before more is added. A chunk adds at most a key a record to that.
     """
 
     def __init__(self, start: Position, log: str) -> None:
         self.start = start
-        self.log = log or start.log
-        self.first = start.offset_in(log)
+        self._beginning = start.begin(log)
         self.end = self.first
         self.counts: dict[Key, int] = {}
         self.skipped: dict[Skip, int] = {}
+
+    @property
+    def log(self) -> str:
+        """The id of the log that is read."""
+        return self._beginning.log
+
+    @property
+    def first(self) -> int:
+        """Where reading began."""
+        return self._beginning.offset
 
     @property
     def moved(self) -> bool:
@@ -179,7 +203,7 @@ class Fold:
     @property
     def stop(self) -> Position:
         """What is to be stored in the place of `start`."""
-        return Position(self.end, self.log)
+        return replace(self._beginning, offset=self.end)
 
     @property
     def full(self) -> bool:

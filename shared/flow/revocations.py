@@ -53,9 +53,9 @@ class RevocationFlow:
         await fault("revocation.after_removal")
         paused = await self._pause(revocation)
         if not revocation.paused:
-            await self._store.revocations.mark_paused(revocation.id)
+            await self._store.revocations.mark_paused(revocation)
         elif await self._now() > revocation.at + COMMITTED_WITHIN:
-            await self._store.revocations.forget(revocation.id)
+            await self._store.revocations.forget(revocation)
         return paused
 
     async def _remove_subject(self, revocation: Revocation) -> None:

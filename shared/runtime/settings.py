@@ -202,7 +202,12 @@ class SchedulerSettings(Section, frozen=True):
         float, Meta(ge=0.0001, le=3_650), says("How long the batches of a completed job are remembered.")
     ] = 7.0
     key_retention_hours: Annotated[
-        float, Meta(ge=0.001, le=8_760), says("How long an Idempotency-Key is remembered.")
+        float,
+        Meta(ge=0.001, le=8_760),
+        says(
+            "How long an Idempotency-Key is remembered. Choose no more than outcome_retention_hours: the outcome tells "
+            "that a repeated POST to .../fire has fired already."
+        ),
     ] = 24.0
 
     def __post_init__(self) -> None:

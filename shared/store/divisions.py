@@ -12,8 +12,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.batches import DeviceList
 from shared.domain.divisions import Division, Keys, Step, packed, unpacked
-from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, insert_new, translated
+from shared.store.documents import Codec, Document, insert_new, insert_once, translated
 
 _divisions = Codec(Division)
 _steps = Codec(Step)
@@ -33,12 +32,7 @@ class Divisions:
 
     async def begin(self, division: Division) -> Division:
         """What the division is made of: this, unless that was decided before."""
-        try:
-            with translated(duplicate=_taken):
-                await self._divisions.insert_one(_divisions.document(division) | _NOBODY)
-        except Conflict:
-            return await self.get(division.id) or division
-        return division
+        return _divisions.value(await insert_once(self._divisions, _divisions.document(division) | _NOBODY))
 
     async def get(self, division_id: str) -> Division | None:
         """What the division is made of, if that is decided."""
@@ -70,13 +64,7 @@ class Divisions:
 
     async def add_step(self, step: Step) -> Step:
         """The step of this number that counts: this one, unless another one was first."""
-        try:
-            with translated(duplicate=_taken):
-                await self._steps.insert_one(_steps.document(step))
-        except Conflict:
-            with translated():
-                return _steps.maybe(await self._steps.find_one({"_id": step.id})) or step
-        return step
+        return _steps.value(await insert_once(self._steps, _steps.document(step)))
 
     async def last_step(self, division_id: str) -> Step | None:
         """The last step, if there is one."""
@@ -118,7 +106,3 @@ class Divisions:
 def _within(prefix: str) -> Document:
     """The ids below this one: "0" follows "/"."""
     return {"_id": {"$gt": f"{prefix}/", "$lt": f"{prefix}0"}}
-
-
-def _taken() -> Conflict:
-    return Conflict("somebody else was first", field="id")

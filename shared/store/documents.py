@@ -164,6 +164,24 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
     return set()
 
 
+async def insert_once(collection: AsyncCollection[Document], document: Document) -> Document:
+    """Insert the document unless its key is taken: the one that is there.
+
+    Raises:
+        Unavailable: another one was there, and is gone or cannot be read yet.
+    """
+    try:
+        with translated():
+            await collection.insert_one(document)
+    except DuplicateKeyError:
+        with translated():
+            found = await collection.find_one({"_id": document["_id"]})
+        if found is None:
+            raise Unavailable("MongoDB: what somebody else has stored first cannot be read") from None
+        return found
+    return document
+
+
 async def with_ids(collection: AsyncCollection[Document], codec: Codec[T], ids: Sequence[str]) -> dict[str, T]:
     """The values with these ids, by id."""
     found = codec.values(collection.find({"_id": {"$in": list(ids)}}, batch_size=BATCH))

@@ -35,7 +35,7 @@ class Feedbacks:
         """Up to where each partition is counted; one that never was is missing. Older versions stored no log."""
         with translated():
             found = self._positions.find({"_id": {"$in": list(partitions)}})
-            return {each["_id"]: Position(each["position"], each.get("log", "")) async for each in found}
+            return {document["_id"]: _position(document) async for document in found}
 
     async def flush(
         self,
@@ -102,7 +102,13 @@ class Feedbacks:
 
 
 def _fields(position: Position) -> Document:
-    return {"position": position.offset} | ({"log": position.log} if position.log else {})
+    log = {"log": position.log} if position.log else {}
+    left = {"left": list(position.left)} if position.left else {}
+    return {"position": position.offset} | log | left
+
+
+def _position(document: Document) -> Position:
+    return Position(document["position"], document.get("log", ""), tuple(document.get("left", ())))
 
 
 def _increments(document: Document, new: Mapping[str, int], most: int) -> dict[str, int]:

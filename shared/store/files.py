@@ -12,9 +12,8 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.batches import ByteRange
-from shared.domain.errors import Conflict
 from shared.domain.sources import File
-from shared.store.documents import Codec, Document, make, translated
+from shared.store.documents import Codec, Document, insert_new, insert_once, make, translated
 
 PAGE = 50
 """Cuts of a page; only the last has fewer."""
@@ -60,21 +59,11 @@ class Files:
     async def begin(self, plan_id: str, file: File, *, cut_records: int, user_type: str = "") -> FilePlan:
         """How the file is cut: like this, unless that was decided before."""
         plan = FilePlan(id=plan_id, file=file, cut_records=cut_records, user_type=user_type)
-        try:
-            with translated(duplicate=_taken):
-                await self._files.insert_one(_plans.document(plan))
-        except Conflict:
-            with translated():
-                return _plans.value(await self._files.find_one({"_id": plan_id}) or _plans.document(plan))
-        return plan
+        return _plans.value(await insert_once(self._files, _plans.document(plan)))
 
     async def add_page(self, plan_id: str, number: int, cuts: Sequence[ByteRange]) -> None:
         """Store a page, unless it is there."""
-        try:
-            with translated(duplicate=_taken):
-                await self._cuts.insert_one(_pages.document(_Page(_page_id(plan_id, number), list(cuts))))
-        except Conflict:
-            return
+        await insert_new(self._cuts, [_pages.document(_Page(_page_id(plan_id, number), list(cuts)))])
 
     async def page(self, plan_id: str, number: int) -> list[ByteRange] | None:
         """The cuts of a page, if it is there."""
@@ -115,7 +104,3 @@ class Files:
 
 def _page_id(plan_id: str, number: int) -> str:
     return f"{plan_id}/{number:08d}"
-
-
-def _taken() -> Conflict:
-    return Conflict("somebody else was first", field="id")

@@ -2,12 +2,25 @@
 
 from collections.abc import Sequence
 
-from shared.domain.jobs import Job
+from shared.domain.jobs import Job, split_key
 from shared.domain.templates import Template, check_copies
 from shared.store.documents import Codec, Document
 
 _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
 _templates = Codec(Template, json=("body", "defaults"))
+
+
+def one_job(job_id: str) -> Document:
+    """The query for the job that a key means; for a bare id, whichever job has it."""
+    plain, incarnation = split_key(job_id)
+    return {"_id": plain, "incarnation": incarnation} if incarnation else {"_id": plain}
+
+
+def any_job(job_ids: Sequence[str]) -> Document:
+    """The query for all that these keys and bare ids mean, each as for `one_job`."""
+    queries = [one_job(job_id) for job_id in job_ids]
+    bare = [query["_id"] for query in queries if len(query) == 1]
+    return {"$or": [{"_id": {"$in": bare}}, *(query for query in queries if len(query) > 1)]}
 
 
 def document_of(job: Job) -> Document:

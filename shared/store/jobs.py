@@ -37,7 +37,7 @@ from shared.domain.jobs import (
 from shared.domain.sources import Source
 from shared.domain.templates import Template
 from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translated
-from shared.store.job_documents import copies_of, counts_of, document_of, job_of
+from shared.store.job_documents import any_job, copies_of, counts_of, document_of, job_of, one_job
 
 _VIEW = {"plan.templates": 0}
 _NAMES = {"incarnation": 1}
@@ -93,7 +93,7 @@ class Jobs:
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
         """Those of these jobs that there are, whatever their apps, by id; with their contexts only if asked for."""
         with translated():
-            found = self._jobs.find(_any_of(job_ids), _VIEW if context else _LISTED, batch_size=BATCH)
+            found = self._jobs.find(any_job(job_ids), _VIEW if context else _LISTED, batch_size=BATCH)
             return {document["_id"]: job_of(document) async for document in found}
 
     async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
@@ -108,12 +108,12 @@ class Jobs:
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
         with translated():
-            return _job_or_none(await self._jobs.find_one(_one(job_id)))
+            return _job_or_none(await self._jobs.find_one(one_job(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
         """The job, whatever its app."""
         with translated():
-            return _job_or_none(await self._jobs.find_one(_one(job_id), _VIEW))
+            return _job_or_none(await self._jobs.find_one(one_job(job_id), _VIEW))
 
     async def with_key(self, key: str) -> Job | None:
         """The job that was made with this idempotency key."""
@@ -172,7 +172,7 @@ class Jobs:
     async def batches_forgotten(self, job_ids: Sequence[str]) -> None:
         """Note that these closed jobs have no batches any more: `closed_before` will not name them again."""
         with translated():
-            await self._jobs.update_many(_any_of(job_ids), {"$unset": {"kept_since": ""}})
+            await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
 
     async def expire_keys(self, before_ns: int, *, limit: int) -> int:
         """Free the idempotency keys of some jobs that were made before then (ns); of how many."""
@@ -181,19 +181,19 @@ class Jobs:
     async def remove_closed(self, job_ids: Sequence[str]) -> None:
         """Forget those of these jobs that have nothing left to do."""
         with translated():
-            await self._jobs.delete_many(_any_of(job_ids) | {"open": False})
+            await self._jobs.delete_many(any_job(job_ids) | {"open": False})
 
     async def withdraw(self, job_id: str) -> bool:
         """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
         such."""
         with translated():
-            result = await self._jobs.delete_one(_one(job_id) | {"plan.source": None, "open": True})
+            result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
         return result.deleted_count == 1
 
     async def standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""
         with translated():
-            document = await self._jobs.find_one(_one(job_id), {"status": 1, "plan.end": 1, "expires_at": 1})
+            document = await self._jobs.find_one(one_job(job_id), {"status": 1, "plan.end": 1, "expires_at": 1})
         if document is None:
             return None
         return Standing(JobStatus(document["status"]), document["plan"]["end"], document["expires_at"])
@@ -217,7 +217,7 @@ class Jobs:
         change |= {"failure": failure} if failure else {}
         change |= {"completed_at": completed_at} if completed_at else {}
         change |= {} if forgiven is None else {"forgiven": forgiven}
-        query = _one(job_id) | {"status": {"$in": sorted(only & sources(to))}}
+        query = one_job(job_id) | {"status": {"$in": sorted(only & sources(to))}}
         return await self._set(query, change, events=events, mail=mail)
 
     async def begin_plan(
@@ -230,17 +230,17 @@ class Jobs:
         """
         copies = copies_of(templates)
         fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
-        return await self._set(_one(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
+        return await self._set(one_job(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
 
     async def end_plan(self, job_id: str, *, end: int, unknown: int = 0, events: Sequence[Event] = ()) -> Job | None:
         """Note that the plan has `end` batches, and found so many unknown users; `None` when that was noted before."""
         fixed = {"plan.end": end, "plan.unknown": unknown}
-        return await self._set(_one(job_id) | {"plan.end": None}, fixed, events=events)
+        return await self._set(one_job(job_id) | {"plan.end": None}, fixed, events=events)
 
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""
         with translated():
-            await self._jobs.update_one(_one(job_id), {"$currentDate": _NOW})
+            await self._jobs.update_one(one_job(job_id), {"$currentDate": _NOW})
 
     async def close(
         self,
@@ -265,7 +265,7 @@ class Jobs:
             "control_group_csv_path": control_group_csv_path,
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
-        query = _one(job_id) | {"open": True}
+        query = one_job(job_id) | {"open": True}
         dated = _NOW | {"kept_since": True}
         runs = {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}
         return await self._set(
@@ -275,7 +275,7 @@ class Jobs:
     async def note_first(self, job_id: str, event: Event) -> None:
         """Add an event to an open job, unless it has one of that stage and state."""
         same = {"$elemMatch": {"stage": event.stage, "state": event.state.value}}
-        await self._set(_one(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
+        await self._set(one_job(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
 
     async def _keys(self, query: Document) -> AsyncIterator[str]:
         with translated():
@@ -307,16 +307,6 @@ class Jobs:
                     query, change, projection=shown, return_document=ReturnDocument.AFTER
                 )
             )
-
-
-def _one(job_id: str) -> Document:
-    """The query for the job that a key means; for a bare id, whichever job has it."""
-    plain, incarnation = split_key(job_id)
-    return {"_id": plain, "incarnation": incarnation} if incarnation else {"_id": plain}
-
-
-def _any_of(job_ids: Sequence[str]) -> Document:
-    return {"_id": {"$in": [split_key(job_id)[0] for job_id in job_ids]}}
 
 
 def _key(document: Document, id_field: str = "_id") -> str:

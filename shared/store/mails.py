@@ -1,5 +1,7 @@
 """Mails that are due. Each stands in its job's document, put there by the move that it tells of; so there is no mail
 without the move, and none is lost behind it. `mail_since` is there while one is due.
+
+A `job_id` is a job's id or its key, as for `Jobs`.
 """
 
 from collections.abc import AsyncIterator
@@ -9,8 +11,9 @@ import msgspec
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.jobs import DueMail, job_key, split_key
+from shared.domain.jobs import DueMail, job_key
 from shared.store.documents import Document, translated
+from shared.store.job_documents import one_job
 
 
 class Mails:
@@ -32,13 +35,12 @@ class Mails:
     async def touch(self, job_id: str, at: int) -> None:
         """Note that the job's mails were queued at this time (ns)."""
         with translated():
-            waiting = {"_id": split_key(job_id)[0], "mail_since": {"$exists": True}}
+            waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
             await self._jobs.update_one(waiting, {"$set": {"mail_since": at}})
 
     async def lease(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
         """Take the right to send this mail, if it is due and nobody has it; one mail of a job at a time."""
-        query = {
-            "_id": job_id,
+        query = one_job(job_id) | {
             "mails": msgspec.to_builtins(mail),
             "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
         }
@@ -50,10 +52,11 @@ class Mails:
     async def release(self, job_id: str, token: str) -> None:
         """Let somebody else try."""
         with translated():
-            await self._jobs.update_one({"_id": job_id, "mail_lease.token": token}, {"$unset": {"mail_lease": ""}})
+            leased = one_job(job_id) | {"mail_lease.token": token}
+            await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
 
     async def sent(self, job_id: str, mail: DueMail) -> None:
         """Note that this mail need not be sent any more."""
         with translated():
-            await self._jobs.update_one({"_id": job_id}, {"$pull": {"mails": msgspec.to_builtins(mail)}})
-            await self._jobs.update_one({"_id": job_id, "mails": []}, {"$unset": {"mail_since": ""}})
+            await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
+            await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})

@@ -4,7 +4,8 @@ A slice (all of a shard that is visible up to a moment) is claimed by one update
 read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query; a pause
 leaves the token, so that what was being fired meanwhile is still completed, and nobody may make it visible again.
 
-Everything after a claim matches (id, token): whoever lost it changes nothing.
+Everything after a claim matches (id, token): whoever lost it changes nothing. Only `acquit` may still take
+back what its own `begin` has counted.
 """
 
 import secrets
@@ -151,9 +152,16 @@ class Occurrences:
         return result.matched_count == 1
 
     async def acquit(self, suspects: Iterable[Occurrence]) -> None:
-        """Forget what speaks against claimed suspects. Their leases stay."""
+        """Forget what speaks against suspects that were claimed, as they were read before `begin`. Their leases stay.
+        The reply to `begin` may have come so late that others claim them by now: then the count that it left tells that
+        nobody has begun another attempt since."""
         change = {"$set": {"claims": 0}, "$unset": {"begun": ""}}
-        await self._write([UpdateMany(query, change) for query in _claims(suspects)])
+        await self._write(
+            [
+                UpdateMany({"_id": each.id, "$or": [{"token": each.token}, {"begun": each.begun + 1}]}, change)
+                for each in suspects
+            ]
+        )
 
     async def release_rest(self, token: str, *, after: str) -> None:
         """As `release`, for all that a token claims behind what was read of it."""

@@ -31,17 +31,21 @@ class Revocations:
         """The revocations that upkeep still has to look at."""
         return [each async for each in _codec.values(self._revocations.find({}))]
 
-    async def mark_paused(self, namespace: str) -> None:
-        """Note that all schedules that were there are paused."""
+    async def mark_paused(self, revocation: Revocation) -> None:
+        """Note that all schedules that were there are paused, unless a later one stands in its place."""
         with translated():
-            await self._revocations.update_one({"_id": namespace}, {"$set": {"paused": True}})
+            await self._revocations.update_one(_same(revocation), {"$set": {"paused": True}})
 
     async def spare(self, namespace: str, schedule_id: str) -> None:
         """Leave this schedule alone from now on, if the namespace's caller was taken out."""
         with translated():
             await self._revocations.update_one({"_id": namespace}, {"$addToSet": {"spared": schedule_id}})
 
-    async def forget(self, namespace: str) -> None:
-        """Forget it: nothing more is to be done."""
+    async def forget(self, revocation: Revocation) -> None:
+        """Forget it, unless a later one stands in its place: nothing more is to be done."""
         with translated():
-            await self._revocations.delete_one({"_id": namespace})
+            await self._revocations.delete_one(_same(revocation))
+
+
+def _same(revocation: Revocation) -> Document:
+    return {"_id": revocation.id, "at": revocation.at}

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.domain import feedback
+from shared.domain.errors import Unavailable
 from shared.domain.feedback import Counted, Fold, Position, Skip, Skipped, admitted, by_job, read
 
 JOB = str(uuid.uuid4())
@@ -203,7 +204,11 @@ def test_a_fold_is_the_sum_of_its_records(chunks: list[list[Any]], start: int) -
         (Position(5), "a", 5, Position(5, "a")),
         (Position(5, "a"), "a", 5, Position(5, "a")),
         (Position(5, "a"), "", 5, Position(5, "a")),
-        (Position(5, "a"), "b", 0, Position(5, "b")),
+        (Position(5, "a"), "b", 0, Position(5, "b", ("a",))),
+        (Position(5, "b", ("a",)), "", 5, Position(5, "b", ("a",))),
+        (Position(5, "b", ("a",)), "c", 0, Position(5, "c", ("a", "b"))),
+        (Position(5, "b", ("b",)), "b", 5, Position(5, "b", ("b",))),
+        (Position(5, "", ("a",)), "b", 5, Position(5, "b", ("a",))),
     ],
 )
 def test_a_fold_begins_at_the_beginning_of_a_log_that_was_never_counted(
@@ -213,6 +218,16 @@ def test_a_fold_begins_at_the_beginning_of_a_log_that_was_never_counted(
     assert (fold.start, fold.first, fold.moved) == (stored, first, False)
     fold.add([], 5)
     assert (fold.stop, fold.moved) == (stop, first != 5)
+
+
+def test_a_log_that_was_left_is_never_begun_again() -> None:
+    stored = Position(5, "log-0")
+    for number in range(1, 12):
+        stored = Fold(stored, f"log-{number}").stop
+    for number in range(3, 11):
+        with pytest.raises(Unavailable, match=f"log-{number}$"):
+            Fold(stored, f"log-{number}")
+    assert len(stored.left) == 8
 
 
 def test_a_fold_is_full_at_its_limit_of_keys() -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
-from shared.domain.accounts import RevokedKind, Token, User, token_namespace, user_namespace
+from shared.domain.accounts import Revocation, RevokedKind, Token, User, token_namespace, user_namespace
 from shared.domain.occurrences import Kind
 from shared.domain.schedules import COMMITTED_WITHIN, ScheduleState, schedule_id
 from shared.flow import DatabaseTime, RevocationFlow, ScheduleFlow, revocations
@@ -137,6 +138,19 @@ async def test_a_user_who_was_made_again_schedules_as_before(
     assert await revoking.complete_all() == 0
     assert await active(store, THEIRS) == ["a"]
     assert await store.users.with_emails([USER.email])
+
+
+async def test_upkeep_that_wakes_up_late_leaves_a_later_revocation_alone(store: Store) -> None:
+    earlier = Revocation(id=THEIRS, kind=RevokedKind.USER, subject_id=USER.id, at=await store.now())
+    later = replace(earlier, at=earlier.at + COMMITTED_WITHIN)
+    await store.revocations.begin(later)
+    await store.revocations.mark_paused(earlier)
+    await store.revocations.forget(earlier)
+    assert await store.revocations.all() == [later]
+    await store.revocations.mark_paused(later)
+    assert await store.revocations.all() == [replace(later, paused=True)]
+    await store.revocations.forget(later)
+    assert await store.revocations.all() == []
 
 
 async def test_a_revocation_is_forgotten_when_no_request_can_be_in_flight(

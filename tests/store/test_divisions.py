@@ -1,14 +1,19 @@
 """Divisions in the store: what is stored first counts, and nothing stays when they are forgotten."""
 
 import uuid
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
+from pymongo.errors import DuplicateKeyError
 
 from shared.domain.batches import DeviceList
 from shared.domain.divisions import Division, FoundDevices, Keys, Step, next_step
-from shared.domain.sources import PushTable
+from shared.domain.errors import Unavailable
+from shared.domain.sources import File, PushTable
 from shared.store import Store
 
 pytestmark = pytest.mark.native
@@ -98,3 +103,41 @@ async def _documents(store: Store, division_id: str) -> int:
     collections = (store.divisions._divisions, store.divisions._steps, store.divisions._lists)
     query = {"_id": {"$regex": f"^{division_id}"}}
     return sum([await collection.count_documents(query) for collection in collections])
+
+
+class Forgetful:
+    """A collection whose documents are forgotten as soon as an insert finds them there."""
+
+    def __init__(self, collection: Any) -> None:
+        self._collection = collection
+
+    async def insert_one(self, document: Any) -> None:
+        try:
+            await self._collection.insert_one(document)
+        except DuplicateKeyError:
+            await self._collection.delete_one({"_id": document["_id"]})
+            raise
+
+    async def find_one(self, query: Any) -> Any:
+        return await self._collection.find_one(query)
+
+
+async def test_who_was_not_first_never_goes_on_with_what_is_their_own(store: Store, monkeypatch: Any) -> None:
+    """Also where what was first cannot be read any more."""
+    division, file = a_division(), File("bucket/users.csv", size=1, version="1")
+    step, _ = a_step(division, None, "a", 1)
+
+    def storing(attempt: str, size: int) -> list[Callable[[], Awaitable[object]]]:
+        return [
+            lambda: store.divisions.begin(replace(division, size=size)),
+            lambda: store.divisions.add_step(replace(step, attempt=attempt)),
+            lambda: store.files.begin("plan", file, cut_records=size),
+        ]
+
+    for first in storing("a", 2):
+        await first()
+    for owner, name in ((store.divisions, "_divisions"), (store.divisions, "_steps"), (store.files, "_files")):
+        monkeypatch.setattr(owner, name, Forgetful(getattr(owner, name)))
+    for second in storing("b", 3):
+        with pytest.raises(Unavailable, match="first"):
+            await second()

@@ -159,6 +159,25 @@ async def test_open_jobs_are_not_removed(store: Store) -> None:
     assert await store.jobs.view(others.id) is not None
 
 
+async def test_keys_mean_no_other_job_that_has_the_id_by_now(store: Store) -> None:
+    earlier, of_first_version = (a_job(status=JobStatus.STOPPED, incarnation=each) for each in ("earlier", ""))
+    later = replace(earlier, incarnation="later")
+    for job in (later, of_first_version):
+        await store.jobs.add(job)
+        await store.jobs.close(job.key, totals=Totals(), summed=Receipt(), completed_at=0)
+    soon = ms(await store.now() + timedelta(seconds=5)) * 1_000_000
+    slept = [earlier.key, of_first_version.key]
+    assert set(await store.jobs.with_ids(slept)) == {of_first_version.id}
+    assert set(await store.jobs.with_ids([later.key])) == set(await store.jobs.with_ids([later.id])) == {later.id}
+    await store.jobs.batches_forgotten(slept)
+    assert await store.jobs.closed_before(soon, limit=5) == [later.key]
+    await store.jobs.remove_closed(slept)
+    assert await store.jobs.closed_keys("app", limit=5) == [later.key]
+    await store.jobs.remove_closed([later.id])
+    assert await store.jobs.closed_keys("app", limit=5) == []
+    assert await store.jobs.with_ids([]) == {}
+
+
 @pytest.mark.parametrize("status", JobStatus)
 async def test_running_and_stopped_jobs_close_once(store: Store, status: JobStatus) -> None:
     job = a_job(status=status)

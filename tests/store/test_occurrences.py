@@ -299,6 +299,23 @@ async def test_the_end_of_an_attempt_clears_a_suspect(store: Store) -> None:
     assert left[acquitted.id].token == acquitted.token
 
 
+async def test_a_begin_whose_reply_came_late_is_taken_back_from_whoever_claims_it_now(store: Store) -> None:
+    one = await suspect(store, due_at(0))
+    assert await store.occurrences.begin(one)  # the third
+    await store.occurrences.hand_over([one], "handed", leased_until=NOON + 5 * HOUR)
+    await store.occurrences.acquit([one])
+    assert [(each.token, each.claims, each.begun) for each in await stored(store)] == [("handed", 0, 0)]
+
+
+async def test_a_begin_of_somebody_else_is_not_taken_back(store: Store) -> None:
+    one = await suspect(store, due_at(0))
+    assert await store.occurrences.begin(one)
+    await store.occurrences.hand_over([one], "handed", leased_until=NOON + 5 * HOUR)
+    assert await store.occurrences.begin(replace(one, token="handed", begun=3))
+    await store.occurrences.acquit([one])
+    assert [each.begun for each in await stored(store)] == [4]
+
+
 async def test_what_was_not_attempted_stays_under_suspicion(store: Store) -> None:
     put_off, released = [await suspect(store, due_at(number)) for number in range(2)]
     await store.occurrences.retry([Retry(put_off, NOON, attempts=0, made=False)])

@@ -148,6 +148,16 @@ async def test_what_the_first_request_with_a_key_made_is_remembered(store: Store
     assert await store.idempotency.claim("ns/k", "d1") == FirstUse(NOON, "more")
 
 
+async def test_what_was_made_is_replaced_where_nobody_else_was_first(store: Store) -> None:
+    await store.idempotency.claim("ns/k", "d1")
+    assert await store.idempotency.replace_made("ns/k", "1", before="")
+    assert not await store.idempotency.replace_made("ns/k", "2", before="")
+    assert await store.idempotency.replace_made("ns/k", "3", before="1")
+    assert await store.idempotency.recall("ns/k", "d1") == FirstUse(made="3")
+    await store.idempotency._keys.update_one({"_id": "ns/k"}, {"$unset": {"made": ""}})  # as the first version wrote it
+    assert await store.idempotency.replace_made("ns/k", "4", before="")
+
+
 async def test_a_key_of_an_earlier_version_says_when_it_was_used(store: Store) -> None:
     await store.idempotency._keys.insert_one({"_id": "ns/k", "digest": "d1", "at": NOON, "used_at": NOON})
     assert await store.idempotency.claim("ns/k", "d1", made="this") == FirstUse(NOON, "")

@@ -14,6 +14,7 @@ from shared.domain.instants import read_instant, written
 from shared.domain.occurrences import HELD_BACK, Kind, Occurrence
 from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.domain.schedules import Schedule, ScheduleState, schedule_id
+from shared.store.idempotency import FirstUse
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
 
@@ -391,6 +392,33 @@ async def test_repeated_bulk_makes_only_what_it_could_not_make_before(house: Hou
         assert [each["status"] for each in again.json] == [status, 200, 422, 200]
         assert [each["key"] for each in again.json] == [taken, deleted, "?", kept]
     assert (await house.admin.get(f"/schedules/{deleted}")).status == 404
+
+
+async def test_equal_bulk_requests_at_the_same_time_keep_what_each_of_them_made(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early, late, token = fresh_key(), fresh_key(), secrets.token_hex(6)
+    items = [body(early), body(late)]
+    await made(house, late, schedules=ahead(3))
+    claim = house.store.idempotency.claim
+
+    async def claim_and_be_overtaken(*args: Any) -> FirstUse:
+        first = await claim(*args)
+        monkeypatch.undo()
+        other_one = await house.admin.post("/schedules/bulk", items, idempotency_key=token)
+        assert [each["status"] for each in other_one.json] == [201, 409]
+        for key in (early, late):
+            assert (await house.admin.delete(f"/schedules/{key}")).status == 204
+        await made(house, early, schedules=ahead(3))
+        return first
+
+    monkeypatch.setattr(house.store.idempotency, "claim", claim_and_be_overtaken)
+    overtaken = await house.admin.post("/schedules/bulk", items, idempotency_key=token)
+    assert [each["status"] for each in overtaken.json] == [409, 201]
+    for key in (early, late):
+        assert (await house.admin.delete(f"/schedules/{key}")).status == 204
+    again = await house.admin.post("/schedules/bulk", items, idempotency_key=token)
+    assert [each["status"] for each in again.json] == [200, 200]
 
 
 async def test_a_repeated_fire_does_not_fire_what_has_come_in_its_place(house: House) -> None:

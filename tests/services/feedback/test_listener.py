@@ -1,8 +1,9 @@
 """The listener on the real store and on real streams, in this process: where folds begin, end and are given up."""
 
+import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from structlog.typing import EventDict
 
 from services.feedback.listener import Listener
 from shared.domain.batches import Batch, KeyRange, Part, Receipt
+from shared.domain.errors import Unavailable
 from shared.domain.feedback import MAX_KEYS, Position
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
-from shared.stream import Stream
+from shared.stream import Chunk, Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.local import LocalStream
@@ -30,6 +32,7 @@ from tests.e2e.house import until
 from tests.stack import Endpoints
 from tests.store.made import added
 
+NO_READER: Any = None
 NEVER = 86_400.0
 OFTEN = 0.1
 
@@ -268,6 +271,49 @@ async def test_a_topic_that_is_made_anew_below_its_reader_is_counted_once(
     async with listening(kafka, store, topic, flush_seconds=OFTEN):
         await until(lambda: offset_is(store, topic, count), "the new topic's end")
         assert await acks(store, job, 100 + count)()
+
+
+@pytest.fixture
+def alone(store: Store, tmp_path: Path) -> Callable[[], Listener]:
+    """A listener that is told each log by the test."""
+    return lambda: Listener(LocalStream(tmp_path / "stream.db"), store, FeedbackSettings())
+
+
+async def fold(listener: Listener, partition: str, log_id: str, upto: int, records: Sequence[bytes]) -> int:
+    """Take a seat in this log and fold its records from there; where the seat is."""
+    first = (await listener._begin({partition: log_id}))[partition]
+    await listener._fold(Chunk(partition, first, upto, list(records[first:upto])), NO_READER, asyncio.Event())
+    return first
+
+
+async def test_a_broker_that_still_tells_the_old_topic_has_nothing_counted_again(
+    store: Store, topic: str, job: str, alone: Callable[[], Listener]
+) -> None:
+    partition, records, listener = f"{topic}/0", answers(job, 50), alone()
+    await store.feedbacks.flush(partition, Position(), Position(100, "old"), {(job, "ack"): 100})
+    assert await fold(listener, partition, "new", 50, records) == 0
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="earlier id old"):
+            await listener._begin({partition: "old"})
+    assert await fold(listener, partition, "new", 50, records) == 50
+    assert await acks(store, job, 150)()
+    assert await store.feedbacks.positions([partition]) == {partition: Position(50, "new", ("old",))}
+
+
+async def test_a_fold_of_the_old_topic_that_comes_late_takes_its_reader_along(
+    store: Store, topic: str, job: str, alone: Callable[[], Listener]
+) -> None:
+    """Another process reads the new topic by now. This one stands in the old one, and may not wait there."""
+    partition, late = f"{topic}/0", alone()
+    await store.feedbacks.flush(partition, Position(), Position(100, "old"), {(job, "ack"): 100})
+    await fold(late, partition, "old", 120, answers(job, 120))
+    await fold(other := alone(), partition, "new", 50, answers(job, 50))
+    await other._flush(partition, NO_READER, asyncio.Event())
+    async with asyncio.timeout(5):
+        with pytest.raises(Unavailable, match="earlier id old"):
+            await late._flush(partition, NO_READER, asyncio.Event())
+    assert await late._begin({partition: "new"}) == {partition: 50}
+    assert await acks(store, job, 150)()
 
 
 async def test_records_whose_log_cannot_be_asked_for_are_read_again(

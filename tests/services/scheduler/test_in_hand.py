@@ -64,6 +64,16 @@ async def test_what_waits_for_its_turn_comes_as_fast_as_calls_end(store: Store, 
     assert over[0][1] == 60.0
 
 
+async def test_namespaces_that_have_nothing_in_hand_are_forgotten(store: Store) -> None:
+    """Also where none of them was ever full."""
+    in_hand = InHand(store, most=10, lease_seconds=0)
+    for number in range(50):
+        calls = due(f"namespace-{number}", 1)
+        assert (await in_hand.split(calls))[0] == calls
+        in_hand.add(namespaces(calls))
+    assert len(in_hand._calls) <= 2
+
+
 async def test_a_lease_that_is_over_is_in_nobodys_hands(store: Store) -> None:
     in_hand = InHand(store, most=10, lease_seconds=0)
     calls = due("worst", 10)

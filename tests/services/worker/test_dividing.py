@@ -251,8 +251,8 @@ async def a_file(store: Store, blobs: FolderBlobs, group_id: str, content: bytes
     return file
 
 
-def a_divider(store: Store, audience: Audience, blobs: FolderBlobs) -> Divider:
-    return Divider(store, audience, blobs, FileCuts(store, blobs), step_rows=4)
+def a_divider(store: Store, audience: Audience, blobs: FolderBlobs, *, rows: int = 4) -> Divider:
+    return Divider(store, audience, blobs, FileCuts(store, blobs), step_rows=rows)
 
 
 async def divided(store: Store, divider: Divider, audience: Audience, job: Job) -> dict[str, list[int]]:
@@ -351,6 +351,36 @@ async def test_one_divides_at_a_time(store: Store, audience: Audience, blobs: Fo
     await complete(a_divider(store, audience, blobs), job)
     assert first is not None
     assert (await store.divisions.steps(job.group_id))[0].attempt == first.attempt
+
+
+@native
+async def test_who_is_overtaken_hears_of_it_at_once(
+    store: Store, audience: Audience, blobs: FolderBlobs, monkeypatch: Any
+) -> None:
+    """After the first step of somebody else, not after the last."""
+    monkeypatch.setattr("services.worker.dividing._LEASE", timedelta(seconds=-60))
+    job, late, other = a_zones_job(PushTable(6)), *(a_divider(store, audience, blobs, rows=1) for _ in range(2))
+    async with aclosing(late.complete(job, SIZE)) as steps:
+        await anext(steps)
+        await complete(other, job)
+        with pytest.raises(Unavailable, match="by now"):
+            await anext(steps)
+
+
+@native
+async def test_who_is_overtaken_goes_on_from_the_last_step(
+    store: Store, audience: Audience, blobs: FolderBlobs, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("services.worker.dividing._LEASE", timedelta(seconds=-60))
+    job, late, other = a_zones_job(PushTable(6)), *(a_divider(store, audience, blobs, rows=1) for _ in range(2))
+    division = await store.divisions.begin(Division(id=job.file_plan_id, source=PushTable(6), size=SIZE))
+    async with aclosing(late._add_steps(job, division)) as steps:
+        await anext(steps)
+        await complete(other, job)
+        assert len(await store.divisions.steps(division.id)) > 3
+        await anext(steps)
+        with pytest.raises(StopAsyncIteration):
+            await anext(steps)
 
 
 @native
