@@ -1,6 +1,6 @@
 """Which MongoDB the benchmarks run on.
 
-It is the stand-in's build from crates.io, made once, because the wheel's scans where it should not in big collections.
+It is the stand-in's build from its sources, made once: the wheel's scans where it should not in big collections.
 Where it cannot be made it is the wheel's all the same, and the report says so.
 """
 

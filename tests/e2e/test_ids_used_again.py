@@ -49,12 +49,12 @@ async def test_the_later_job_sends_its_own_message_to_its_own_audience(house: Ho
     path = await post(customer, app_id, job_id, filters={"locale": "pt"}, context={"who": "new"})
     job = await completed(customer, path)
 
-    records = (await house.records(300))[200:]
+    # A receiver that drops what it has seen by its message id drops none of these.
+    seen = {record["metadata"]["muid"] for record in earlier}
+    records = [record for record in await house.records(300) if record["metadata"]["muid"] not in seen]
     assert Counter(record["Payload"]["aps"]["alert"] for record in records) == {"Ola new": 100}
     assert (job["sent"], {record["metadata"]["jobId"] for record in records}) == (100, {job_id})
-    # A receiver that drops what it has seen by its message id drops none of these.
-    muids = Counter(record["metadata"]["muid"] for record in earlier + records)
-    assert set(muids.values()) == {1}
+    assert len(seen | {record["metadata"]["muid"] for record in records}) == 300
 
 
 async def test_markers_of_the_earlier_job_stand_in_nobodys_way(house: House, customer: Customer) -> None:

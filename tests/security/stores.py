@@ -97,7 +97,9 @@ class Database:
         return found
 
     def forget(self, app_id: str) -> None:
-        """Take what fills the database of one app away again."""
+        """Take what fills the database of one app away again, with the starts of its jobs."""
+        for job in self.database["jobs"].find({"app_id": app_id}, {"_id": 1}):
+            self.database["occurrences"].delete_many({"owner": {"$regex": f"^job/{re.escape(job['_id'])}[./]"}})
         for name in ("templates", "jobs"):
             self.database[name].delete_many({"app_id": app_id})
 
