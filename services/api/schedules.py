@@ -272,9 +272,12 @@ def idempotency_of(request: Request[Any, Any, Any], content: bytes) -> Idempoten
     Raises:
         Invalid: the key is none.
     """
+    keys = request.headers.getall("idempotency-key", [])
+    if not keys:
+        return None
     own, namespace = caller_of(request).namespace, namespace_of(request)
     return read_key(
-        request.headers.getall("idempotency-key", []),
+        keys,
         namespace=own,
         request=(f"{request.method} {request.url.path}", "" if namespace == own else namespace, content),
     )

@@ -10,7 +10,6 @@ recovery (fence, then look).
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -23,6 +22,7 @@ from shared.domain.audiences import topic_name
 from shared.domain.batches import Batch, BatchStatus, Part, Receipt, is_hopeless, larger, verdict
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs import SEND, Event, EventState, Gate, Job, gate
+from shared.domain.recent import Recent
 from shared.domain.rendering import Renderer, fitting_records
 from shared.domain.tasks import SendBatch, Task
 from shared.flow import Breaker, Feed, JobFlow
@@ -77,9 +77,9 @@ class Sender:
         self._rules = record_rules(worker, records)
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
         self._knowable = timedelta(days=records.marker_retention_days / 2)
-        self._jobs: OrderedDict[str, tuple[Job, Renderer, int]] = OrderedDict()
+        self._jobs: Recent[str, tuple[Job, Renderer, int]] = Recent(_JOBS_AT_HAND)
         self._in_hand: set[str] = set()
-        self._lost: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._lost: Recent[tuple[str, int], str] = Recent(_LOST_AT_HAND)
 
     async def __call__(self, task: Task) -> None:
         """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it
@@ -94,7 +94,7 @@ class Sender:
                 await self._send(batch)
             except LaneLost as lost:
                 LANES_LOST.inc()
-                self._remember(batch, lost.lane)
+                self._lost[batch.id, batch.turn] = lost.lane
                 raise
             finally:
                 self._in_hand.discard(batch.id)
@@ -115,14 +115,9 @@ class Sender:
         batch = await self._store.batches.get(task.job_id, task.ordinal)
         if batch is None or batch.turn != task.turn or (batch.owner and self._is_anothers(batch)):
             return
-        unowned = await self._recovered(batch) if batch.owner else batch
-        if unowned is not None and await self._failed(unowned, FAULT, reason):
+        unowned = await self._recover(batch) if batch.owner else batch
+        if unowned is not None and await self._fail(unowned, FAULT, reason):
             await self._feed.chain_of(unowned)
-
-    def _remember(self, batch: Batch, lane: str) -> None:
-        self._lost[batch.id, batch.turn] = lane
-        while len(self._lost) > _LOST_AT_HAND:
-            self._lost.popitem(last=False)
 
     def _is_anothers(self, batch: Batch) -> bool:
         """Whether we lost our lane over this message and somebody else has taken the batch since.
@@ -138,14 +133,14 @@ class Sender:
             # Whoever settled it may have died before the look.
             await self._breaker.look(batch.job_id)
         if not batch.settled:
-            unowned = await self._recovered(batch) if batch.owner else batch
-            if unowned is None or not await self._brought_to_its_end(unowned):
+            unowned = await self._recover(batch) if batch.owner else batch
+            if unowned is None or not await self._bring_to_its_end(unowned):
                 return
         await fault("send.before_feed")
         await self._feed.chain_of(batch)
         await fault("send.before_ack")
 
-    async def _recovered(self, batch: Batch) -> Batch | None:
+    async def _recover(self, batch: Batch) -> Batch | None:
         """The batch without an owner, for certain; `None` when that settled it, or when somebody else was faster."""
         part = await self._stream.recover(batch)
         if part is not None:
@@ -159,9 +154,9 @@ class Sender:
             await self._settle_and_feed(batch, _rest_failed(batch, OUTCOME_UNKNOWN), to=BatchStatus.FAILED)
             return None
         RECOVERIES.labels("clear").inc()
-        return await self._disowned(batch)
+        return await self._disown(batch)
 
-    async def _disowned(self, batch: Batch) -> Batch | None:
+    async def _disown(self, batch: Batch) -> Batch | None:
         unowned = await self._store.batches.disown(batch)
         if unowned is not None and unowned.fruitless == _TOLD_AT:
             reason = f"batch {batch.ordinal} was not sent in {_TOLD_AT} takes; it is tried again in smaller parts"
@@ -174,41 +169,41 @@ class Sender:
         return batch.taken_at is None or batch.taken_at < await self._store.now() - self._knowable
 
     async def _settle_and_feed(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> None:
-        if await self._settled(batch, receipt, to=to):
+        if await self._settle(batch, receipt, to=to):
             await self._feed.chain_of(batch)
 
-    async def _brought_to_its_end(self, batch: Batch) -> bool:
+    async def _bring_to_its_end(self, batch: Batch) -> bool:
         """Whether this call settled the batch."""
         standing: Batch | None = batch
         while standing is not None and not standing.settled:
-            standing = await self._brought_on(standing)
+            standing = await self._bring_on(standing)
         return standing is not None
 
-    async def _brought_on(self, batch: Batch) -> Batch | None:
+    async def _bring_on(self, batch: Batch) -> Batch | None:
         """The batch after one more part, or settled; `None` where it is not ours to go on with."""
         standing = await self._store.jobs.standing(batch.job_id)
         if standing is None:
             return None
         match gate(standing, self._clock.now_ns()):
             case Gate.PARK:
-                await self._parked(batch)
+                await self._park(batch)
                 return None
             case Gate.DROP:
                 return await self._store.batches.drop(batch)
             case Gate.OPEN:
-                return await self._sent(batch)
+                return await self._send_part(batch)
 
-    async def _parked(self, batch: Batch) -> None:
+    async def _park(self, batch: Batch) -> None:
         if await self._store.batches.put_back(batch):
             # The job may have been resumed in between, and found nothing planned in this chain.
             await self._feed.job(batch.job_id)
 
-    async def _sent(self, batch: Batch) -> Batch | None:
+    async def _send_part(self, batch: Batch) -> Batch | None:
         found = await self._job(batch.job_id)
         if found is None:
             return None
         if is_hopeless(batch):
-            return await self._failed(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
+            return await self._fail(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
         job, renderer, fitting = found
         try:
             async with self._grace.given(job, stage=SEND):
@@ -217,14 +212,14 @@ class Sender:
             if error.field == "csvPath":
                 # Nothing more can be read of a file that has changed.
                 await self._flow.stop_over_file(job, error.reason)
-            return await self._failed(batch, UNREADABLE, error.reason)
+            return await self._fail(batch, UNREADABLE, error.reason)
         rendered = renderer.render(recipients.rows, now=self._clock.now())
         receipt = batch.receipt + rendered.receipt + recipients.receipt
         part = Part(receipt.bounded(), batch.parts + 1, recipients.next)
         async with self._stream.lane() as lane:
-            return await self._produced(job, batch, rendered.records, part, recipients.held_out, lane)
+            return await self._produce(job, batch, rendered.records, part, recipients.held_out, lane)
 
-    async def _produced(
+    async def _produce(
         self, job: Job, batch: Batch, records: Sequence[bytes], part: Part, held_out: Sequence[str], lane: Lane
     ) -> Batch | None:
         # Nothing but the transaction stands behind the take: what failed there would have to be recovered.
@@ -240,37 +235,37 @@ class Sender:
         try:
             await lane.produce(taken, topic, records, part)
         except Aborted as error:
-            return await self._refused(taken, error, part)
+            return await self._refuse(taken, error, part)
         RECORDS_SENT.labels(job.app_name, job.service).inc(len(records))
         await fault("send.after_commit")
         if part.next is None:
-            standing = await self._settled(taken, part.receipt)
+            standing = await self._settle(taken, part.receipt)
         else:
             halvings = larger(taken, time.monotonic() - began, self._records.transaction_timeout_seconds / 2)
             standing = await self._store.batches.advance(taken, part, halvings=halvings)
         await fault("send.after_settle")
         return standing
 
-    async def _refused(self, batch: Batch, error: Aborted, part: Part) -> Batch | None:
+    async def _refuse(self, batch: Batch, error: Aborted, part: Part) -> Batch | None:
         """The broker took none of the records, for certain: try again, but not for ever if it would refuse them
         again."""
         if error.final and batch.fruitless + 1 >= _TAKES:
             log.error("batch refused by the stream", reason=str(error))
             at_least = part.receipt.recipients - batch.receipt.recipients
-            return await self._settled(batch, _rest_failed(batch, REFUSED, at_least), to=BatchStatus.FAILED)
-        await self._disowned(batch)
+            return await self._settle(batch, _rest_failed(batch, REFUSED, at_least), to=BatchStatus.FAILED)
+        await self._disown(batch)
         raise Unavailable(str(error))
 
-    async def _failed(self, batch: Batch, key: str, reason: str) -> Batch | None:
+    async def _fail(self, batch: Batch, key: str, reason: str) -> Batch | None:
         log.error("batch cannot be sent", key=key, reason=reason)
-        return await self._noted(await self._store.batches.fail(batch, receipt=_rest_failed(batch, key).bounded()))
+        return await self._note(await self._store.batches.fail(batch, receipt=_rest_failed(batch, key).bounded()))
 
-    async def _settled(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> Batch | None:
+    async def _settle(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> Batch | None:
         status = to or verdict(receipt, max_failed_share=self._worker.max_user_failure_in_batch)
         settled = await self._store.batches.settle(batch, to=status, receipt=receipt.bounded())
-        return await self._noted(settled)
+        return await self._note(settled)
 
-    async def _noted(self, settled: Batch | None) -> Batch | None:
+    async def _note(self, settled: Batch | None) -> Batch | None:
         if settled is not None:
             BATCHES_SETTLED.labels(settled.status).inc()
             if settled.status is BatchStatus.FAILED:
@@ -279,15 +274,14 @@ class Sender:
 
     async def _job(self, job_key: str) -> tuple[Job, Renderer, int] | None:
         """The job, what renders its records, and how many of them fit into one part."""
-        if job_key not in self._jobs:
+        known = self._jobs.get(job_key)
+        if known is None:
             job = await self._store.jobs.get(job_key)
             if job is None:
                 return None
-            self._jobs[job_key] = (job, Renderer(job, self._rules), fitting_records(job))
-            while len(self._jobs) > _JOBS_AT_HAND:
-                self._jobs.popitem(last=False)
-        self._jobs.move_to_end(job_key)
-        return self._jobs[job_key]
+            known = (job, Renderer(job, self._rules), fitting_records(job))
+        self._jobs[job_key] = known
+        return known
 
 
 def _rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:

@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,14 +20,6 @@ from shared.store import DURABLE, Store
 from shared.store.feedbacks import Feedbacks
 from tests.broker.proxy import SilencableProxy
 from tests.store.made import added
-
-
-@pytest.fixture
-async def store(mongo_database: str) -> AsyncIterator[Store]:
-    opened = Store.open(mongo_database)
-    await opened.setup()
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture
