@@ -5,7 +5,8 @@ claimed, in random order, each by a slice up to a moment; after a slice that was
 earlier moment. Slices larger than the room in memory are read as room appears, for as long as their lease is trusted.
 
 Where there is a backlog, what comes due now is claimed before it, again and again, and half of the memory is kept for
-that. What is due is fired in turn between namespaces. So who has a backlog delays nobody else.
+that. Of a namespace that has a quarter of the memory already (a crowd), what comes due now waits behind that of the
+others, like a backlog. What is due is fired in turn between namespaces. So who has too much delays nobody else.
 
 A lease is trusted for less than it lasts, counted from before the round trip. What is held longer than that is let go:
 somebody else will claim it.
@@ -24,6 +25,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from services.scheduler.fair_hold import FairHold
 from services.scheduler.held import Held, Hold
@@ -37,7 +39,7 @@ from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import SchedulerSettings
 from shared.runtime.waiting import pause
 from shared.store import Store
-from shared.store.occurrences import Heads, fresh_token
+from shared.store.occurrences import Heads, Visible, fresh_token
 
 log = structlog.get_logger(__name__)
 
@@ -85,8 +87,9 @@ class Firing(Protocol):
 class _Slice:
     """What one claim has marked, read page by page. Whether it `is_late`, part of a backlog."""
 
-    def __init__(self, trusted_until: float, *, is_late: bool) -> None:
+    def __init__(self, visible: Visible, trusted_until: float, *, is_late: bool) -> None:
         self.token = fresh_token()
+        self.visible = visible
         self.trusted_until = trusted_until
         self.is_late = is_late
         self.after = ""
@@ -148,7 +151,7 @@ class Clock(Background):
         claimed = await self._read_on()
         while self._hold.room:
             now = await self._time.now()
-            heads = await self._store.occurrences.heads(now + self._lookahead)
+            heads = await self._store.occurrences.heads(Visible(now + self._lookahead))
             OLDEST_VISIBLE.set(0 if heads is None else max((now - heads.oldest).total_seconds(), 0))
             if heads is None:
                 break
@@ -160,33 +163,48 @@ class Clock(Background):
         return claimed
 
     async def _claim_some(self, heads: Heads, now: datetime) -> int:
-        """Claim what comes due; where there is a backlog, some of it afterwards."""
-        late_since = now - self._tick
-        if heads.oldest >= late_since:
-            return await self._claim_round(heads, now)
-        current = await self._store.occurrences.heads(now + self._lookahead, since=late_since)
-        claimed = 0 if current is None else await self._claim_round(current, now, since=late_since)
-        return claimed + await self._claim_round(heads, now, is_late=True)
+        """Claim what comes due; some of what the crowds have afterwards."""
+        crowds = frozenset(self._hold.crowds)
+        if not crowds:
+            return await self._claim_in_time(heads, now, crowds)
+        others = await self._store.occurrences.heads(Visible(now + self._lookahead, without=crowds))
+        claimed = 0 if others is None else await self._claim_in_time(others, now, crowds)
+        return claimed + await self._claim_round(heads, Visible(now + self._lookahead), is_late=True)
 
-    async def _claim_round(
-        self, heads: Heads, now: datetime, *, since: datetime | None = None, is_late: bool = False
-    ) -> int:
+    async def _claim_in_time(self, heads: Heads, now: datetime, crowds: frozenset[str]) -> int:
+        """Claim what comes due but for the crowds; where there is a backlog, some of it afterwards."""
+        late_since, all_ = now - self._tick, Visible(now + self._lookahead, without=crowds)
+        if heads.oldest >= late_since:
+            return await self._claim_round(heads, all_)
+        current = replace(all_, since=late_since)
+        current_heads = await self._store.occurrences.heads(current)
+        claimed = 0 if current_heads is None else await self._claim_round(current_heads, current)
+        return claimed + await self._claim_round(heads, all_, is_late=True)
+
+    async def _claim_round(self, heads: Heads, visible: Visible, *, is_late: bool = False) -> int:
         """Claim each shard up to a moment. What is late gets one tick of time, since more comes due meanwhile."""
-        until = min(now + self._lookahead, heads.oldest + self._span)
+        visible = replace(visible, until=min(visible.until, heads.oldest + self._span))
         shards = list(range(SHARDS) if heads.shards is None else heads.shards)
         random.shuffle(shards)
         ends = asyncio.get_running_loop().time() + self._settings.tick_seconds if is_late else float("inf")
         claimed = 0
         while shards and self._room(is_late=is_late) and asyncio.get_running_loop().time() < ends:
-            some, shards = shards[: self._slices_at_once], shards[self._slices_at_once :]
-            claimed += await self._claim(some, since, until, is_late=is_late)
+            at_once = 1 if is_late and self._hold.is_crowded else self._slices_at_once
+            some, shards = shards[:at_once], shards[at_once:]
+            claimed += await self._claim(some, visible, is_late=is_late)
+            if not is_late and self._is_crowded(visible):
+                break
         return claimed
 
     def _room(self, *, is_late: bool) -> int:
         return max(self._hold.room - (self._kept_for_now if is_late else 0), 0)
 
-    async def _claim(self, shards: Sequence[int], since: datetime | None, until: datetime, *, is_late: bool) -> int:
-        claims = (self._claim_slice(shard, since, until, is_late=is_late) for shard in shards)
+    def _is_crowded(self, visible: Visible) -> bool:
+        """Whether this holds what waits behind the others."""
+        return not self._hold.crowds <= visible.without
+
+    async def _claim(self, shards: Sequence[int], visible: Visible, *, is_late: bool) -> int:
+        claims = (self._claim_slice(shard, visible, is_late=is_late) for shard in shards)
         outcomes = await asyncio.gather(*claims, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -199,15 +217,14 @@ class Clock(Background):
             await self._read_on()
         return claimed
 
-    async def _claim_slice(self, shard: int, since: datetime | None, until: datetime, *, is_late: bool) -> int:
+    async def _claim_slice(self, shard: int, visible: Visible, *, is_late: bool) -> int:
         before = asyncio.get_running_loop().time()
         leased_until = await self._time.now() + self._lease
-        slice_ = _Slice(before + self._settings.lease_seconds - firing_seconds(self._settings), is_late=is_late)
+        trusted_until = before + self._settings.lease_seconds - firing_seconds(self._settings)
+        slice_ = _Slice(visible, trusted_until, is_late=is_late)
         # Registered before it is claimed, so that a stop during the claim releases it.
         self._unread.append(slice_)
-        count = await self._store.occurrences.claim(
-            shard, slice_.token, since=since, until=until, leased_until=leased_until
-        )
+        count = await self._store.occurrences.claim(shard, slice_.token, visible, leased_until=leased_until)
         if not count:
             self._unread.remove(slice_)
         return count
@@ -224,7 +241,7 @@ class Clock(Background):
         """Read what is claimed, as far as there is room: how much."""
         read = 0
         while (slice_ := self._readable()) is not None:
-            if not self._is_trusted(slice_.trusted_until):
+            if self._is_over(slice_):
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
                 self._unread.remove(slice_)
                 continue
@@ -242,8 +259,15 @@ class Clock(Background):
         return read
 
     def _readable(self) -> _Slice | None:
-        """The first slice for which there is room."""
-        return next((slice_ for slice_ in self._unread if self._room(is_late=slice_.is_late)), None)
+        """The first slice for which there is room, or that is over."""
+        some = (each for each in self._unread if self._is_over(each) or self._room(is_late=each.is_late))
+        return next(some, None)
+
+    def _is_over(self, slice_: _Slice) -> bool:
+        """Whether it is not to be read on: its lease ends, or a crowd has formed, which is claimed by itself."""
+        if not self._is_trusted(slice_.trusted_until):
+            return True
+        return not slice_.is_late and self._is_crowded(slice_.visible)
 
     def _keep(self, held: Held) -> None:
         (self._suspects if held.occurrence.is_suspect else self._hold).add(held)

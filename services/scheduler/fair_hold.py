@@ -6,16 +6,22 @@ from collections import deque
 from datetime import datetime, timedelta
 
 from services.scheduler.held import Held, Hold
+from shared.domain.occurrences import group_of
 
 _TURN = 20
+_CROWDS = 4
+_CROWDED = 8
 
 
 class FairHold:
-    """A `Hold` for each namespace (and for each job). Of what is due at the same time, each gives some in turn; those
-    that are the latest begin. `limit` bounds how many are let in, over all."""
+    """A `Hold` for each group of owners (a namespace, or a job). Of what is due at the same time, each gives some in
+    turn; those that are the latest begin. `limit` bounds how many are let in, over all; `crowds` are the groups that
+    have a quarter of that."""
 
     def __init__(self, limit: int, early: timedelta = timedelta()) -> None:
+        self.crowds: set[str] = set()
         self._limit = limit
+        self._crowd = limit // _CROWDS
         self._early = early
         self._holds: dict[str, Hold] = {}
         # The first moment of each hold; entries that tell another moment are passed over.
@@ -33,13 +39,20 @@ class FairHold:
 
     def add(self, held: Held) -> None:
         """Hold one."""
-        name = _namespace(held.occurrence.owner)
+        name = group_of(held.occurrence.owner)
         hold = self._holds.setdefault(name, Hold(self._limit, self._early))
         first = hold.next_due
         hold.add(held)
         self._count += 1
+        if len(hold) == self._crowd:
+            self.crowds.add(name)
         if hold.next_due != first:
             self._note_first(name, hold)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether one has a crowd here, and others have something here too."""
+        return bool(self.crowds) and len(self._holds) > 1
 
     @property
     def next_due(self) -> datetime | None:
@@ -49,7 +62,10 @@ class FairHold:
         return self._firsts[0][0] if self._firsts else None
 
     def due(self, now: datetime, most: int, most_bytes: int) -> list[Held]:
-        """Take out some of those that are due, each namespace's earliest first; one at least, if any is."""
+        """Take out some of those that are due, each group's earliest first; one at least, if any is. An eighth of
+        `most` where it is crowded: who comes due next waits for that much less."""
+        if self.is_crowded:
+            most = max(most // _CROWDED, 1)
         names = self._due_names(now, most)
         taken: list[Held] = []
         left = most_bytes
@@ -63,6 +79,8 @@ class FairHold:
                 turn.append(name)
         self._count -= len(taken)
         for name in names:
+            if len(self._holds[name]) < self._crowd:
+                self.crowds.discard(name)
             self._note_first(name, self._holds[name])
         return taken
 
@@ -71,6 +89,7 @@ class FairHold:
         all_ = [held for hold in self._holds.values() for held in hold.clear()]
         self._holds.clear()
         self._firsts.clear()
+        self.crowds.clear()
         self._count = 0
         return all_
 
@@ -90,8 +109,3 @@ class FairHold:
     def _is_first(self, moment: datetime, _: int, name: str) -> bool:
         hold = self._holds.get(name)
         return hold is not None and hold.next_due == moment
-
-
-def _namespace(owner: str) -> str:
-    """Whose it is: a schedule's namespace or a job, from `schedule/<namespace>/<key>` and its like."""
-    return owner.rpartition("/")[0]

@@ -191,6 +191,11 @@ def owner_text(owner: Owner) -> str:
             return f"{_BATCH}{job_id}/{ordinal}"
 
 
+def group_of(owner: str) -> str:
+    """To which group of owners this one belongs: the schedules of a namespace, or what a job has pending."""
+    return owner.rpartition("/")[0]
+
+
 def read_owner(text: str) -> Owner:
     """What `owner_text` was given. Raises `ValueError` for anything else."""
     if text.startswith(_SCHEDULE):

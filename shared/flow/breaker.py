@@ -43,6 +43,8 @@ class Breaker:
             to=JobStatus.TRIPPED,
             only=_RUNNING,
             at=now,
+            # Whoever has resumed it since has forgiven what was counted here.
+            still_forgiven=job.forgiven,
             events=[Event(SEND, EventState.FAIL, message, now)],
             mail=DueMail(Kind.TRIPPED, now) if self._mails else None,
         )

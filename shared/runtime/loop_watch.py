@@ -11,7 +11,6 @@ import time
 
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import LOOP_LAG, LOOP_LONGEST_STRETCH, LOOP_STRETCH
-from shared.runtime.waiting import pause
 
 IDLE_SECONDS = 0.1
 BUSY_SECONDS = 0.02
@@ -29,7 +28,7 @@ class LoopWatch(Background):
         interval, spent = IDLE_SECONDS, time.thread_time()
         while not stopping.is_set():
             began = time.monotonic()
-            await pause(stopping, interval)
+            await asyncio.sleep(interval)
             stretch = time.thread_time() - spent
             spent += stretch
             self._note(max(0.0, time.monotonic() - began - interval), stretch)

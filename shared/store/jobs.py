@@ -208,16 +208,18 @@ class Jobs:
         failure: str = "",
         completed_at: int = 0,
         forgiven: int | None = None,
+        still_forgiven: int | None = None,
         events: Sequence[Event] = (),
         mail: DueMail | None = None,
     ) -> Job | None:
         """Give the job this status if its present one is among `only` and may be followed by it; `at` becomes
-        `updated_at` (ns)."""
+        `updated_at` (ns). With `still_forgiven`, only if so many batches are forgiven: nobody has resumed it since."""
         change: Document = {"status": to.value, "updated_at": at}
         change |= {"failure": failure} if failure else {}
         change |= {"completed_at": completed_at} if completed_at else {}
         change |= {} if forgiven is None else {"forgiven": forgiven}
         query = one_job(job_id) | {"status": {"$in": sorted(only & sources(to))}}
+        query |= {} if still_forgiven is None else {"forgiven": still_forgiven}
         return await self._set(query, change, events=events, mail=mail)
 
     async def begin_plan(

@@ -22,8 +22,17 @@ from shared.store.documents import Codec, Document, insert_new, translated
 _codec = Codec(Occurrence)
 _OPTIONAL = ("token", "begun")  # absent rather than empty: an index is sparse, and few are ever suspects
 _SOME = 64
+_BEHIND_SLASH = "0"  # the next character
 
 _RELEASED: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}}, {"$unset": "token"}]
+
+
+class Visible(Struct, frozen=True):
+    """What is visible by `until`, or became so from `since` on, but for the groups of owners in `without`."""
+
+    until: datetime
+    since: datetime | None = None
+    without: frozenset[str] = frozenset()
 
 
 class Heads(Struct, frozen=True):
@@ -60,24 +69,21 @@ class Occurrences:
         """Insert those that are not there."""
         await insert_new(self._occurrences, [_document(each) for each in occurrences])
 
-    async def heads(self, until: datetime, *, since: datetime | None = None) -> Heads | None:
-        """What is visible by `until`, or became so from `since` on; `None` for nothing. One query."""
+    async def heads(self, visible: Visible) -> Heads | None:
+        """What is visible; `None` for nothing. One query."""
         with translated():
-            cursor = self._occurrences.find({"visible_at": _between(since, until)}, {"shard": 1, "visible_at": 1})
+            cursor = self._occurrences.find(_query(visible), {"shard": 1, "visible_at": 1})
             found = await cursor.sort("visible_at", ASCENDING).limit(_SOME).to_list()
         if not found:
             return None
         shards = None if len(found) == _SOME else tuple({document["shard"] for document in found})
         return Heads(shards, found[0]["visible_at"])
 
-    async def claim(
-        self, shard: int, token: str, *, since: datetime | None = None, until: datetime, leased_until: datetime
-    ) -> int:
-        """Mark all of a shard that is visible by `until`, or became so from `since` on, with this fresh token: how many
-        there are."""
+    async def claim(self, shard: int, token: str, visible: Visible, *, leased_until: datetime) -> int:
+        """Mark all of a shard that is visible with this fresh token: how many there are."""
         with translated():
             result = await self._occurrences.update_many(
-                {"shard": shard, "visible_at": _between(since, until)},
+                {"shard": shard} | _query(visible),
                 {"$set": {"token": token, "visible_at": leased_until}, "$inc": {"claims": 1}},
             )
         return result.modified_count
@@ -264,8 +270,10 @@ def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
     return [{"_id": {"$in": ids}, "token": token} for token, ids in by_token.items()]
 
 
-def _between(since: datetime | None, until: datetime) -> Document:
-    return {"$lte": until} | ({} if since is None else {"$gte": since})
+def _query(visible: Visible) -> Document:
+    between = {"$lte": visible.until} | ({} if visible.since is None else {"$gte": visible.since})
+    passed_over = [{"owner": {"$gte": f"{group}/", "$lt": f"{group}{_BEHIND_SLASH}"}} for group in visible.without]
+    return {"visible_at": between} | ({"$nor": passed_over} if passed_over else {})
 
 
 def _not_held_back(query: Document) -> Document:

@@ -13,7 +13,7 @@ from shared.domain.schedules import Definition, RetryPolicy, Schedule
 from shared.flow import ScheduleFlow, Settlement
 from shared.flow.settlement import Attempt, not_attempted
 from shared.store import Store
-from shared.store.occurrences import fresh_token
+from shared.store.occurrences import Visible, fresh_token
 from tests.flow.made import AHEAD, HOUR, HOURLY, LIST, accepted, pending, wanted
 
 pytestmark = pytest.mark.native
@@ -32,7 +32,7 @@ async def claimed(store: Store, schedule: Schedule) -> Occurrence:
     """Its first entry, by a claim of this moment."""
     first = (await pending(store))[0]
     token = fresh_token()
-    assert await store.occurrences.claim(first.shard, token, until=AHEAD + 9 * HOUR, leased_until=AHEAD + HOUR)
+    assert await store.occurrences.claim(first.shard, token, Visible(AHEAD + 9 * HOUR), leased_until=AHEAD + HOUR)
     return next(each for each in await store.occurrences.read(token, limit=100) if each.id == first.id)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from shared.domain.occurrences import HELD_BACK, SHARDS, Kind, Occurrence, once, retried, series
 from shared.store import Store
-from shared.store.occurrences import Heads, Retry, fresh_token
+from shared.store.occurrences import Heads, Retry, Visible, fresh_token
 
 pytestmark = pytest.mark.native
 
@@ -27,7 +27,7 @@ def a_series() -> Occurrence:
 
 async def claim(store: Store, shard: int, *, until: datetime, leased_until: datetime) -> tuple[str, int]:
     token = fresh_token()
-    return token, await store.occurrences.claim(shard, token, until=until, leased_until=leased_until)
+    return token, await store.occurrences.claim(shard, token, Visible(until), leased_until=leased_until)
 
 
 async def claimed(store: Store, *occurrences: Occurrence) -> list[Occurrence]:
@@ -117,24 +117,42 @@ async def test_a_slice_is_read_page_by_page(store: Store) -> None:
 
 
 async def test_heads_name_the_shards_and_the_oldest(store: Store) -> None:
-    assert await store.occurrences.heads(NOON + HOUR) is None
+    assert await store.occurrences.heads(Visible(NOON + HOUR)) is None
     await store.occurrences.add([due_at(1), due_at(2), due_at(10)])
-    assert await store.occurrences.heads(NOON) is None
-    heads = await store.occurrences.heads(NOON + 2 * SECOND)
+    assert await store.occurrences.heads(Visible(NOON)) is None
+    heads = await store.occurrences.heads(Visible(NOON + 2 * SECOND))
     assert heads is not None
     assert heads.oldest == NOON + SECOND
     assert heads.shards is not None
     assert sorted(heads.shards) == sorted({due_at(1).shard, due_at(2).shard})
 
 
+async def test_groups_of_owners_are_passed_over(store: Store) -> None:
+    ours = [due_at(1, owner=owner) for owner in ("schedule/ns0/a", "schedule/ns-/a", "schedule/n/a", "batch/ns/1")]
+    await store.occurrences.add([due_at(0), due_at(0, owner="schedule/ns/~"), *ours])
+    visible = Visible(NOON + HOUR, without=frozenset({"schedule/ns", "schedule/none"}))
+    heads = await store.occurrences.heads(visible)
+    assert heads is not None
+    assert heads.oldest == NOON + SECOND
+    assert set(heads.shards or ()) == {each.shard for each in ours}
+    tokens = [fresh_token() for _ in range(SHARDS)]
+    for shard, token in enumerate(tokens):
+        await store.occurrences.claim(shard, token, visible, leased_until=NOON + 2 * HOUR)
+    claimed = [each for token in tokens for each in await store.occurrences.read(token, limit=10)]
+    assert {each.owner for each in claimed} == {each.owner for each in ours}
+    left = await store.occurrences.heads(Visible(NOON + HOUR))
+    assert left is not None
+    assert left.oldest == NOON
+
+
 async def test_heads_of_very_much_name_all_shards(store: Store) -> None:
     entries = [due_at(number) for number in range(64)]
     await store.occurrences.add(entries[1:])
-    heads = await store.occurrences.heads(NOON + HOUR)
+    heads = await store.occurrences.heads(Visible(NOON + HOUR))
     assert heads is not None
     assert set(heads.shards or ()) == {each.shard for each in entries[1:]}
     await store.occurrences.add(entries[:1])
-    assert await store.occurrences.heads(NOON + HOUR) == Heads(None, NOON)
+    assert await store.occurrences.heads(Visible(NOON + HOUR)) == Heads(None, NOON)
 
 
 async def test_complete_deletes_what_its_tokens_hold_and_nothing_else(store: Store) -> None:
@@ -196,7 +214,7 @@ async def test_a_pause_keeps_the_token_and_what_was_fired_is_still_completed(sto
     assert await store.occurrences.ours([mine, other]) == []
     await store.occurrences.complete([mine])
     assert await stored(store) == [replace(other, visible_at=HELD_BACK)]
-    assert await store.occurrences.heads(NOON + 1000 * HOUR) is None
+    assert await store.occurrences.heads(Visible(NOON + 1000 * HOUR)) is None
 
 
 async def test_nobody_but_the_owner_ends_a_pause(store: Store) -> None:

@@ -18,7 +18,7 @@ from shared.domain.outcomes import DeadLetter, Outcome
 from shared.domain.schedules import ScheduleState
 from shared.flow import DatabaseTime, Feed, JobFlow, ScheduleFlow, Settlement
 from shared.store import Store
-from shared.store.occurrences import fresh_token
+from shared.store.occurrences import Visible, fresh_token
 from shared.stream import Stream
 from tests.flow.clock_model.ledger import Firing, Ledger
 from tests.flow.clock_model.target import Answer, Sent, Target
@@ -179,11 +179,11 @@ class World:
     async def _claim(self, walk: Walk, scheduler: int) -> None:
         store = self._seen(walk)
         until = self.time.carried() + LOOKAHEAD
-        heads = await store.occurrences.heads(until)
+        heads = await store.occurrences.heads(Visible(until))
         for shard in sorted(heads.shards or ()) if heads else ():
             now = self.time.carried()
             token = fresh_token()
-            count = await store.occurrences.claim(shard, token, until=until, leased_until=now + LEASE + LOOKAHEAD)
+            count = await store.occurrences.claim(shard, token, Visible(until), leased_until=now + LEASE + LOOKAHEAD)
             page = await store.occurrences.read(token, limit=1_000) if count else []
             for occurrence in page:
                 hold = (self.suspects if occurrence.is_suspect else self.holds)[scheduler]

@@ -9,7 +9,7 @@ from shared.flow import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 
-HELD = 200
+HELD = 400
 MINUTE = timedelta(minutes=1)
 
 
@@ -39,3 +39,18 @@ async def test_what_comes_due_now_is_held_before_the_rest_of_a_backlog(store: St
     held = [held.occurrence.owner.split("/")[1] for held in clock._hold.clear()]
     assert held.count("other") == 30
     assert held.count("worst") == HELD / 2
+
+
+async def test_what_comes_due_now_is_held_beside_a_crowd(store: Store) -> None:
+    """One namespace has more due at this moment than the memory holds, and no backlog yet."""
+    time = DatabaseTime(store)
+    now = await time.now()
+    clock = Clock(store, time, Fired(), SchedulerSettings(hold_limit=HELD))
+    await store.occurrences.add(occurrences("worst", HELD // 3, now))
+    await clock.tick()
+    await store.occurrences.add(occurrences("more", 10 * HELD, await time.now()))
+    await clock.tick()
+    await store.occurrences.add(occurrences("other", 30, await time.now()))
+    await clock.tick()
+    held = [held.occurrence.owner.split("/")[1] for held in clock._hold.clear()]
+    assert held.count("other") == 30

@@ -24,7 +24,7 @@ def namespaces(taken: list[Held]) -> Counter[str]:
 
 
 def test_a_namespace_that_is_late_with_much_takes_turns_with_the_others() -> None:
-    hold = FairHold(10_000)
+    hold = FairHold(100_000)
     for key in range(5_000):
         hold.add(held("worst", key, 0))
     for key in range(30):
@@ -32,7 +32,7 @@ def test_a_namespace_that_is_late_with_much_takes_turns_with_the_others() -> Non
     hold.add(held("third", 0, 60))
     taken = hold.due(NOON + 60 * SECOND, 100, 10**6)
     assert namespaces(taken) == {"worst": 69, "other": 30, "third": 1}
-    assert (len(hold), hold.room) == (4_931, 5_069)
+    assert (len(hold), hold.room) == (4_931, 95_069)
     assert hold.next_due == NOON
     assert namespaces(hold.due(NOON + 60 * SECOND, 10_000, 10**6)) == {"worst": 4_931}
     assert not hold.due(NOON + 60 * SECOND, 10, 10)
@@ -40,7 +40,7 @@ def test_a_namespace_that_is_late_with_much_takes_turns_with_the_others() -> Non
 
 
 def test_each_namespace_keeps_its_order_and_what_is_not_due_stays() -> None:
-    hold = FairHold(10)
+    hold = FairHold(100)
     for key, seconds in enumerate((5, 1, 9, 3)):
         hold.add(held("a", key, seconds))
     hold.add(held("b", 0, 2))
@@ -51,6 +51,30 @@ def test_each_namespace_keeps_its_order_and_what_is_not_due_stays() -> None:
     assert len(hold.clear()) == 1
     assert len(hold) == 0
     assert hold.next_due is None
+
+
+def test_who_has_a_quarter_is_a_crowd_and_has_smaller_groups_beside_others() -> None:
+    hold = FairHold(400)
+    for key in range(99):
+        hold.add(held("worst", key, 0))
+    hold.add(held("other", 0, 9))
+    assert (hold.crowds, hold.is_crowded) == (set(), False)
+    hold.add(held("worst", 99, 0))
+    assert (hold.crowds, hold.is_crowded) == ({"schedule/worst"}, True)
+    assert len(hold.due(NOON, 80, 10**6)) == 10
+    assert (hold.crowds, hold.is_crowded) == (set(), False)
+    assert len(hold.due(NOON, 80, 10**6)) == 80
+
+
+def test_alone_a_crowd_has_whole_groups() -> None:
+    hold = FairHold(400)
+    for key in range(300):
+        hold.add(held("worst", key, 0))
+    assert (hold.crowds, hold.is_crowded) == ({"schedule/worst"}, False)
+    assert len(hold.due(NOON, 80, 10**6)) == 80
+    assert hold.crowds == {"schedule/worst"}
+    hold.clear()
+    assert not hold.crowds
 
 
 @given(

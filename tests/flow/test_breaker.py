@@ -1,0 +1,74 @@
+"""A job of which too many batches failed is held, and no look from before a resume holds it once more."""
+
+import pytest
+
+from shared.domain.batches import Batch, KeyRange, Receipt
+from shared.domain.jobs import RESUMABLE, Counts, JobStatus
+from shared.flow import Breaker
+from shared.store import Store
+from tests.clock import ManualClock
+from tests.store.made import added
+
+pytestmark = pytest.mark.native
+
+SIZE = 10
+
+
+@pytest.fixture
+def breaker(store: Store) -> Breaker:
+    return Breaker(store, ManualClock(), max_failed_share=0, mails=False)
+
+
+async def running(store: Store) -> str:
+    """A job of one batch, which failed."""
+    job_id = await added(store)
+    await store.batches.add_page([Batch(job_id=job_id, ordinal=0, range=KeyRange(0, SIZE), size=SIZE)])
+    await store.batches.add_end(job_id, 1)
+    await store.jobs.end_plan(job_id, end=1)
+    queued = await store.batches.queue(job_id, 0)
+    assert queued is not None
+    assert await store.batches.fail(queued, receipt=Receipt(failed=SIZE)) is not None
+    return job_id
+
+
+async def status(store: Store, job_id: str) -> JobStatus:
+    job = await store.jobs.view(job_id)
+    assert job is not None
+    return job.status
+
+
+async def resume(store: Store, job_id: str) -> None:
+    """What the operator does, who forgives the batch that failed."""
+    resumed = await store.jobs.move(job_id, to=JobStatus.RUNNING, only=RESUMABLE, at=1, forgiven=1)
+    assert resumed is not None
+
+
+async def test_a_job_is_held_once_and_its_resume_forgives(store: Store, breaker: Breaker) -> None:
+    job_id = await running(store)
+    assert await breaker.look(job_id) is not None
+    assert await breaker.look(job_id) is None
+    assert await status(store, job_id) is JobStatus.TRIPPED
+    await resume(store, job_id)
+    assert await breaker.look(job_id) is None
+    assert await status(store, job_id) is JobStatus.RUNNING
+
+
+async def test_a_look_from_before_a_resume_changes_nothing(
+    store: Store, breaker: Breaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await running(store)
+    count = store.batches.counts
+
+    async def slow_count(job_key: str) -> Counts:
+        """Meanwhile another look holds the job, and an operator resumes it."""
+        counts = await count(job_key)
+        with monkeypatch.context() as others:
+            others.setattr(store.batches, "counts", count)
+            assert await breaker.look(job_id) is not None
+            await resume(store, job_id)
+        return counts
+
+    with monkeypatch.context() as slow:
+        slow.setattr(store.batches, "counts", slow_count)
+        assert await breaker.look(job_id) is None
+    assert await status(store, job_id) is JobStatus.RUNNING
