@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, assert_never
 
 from litestar.connection import ASGIConnection
@@ -60,13 +61,8 @@ class Proxies:
 
     def trust(self, host: str | None) -> bool:
         """Whether a peer at this address is one of them."""
-        try:
-            address = ipaddress.ip_address(host or "")
-        except ValueError:
-            return False
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self._networks)
+        address = _address(host or "")
+        return address is not None and any(address in network for network in self._networks)
 
 
 class Directory:
@@ -155,6 +151,17 @@ class Identified:
                 return
             scope["state"][_CALLER] = caller
         await self._app(scope, receive, send)
+
+
+@lru_cache(maxsize=1_024)
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address of a peer, an IPv4 one where it is mapped; `None` for a peer without."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
 
 
 def is_protected(path: str) -> bool:

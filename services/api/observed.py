@@ -4,10 +4,12 @@ Labels are the route's template, the method and the status: never an id, never w
 """
 
 import time
+from functools import lru_cache
 from typing import Any
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from prometheus_client import Counter, Histogram
 
 from shared.runtime import logs
 from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
@@ -45,11 +47,18 @@ class Observed:
             _note(scope, status, time.perf_counter() - began)
 
 
+@lru_cache(maxsize=2_000)
+def _metrics(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+    labels = (route, method, str(status))
+    return HTTP_REQUESTS.labels(*labels), HTTP_REQUEST_SECONDS.labels(*labels)
+
+
 def _note(scope: Any, status: int, seconds: float) -> None:
     route = scope.get("path_template") or UNKNOWN
     method = scope["method"] if scope["method"] in METHODS else UNKNOWN
-    HTTP_REQUESTS.labels(route, method, str(status)).inc()
-    HTTP_REQUEST_SECONDS.labels(route, method, str(status)).observe(seconds)
+    requests, durations = _metrics(route, method, status)
+    requests.inc()
+    durations.observe(seconds)
     caller = scope["state"].get("caller")
     log.info(
         "request answered",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Literal
 
-from litestar import route
+from litestar.connection import ASGIConnection
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 from msgspec import Struct
@@ -43,6 +43,14 @@ class Operation(Struct, frozen=True, kw_only=True):
     body_required: bool = True
     parameters: tuple[Parameter, ...] = ()
     paged: bool = False
+
+
+class _Handler(HTTPRouteHandler):
+    """A handler that its guards cannot change: Litestar gives each guard a copy, for every request."""
+
+    async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+        for guard in self.resolve_guards():
+            await guard(connection, self)  # type: ignore[misc] # Litestar runs all guards as coroutines
 
 
 LIMIT = Parameter(
@@ -90,7 +98,7 @@ def endpoint(
         parameters=(*parameters, LIMIT, CURSOR) if paged else parameters,
         paged=paged,
     )
-    return route(
+    return _Handler(
         path,
         http_method=[method],
         guards=[permit],

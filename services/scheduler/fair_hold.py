@@ -40,7 +40,9 @@ class FairHold:
     def add(self, held: Held) -> None:
         """Hold one."""
         name = group_of(held.occurrence.owner)
-        hold = self._holds.setdefault(name, Hold(self._limit, self._early))
+        hold = self._holds.get(name)
+        if hold is None:
+            hold = self._holds[name] = Hold(self._limit, self._early)
         first = hold.next_due
         hold.add(held)
         self._count += 1

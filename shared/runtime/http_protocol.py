@@ -23,6 +23,7 @@ from httptools import HttpParserCallbackError
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from shared.runtime.head_and_body import HeadAndBody
 from shared.runtime.metrics import HTTP_REFUSALS
 
 _LINGER_SECONDS = 1.0
@@ -154,6 +155,7 @@ class BoundedHttp(HttpToolsProtocol):
         if len(self.pipeline) >= self._limits.pipelined:
             raise HttpParserCallbackError("too many requests at once")
         super().on_headers_complete()
+        HeadAndBody.join(self.cycle)
         self.headers = []  # fields behind the body are no headers: no proxy in front has looked at them
         self._in_head, self._in_body, self._advanced = False, True, True
         self._begin_to_wait()

@@ -13,7 +13,7 @@ from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import LOOP_LAG, LOOP_LONGEST_STRETCH, LOOP_STRETCH
 
 IDLE_SECONDS = 0.1
-BUSY_SECONDS = 0.02
+BUSY_SECONDS = 0.05
 _BUSY_SHARE = 0.1
 
 
