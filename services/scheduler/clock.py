@@ -4,7 +4,7 @@ Every tick asks one question: is anything visible until the end of the look-ahea
 claimed, in random order, each by a slice up to a moment; after a slice that was too large, the next ones end at an
 earlier moment. Slices larger than the room in memory are read as room appears, for as long as their lease is trusted.
 
-Where there is a backlog, what comes due now is claimed before it, again and again, and half of the memory is kept for
+Where there is a backlog, what comes due now is claimed before it, again and again, and some of the memory is kept for
 that. Of a namespace that has a quarter of the memory already (a crowd), what comes due now waits behind that of the
 others, like a backlog. What is due is fired in turn between namespaces. So who has too much delays nobody else.
 
@@ -46,6 +46,7 @@ log = structlog.get_logger(__name__)
 _GROUP = 1_000
 _GROUP_BYTES = 4 * 2**20
 _GROUPS_IN_FLIGHT = 4
+_CROWDED_GROUPS = 2
 _SUSPECTS = 500
 _PAGE = 2_000
 _SLICE = 2_000
@@ -53,7 +54,7 @@ _LOOKAHEAD_TICKS = 2
 _WIDEST = timedelta(days=365)
 _NARROWEST = timedelta(milliseconds=1)
 _SMALL_SLICES_AT_ONCE = 8
-_KEPT_FOR_NOW = 0.5
+_KEPT_FOR_NOW = 0.125
 _FIRST_SPAN = timedelta(minutes=1)
 _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
 # For a group that is being fired: the answers of its targets, and its queries.
@@ -92,6 +93,7 @@ class _Slice:
         self.visible = visible
         self.trusted_until = trusted_until
         self.is_late = is_late
+        self.count = 0
         self.after = ""
 
 
@@ -117,7 +119,6 @@ class Clock(Background):
         self._slices_at_once = 1
         self._something = asyncio.Event()
         self._look = asyncio.Event()
-        self._groups = asyncio.Semaphore(_GROUPS_IN_FLIGHT)
         self._firings: set[asyncio.Task[None]] = set()
 
     async def _work(self, stopping: asyncio.Event) -> None:
@@ -224,10 +225,10 @@ class Clock(Background):
         slice_ = _Slice(visible, trusted_until, is_late=is_late)
         # Registered before it is claimed, so that a stop during the claim releases it.
         self._unread.append(slice_)
-        count = await self._store.occurrences.claim(shard, slice_.token, visible, leased_until=leased_until)
-        if not count:
+        slice_.count = await self._store.occurrences.claim(shard, slice_.token, visible, leased_until=leased_until)
+        if not slice_.count:
             self._unread.remove(slice_)
-        return count
+        return slice_.count
 
     def _adapt(self, count: int) -> None:
         """`count` is that of the largest slice. Small ones are claimed side by side: they cost a round trip each."""
@@ -245,7 +246,7 @@ class Clock(Background):
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
                 self._unread.remove(slice_)
                 continue
-            limit = min(self._room(is_late=slice_.is_late), _PAGE)
+            limit = min(self._room_for(slice_), _PAGE)
             page = await self._store.occurrences.read(slice_.token, after=slice_.after, limit=limit)
             for occurrence in page:
                 self._keep(Held(occurrence, slice_.trusted_until))
@@ -260,14 +261,16 @@ class Clock(Background):
 
     def _readable(self) -> _Slice | None:
         """The first slice for which there is room, or that is over."""
-        some = (each for each in self._unread if self._is_over(each) or self._room(is_late=each.is_late))
-        return next(some, None)
+        return next((each for each in self._unread if self._is_over(each) or self._room_for(each)), None)
+
+    def _room_for(self, slice_: _Slice) -> int:
+        return self._room(is_late=slice_.is_late or self._is_crowded(slice_.visible))
 
     def _is_over(self, slice_: _Slice) -> bool:
-        """Whether it is not to be read on: its lease ends, or a crowd has formed, which is claimed by itself."""
+        """Whether it is not to be read on: its lease ends; or there is much in it that waits behind the others."""
         if not self._is_trusted(slice_.trusted_until):
             return True
-        return not slice_.is_late and self._is_crowded(slice_.visible)
+        return not slice_.is_late and slice_.count > _SLICE and self._is_crowded(slice_.visible)
 
     def _keep(self, held: Held) -> None:
         (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
@@ -281,12 +284,14 @@ class Clock(Background):
             self._something.clear()
             await self._until_due(self._hold)
             # Waiting for a free hand first: what comes due meanwhile goes with it.
-            await self._groups.acquire()
-            due = self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES)
-            if not due:
-                self._groups.release()
-                continue
-            self._start(due).add_done_callback(lambda _: self._groups.release())
+            await self._free_hand()
+            if due := self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES):
+                _ = self._start(due)
+
+    async def _free_hand(self) -> None:
+        """Wait until one more group may be fired: fewer where it is crowded, so that the store answers others soon."""
+        while len(self._firings) >= (_CROWDED_GROUPS if self._hold.is_crowded else _GROUPS_IN_FLIGHT):
+            await asyncio.wait(self._firings, return_when=asyncio.FIRST_COMPLETED)
 
     async def _fire_suspects(self) -> None:
         while not self._stopping.is_set():
