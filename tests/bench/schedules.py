@@ -39,6 +39,8 @@ class Sizes(Struct, frozen=True):
     claimed: int = 50_000
     bulk: int = 10_000
     crash: int = 5_000
+    silent: int = 3_000
+    flood: int = 10_000
     pending: int = 1_000_000
     large: int = 10_000_000
 
