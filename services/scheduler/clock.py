@@ -56,6 +56,8 @@ _NARROWEST = timedelta(milliseconds=1)
 _SMALL_SLICES_AT_ONCE = 8
 _KEPT_FOR_NOW = 0.125
 _FIRST_SPAN = timedelta(minutes=1)
+# How far back the others are looked for beside a crowd: all that the crowd has in that time is looked through.
+_RECENT = timedelta(seconds=10)
 _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
 # For a group that is being fired: the answers of its targets, and its queries.
 _FIRING_SECONDS = 12.0
@@ -120,6 +122,7 @@ class Clock(Background):
         self._something = asyncio.Event()
         self._look = asyncio.Event()
         self._firings: set[asyncio.Task[None]] = set()
+        self._groups: set[asyncio.Task[None]] = set()
 
     async def _work(self, stopping: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
@@ -164,22 +167,14 @@ class Clock(Background):
         return claimed
 
     async def _claim_some(self, heads: Heads, now: datetime) -> int:
-        """Claim what comes due; some of what the crowds have afterwards."""
-        crowds = frozenset(self._hold.crowds)
-        if not crowds:
-            return await self._claim_in_time(heads, now, crowds)
-        others = await self._store.occurrences.heads(Visible(now + self._lookahead, without=crowds))
-        claimed = 0 if others is None else await self._claim_in_time(others, now, crowds)
-        return claimed + await self._claim_round(heads, Visible(now + self._lookahead), is_late=True)
-
-    async def _claim_in_time(self, heads: Heads, now: datetime, crowds: frozenset[str]) -> int:
-        """Claim what comes due but for the crowds; where there is a backlog, some of it afterwards."""
-        late_since, all_ = now - self._tick, Visible(now + self._lookahead, without=crowds)
-        if heads.oldest >= late_since:
+        """Claim what comes due; where there is a backlog, or a crowd, some of it afterwards."""
+        all_ = Visible(now + self._lookahead)
+        crowds, late_since = frozenset(self._hold.crowds), now - self._tick
+        if heads.oldest >= late_since and not crowds:
             return await self._claim_round(heads, all_)
-        current = replace(all_, since=late_since)
-        current_heads = await self._store.occurrences.heads(current)
-        claimed = 0 if current_heads is None else await self._claim_round(current_heads, current)
+        first = replace(all_, since=now - _RECENT if crowds else late_since, without=crowds)
+        first_heads = await self._store.occurrences.heads(first)
+        claimed = 0 if first_heads is None else await self._claim_round(first_heads, first)
         return claimed + await self._claim_round(heads, all_, is_late=True)
 
     async def _claim_round(self, heads: Heads, visible: Visible, *, is_late: bool = False) -> int:
@@ -286,12 +281,14 @@ class Clock(Background):
             # Waiting for a free hand first: what comes due meanwhile goes with it.
             await self._free_hand()
             if due := self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES):
-                _ = self._start(due)
+                group = self._start(due)
+                self._groups.add(group)
+                group.add_done_callback(self._groups.discard)
 
     async def _free_hand(self) -> None:
         """Wait until one more group may be fired: fewer where it is crowded, so that the store answers others soon."""
-        while len(self._firings) >= (_CROWDED_GROUPS if self._hold.is_crowded else _GROUPS_IN_FLIGHT):
-            await asyncio.wait(self._firings, return_when=asyncio.FIRST_COMPLETED)
+        while len(self._groups) >= (_CROWDED_GROUPS if self._hold.is_crowded else _GROUPS_IN_FLIGHT):
+            await asyncio.wait(self._groups, return_when=asyncio.FIRST_COMPLETED)
 
     async def _fire_suspects(self) -> None:
         while not self._stopping.is_set():

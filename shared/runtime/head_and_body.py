@@ -5,44 +5,48 @@ part of a short answer.
 """
 
 import asyncio
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
 class HeadAndBody:
-    """Stands before the transport of one answer, and keeps the head back until a part of the body comes, or the end."""
+    """Stands before the transport of one answer, and keeps the head back until a part of the body comes, or the end.
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    It does not keep the answer alive: requests, with their bodies, are freed without the garbage collector.
+    """
+
+    def __init__(self, transport: asyncio.Transport, cycle: "weakref.ref[RequestResponseCycle]") -> None:
+        self._transport = transport
         self._cycle = cycle
-        self._transport = cycle.transport
-        self._on_response: Callable[..., None] = cycle.on_response
         self._head = b""
         self._has_head = False
 
     @classmethod
     def join(cls, cycle: RequestResponseCycle) -> None:
         """Have this answer written in one piece."""
-        joined = cls(cycle)
+        joined = cls(cycle.transport, weakref.ref(cycle))
         cycle.transport = cast("asyncio.Transport", joined)
-        cycle.on_response = joined.end
+        cycle.on_response = partial(joined.end, cycle.on_response)
 
     def write(self, data: bytes) -> None:
         """Keep the head; write everything else. What comes before the head is no answer yet: `100 Continue`."""
         if self._head:
             self._transport.writelines([self._head, data] if data else [self._head])
             self._head = b""
-        elif self._has_head or not self._cycle.response_started:
+        elif self._has_head or not self._has_started():
             self._transport.write(data)
         else:
             self._head = data
             self._has_head = True
 
-    def end(self) -> None:
+    def end(self, on_response: Callable[[], None]) -> None:
         """The answer is complete, with a body or without."""
         self._flush()
-        self._on_response()
+        on_response()
 
     def close(self) -> None:
         """Close the connection behind what was written."""
@@ -53,6 +57,10 @@ class HeadAndBody:
         """Whether the connection is closed, or will be."""
         return self._transport.is_closing()
 
+    def _has_started(self) -> bool:
+        cycle = self._cycle()
+        return cycle is not None and cycle.response_started
+
     def _flush(self) -> None:
-        if self._head:
+        if self._head and not self._transport.is_closing():
             self.write(b"")

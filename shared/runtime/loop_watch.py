@@ -12,7 +12,7 @@ import time
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import LOOP_LAG, LOOP_LONGEST_STRETCH, LOOP_STRETCH
 
-IDLE_SECONDS = 0.25
+IDLE_SECONDS = 0.1
 BUSY_SECONDS = 0.05
 _BUSY_SHARE = 0.1
 

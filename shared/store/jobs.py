@@ -219,7 +219,9 @@ class Jobs:
         change |= {"completed_at": completed_at} if completed_at else {}
         change |= {} if forgiven is None else {"forgiven": forgiven}
         query = one_job(job_id) | {"status": {"$in": sorted(only & sources(to))}}
-        query |= {} if still_forgiven is None else {"forgiven": still_forgiven}
+        if still_forgiven is not None:
+            # A job of the first version has no such field.
+            query["forgiven"] = still_forgiven or {"$in": [0, None]}
         return await self._set(query, change, events=events, mail=mail)
 
     async def begin_plan(

@@ -46,9 +46,12 @@ class Way:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for relay in self._relays:
-            relay.cancel()
-        await asyncio.gather(*self._relays, return_exceptions=True)
+        # What was accepted right before has no relay yet.
+        await asyncio.sleep(0)
+        while self._relays:
+            for relay in self._relays:
+                relay.cancel()
+            await asyncio.gather(*self._relays, return_exceptions=True)
 
     async def silence(self) -> None:
         """Take connections and say nothing, until it is opened again."""
@@ -66,16 +69,15 @@ class Way:
         relay.add_done_callback(self._relays.discard)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
-        ways = {asyncio.create_task(self._ask(reader, back)), asyncio.create_task(self._answer(there, writer))}
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            # An end, not a reset: what came before it is read.
-            writer.close()
-            back.close()
+        async with _ended(writer):
+            there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
+            async with _ended(back):
+                ways = {asyncio.create_task(self._ask(reader, back)), asyncio.create_task(self._answer(there, writer))}
+                try:
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for way in ways:
+                        way.cancel()
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -95,6 +97,17 @@ class Way:
                 if left <= 0:
                     self.broken += 1
                     return
+
+
+@asynccontextmanager
+async def _ended(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """The connection ends with the block. An end, not a reset: what came before it is read."""
+    try:
+        yield
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Answers go out in one piece, whatever they are made of and however they end."""
 
+import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -136,6 +137,21 @@ async def test_pipelined_answers_come_in_order_over_a_socket() -> None:
     async with served() as made:
         answers = (await made.exchange(head + get + head + get + last)).split(b"HTTP/1.1 200 OK\r\n")[1:]
     assert [answer.endswith(b"\r\n\r\ndone") for answer in answers] == [False, True, False, True, True]
+
+
+async def test_what_was_answered_is_freed_without_the_garbage_collector() -> None:
+    """The collector of a service looks rarely, and a request may hold 32 MiB."""
+    post = b"POST / HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-length: 4\r\n\r\nbody"
+    async with served() as made:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                assert (await made.exchange(post)).endswith(b"done")
+            left = [each for each in gc.get_objects() if isinstance(each, RequestResponseCycle)]
+        finally:
+            gc.enable()
+    assert left == []
 
 
 async def test_a_peer_that_waits_to_be_told_to_go_on_is_told() -> None:
