@@ -11,7 +11,9 @@ import random
 import signal
 import socket
 import subprocess
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +21,9 @@ import msgspec
 
 # Below every usual ephemeral range: no client's socket takes the port that a server gives up for its restart.
 _PORTS = range(20_000, 32_000)
+_TRIED = 500
+_given: deque[int] = deque(maxlen=250)
+_giving = threading.Lock()
 _PR_SET_PDEATHSIG = 1
 _HAS_PROC = Path("/proc/self/stat").exists()
 _LIBC = ctypes.CDLL(None) if _HAS_PROC else None
@@ -65,16 +70,24 @@ def read_mark(file: Path) -> ProcessMark | None:
 
 
 def free_port() -> int:
-    """A loopback TCP port on which nobody listens now."""
-    for port in random.sample(_PORTS, 200):
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+    """A loopback TCP port on which nobody listens now, and which this process has not been given of late: a server that
+    is being started does not listen yet."""
+    with _giving:
+        for port in random.sample(_PORTS, _TRIED):
+            if port not in _given and _is_free(port):
+                _given.append(port)
+                return port
     raise OSError("no free loopback port found")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def spawn(
