@@ -23,6 +23,7 @@ from services.api import errors
 from services.api.ids import fresh_id
 from shared.domain.accounts import Caller, Token, User, read_uuid, secret_digest, token_caller, user_caller
 from shared.domain.errors import Conflict, Forbidden, Unauthorized
+from shared.outgoing.guard import Address, unmapped
 from shared.runtime.clock import Clock
 from shared.runtime.together import Together
 from shared.store import Store
@@ -154,14 +155,12 @@ class Identified:
 
 
 @lru_cache(maxsize=1_024)
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address of a peer, an IPv4 one where it is mapped; `None` for a peer without."""
+def _address(host: str) -> Address | None:
+    """The address of a peer; `None` for a peer without."""
     try:
-        address = ipaddress.ip_address(host)
+        return unmapped(ipaddress.ip_address(host))
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return address if mapped is None else mapped
 
 
 def is_protected(path: str) -> bool:

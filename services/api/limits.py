@@ -87,10 +87,6 @@ class ScheduleLimits:
 
     async def check(self, wanted: Wanted) -> None:
         """Raise what `judge` tells of it."""
-        count = self._counts.get(wanted.namespace)
-        if count is not None and self._is_told(count, 1) and self._room(count) and self._too_often(wanted) is None:
-            count.added += 1
-            return
         for refusal in (await self.judge([wanted])).values():
             raise refusal
 
@@ -109,7 +105,7 @@ class ScheduleLimits:
 
     async def _judge_number(self, wanted: Sequence[Wanted]) -> dict[str, Refused]:
         count = await self._count(wanted[0].namespace, len(wanted))
-        room = self._room(count)
+        room = max(self._pending - count.counted - count.added, 0)
         if room >= len(wanted):
             count.added += len(wanted)
             return {}
@@ -124,19 +120,13 @@ class ScheduleLimits:
     async def _count(self, namespace: str, more: int) -> _Count:
         """The count, looked at again if it is old, or if it is not fresh and there seems to be no room."""
         count = self._counts[namespace] = self._counts.get(namespace) or _Count()
-        if count.counting is None and not self._is_told(count, more):
+        full = count.counted + count.added + more > self._pending
+        fresh = max(_FULL_SECONDS if full else _FRESH_SECONDS, count.took / _COUNTING_SHARE)
+        if count.counting is None and time.monotonic() >= count.at + fresh:
             count.counting = asyncio.create_task(self._look(namespace, count))
         if count.counting is not None:
             await asyncio.wait({count.counting}, timeout=_WAIT_SECONDS)
         return count
-
-    def _is_told(self, count: _Count, more: int) -> bool:
-        """Whether this tells enough about room for so many more, and nobody counts anew."""
-        fresh = max(_FRESH_SECONDS if self._room(count) >= more else _FULL_SECONDS, count.took / _COUNTING_SHARE)
-        return count.counting is None and time.monotonic() < count.at + fresh
-
-    def _room(self, count: _Count) -> int:
-        return max(self._pending - count.counted - count.added, 0)
 
     async def _look(self, namespace: str, count: _Count) -> None:
         began = time.monotonic()

@@ -188,15 +188,15 @@ class Clock(Background):
             at_once = 1 if is_late and self._hold.is_crowded else self._slices_at_once
             some, shards = shards[:at_once], shards[at_once:]
             claimed += await self._claim(some, visible, is_late=is_late)
-            if not is_late and self._is_crowded(visible):
+            if not is_late and self._has_crowd(visible):
                 break
         return claimed
 
     def _room(self, *, is_late: bool) -> int:
         return max(self._hold.room - (self._kept_for_now if is_late else 0), 0)
 
-    def _is_crowded(self, visible: Visible) -> bool:
-        """Whether this holds what waits behind the others."""
+    def _has_crowd(self, visible: Visible) -> bool:
+        """Whether a crowd is among this: it waits behind the others."""
         return not self._hold.crowds <= visible.without
 
     async def _claim(self, shards: Sequence[int], visible: Visible, *, is_late: bool) -> int:
@@ -259,13 +259,13 @@ class Clock(Background):
         return next((each for each in self._unread if self._is_over(each) or self._room_for(each)), None)
 
     def _room_for(self, slice_: _Slice) -> int:
-        return self._room(is_late=slice_.is_late or self._is_crowded(slice_.visible))
+        return self._room(is_late=slice_.is_late or self._has_crowd(slice_.visible))
 
     def _is_over(self, slice_: _Slice) -> bool:
         """Whether it is not to be read on: its lease ends; or there is much in it that waits behind the others."""
         if not self._is_trusted(slice_.trusted_until):
             return True
-        return not slice_.is_late and slice_.count > _SLICE and self._is_crowded(slice_.visible)
+        return not slice_.is_late and slice_.count > _SLICE and self._has_crowd(slice_.visible)
 
     def _keep(self, held: Held) -> None:
         (self._suspects if held.occurrence.is_suspect else self._hold).add(held)

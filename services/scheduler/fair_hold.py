@@ -6,7 +6,7 @@ from collections import deque
 from datetime import datetime, timedelta
 
 from services.scheduler.held import Held, Hold
-from shared.domain.occurrences import group_of
+from shared.domain.occurrences import owner_group
 
 _TURN = 20
 _CROWDS = 4
@@ -39,7 +39,7 @@ class FairHold:
 
     def add(self, held: Held) -> None:
         """Hold one."""
-        name = group_of(held.occurrence.owner)
+        name = owner_group(held.occurrence.owner)
         hold = self._holds.get(name)
         if hold is None:
             hold = self._holds[name] = Hold(self._limit, self._early)

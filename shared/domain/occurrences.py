@@ -191,8 +191,9 @@ def owner_text(owner: Owner) -> str:
             return f"{_BATCH}{job_id}/{ordinal}"
 
 
-def group_of(owner: str) -> str:
-    """To which group of owners this one belongs: the schedules of a namespace, or what a job has pending."""
+def owner_group(owner: str) -> str:
+    """To which group of owners this one belongs: the schedules of a namespace, or what a job has pending. It is all but
+    the last part of `schedule/<namespace>/<key>` and its like."""
     return owner.rpartition("/")[0]
 
 

@@ -22,8 +22,7 @@ class HeadAndBody:
     def __init__(self, transport: asyncio.Transport, cycle: "weakref.ref[RequestResponseCycle]") -> None:
         self._transport = transport
         self._cycle = cycle
-        self._head = b""
-        self._has_head = False
+        self._head: bytes | None = None  # empty once it is written
 
     @classmethod
     def join(cls, cycle: RequestResponseCycle) -> None:
@@ -37,11 +36,10 @@ class HeadAndBody:
         if self._head:
             self._transport.writelines([self._head, data] if data else [self._head])
             self._head = b""
-        elif self._has_head or not self._has_started():
-            self._transport.write(data)
-        else:
+        elif self._head is None and self._has_started():
             self._head = data
-            self._has_head = True
+        else:
+            self._transport.write(data)
 
     def end(self, on_response: Callable[[], None]) -> None:
         """The answer is complete, with a body or without."""

@@ -69,9 +69,9 @@ class Way:
         relay.add_done_callback(self._relays.discard)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with _ended(writer):
+        async with _close_after(writer):
             there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
-            async with _ended(back):
+            async with _close_after(back):
                 ways = {asyncio.create_task(self._ask(reader, back)), asyncio.create_task(self._answer(there, writer))}
                 try:
                     await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -100,8 +100,8 @@ class Way:
 
 
 @asynccontextmanager
-async def _ended(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
-    """The connection ends with the block. An end, not a reset: what came before it is read."""
+async def _close_after(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """End the connection with the block. An end, not a reset: what came before it is read."""
     try:
         yield
     finally:

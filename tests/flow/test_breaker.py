@@ -2,16 +2,14 @@
 
 import pytest
 
-from shared.domain.batches import Batch, KeyRange, Receipt
+from shared.domain.batches import Receipt
 from shared.domain.jobs import RESUMABLE, Counts, JobStatus
 from shared.flow import Breaker
 from shared.store import Store
 from tests.clock import ManualClock
-from tests.store.made import added
+from tests.store.made import SIZE, add_planned
 
 pytestmark = pytest.mark.native
-
-SIZE = 10
 
 
 @pytest.fixture
@@ -19,12 +17,9 @@ def breaker(store: Store) -> Breaker:
     return Breaker(store, ManualClock(), max_failed_share=0, mails=False)
 
 
-async def running(store: Store) -> str:
+async def add_failed(store: Store) -> str:
     """A job of one batch, which failed."""
-    job_id = await added(store)
-    await store.batches.add_page([Batch(job_id=job_id, ordinal=0, range=KeyRange(0, SIZE), size=SIZE)])
-    await store.batches.add_end(job_id, 1)
-    await store.jobs.end_plan(job_id, end=1)
+    job_id = await add_planned(store, 1)
     queued = await store.batches.queue(job_id, 0)
     assert queued is not None
     assert await store.batches.fail(queued, receipt=Receipt(failed=SIZE)) is not None
@@ -44,7 +39,7 @@ async def resume(store: Store, job_id: str) -> None:
 
 
 async def test_a_job_is_held_once_and_its_resume_forgives(store: Store, breaker: Breaker) -> None:
-    job_id = await running(store)
+    job_id = await add_failed(store)
     assert await breaker.look(job_id) is not None
     assert await breaker.look(job_id) is None
     assert await status(store, job_id) is JobStatus.TRIPPED
@@ -55,7 +50,7 @@ async def test_a_job_is_held_once_and_its_resume_forgives(store: Store, breaker:
 
 async def test_a_job_of_the_first_version_is_held(store: Store, breaker: Breaker) -> None:
     """Nothing is forgiven in its document, not even nothing."""
-    job_id = await running(store)
+    job_id = await add_failed(store)
     await store.jobs._jobs.update_one({"_id": job_id}, {"$unset": {"forgiven": ""}})
     assert await breaker.look(job_id) is not None
     assert await status(store, job_id) is JobStatus.TRIPPED
@@ -64,7 +59,7 @@ async def test_a_job_of_the_first_version_is_held(store: Store, breaker: Breaker
 async def test_a_look_from_before_a_resume_changes_nothing(
     store: Store, breaker: Breaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = await running(store)
+    job_id = await add_failed(store)
     count = store.batches.counts
 
     async def slow_count(job_key: str) -> Counts:

@@ -12,24 +12,9 @@ from shared.domain.jobs import JobStatus, Totals
 from shared.flow import Breaker, Finish
 from shared.store import Store
 from tests.clock import ManualClock
-from tests.store.made import a_job, added
+from tests.store.made import SIZE, a_job, add_planned
 
 pytestmark = pytest.mark.native
-
-SIZE = 10
-
-
-async def planned(store: Store, batches: int) -> str:
-    """A job that is planned to its end, with nothing sent yet."""
-    job_id = await added(store)
-    plan = [
-        Batch(job_id=job_id, ordinal=each, range=KeyRange(SIZE * each, SIZE * (each + 1)), size=SIZE)
-        for each in range(batches)
-    ]
-    await store.batches.add_page(plan)
-    await store.batches.add_end(job_id, batches)
-    await store.jobs.end_plan(job_id, end=batches)
-    return job_id
 
 
 async def send(store: Store, job_id: str, ordinal: int) -> None:
@@ -49,7 +34,7 @@ def finish(store: Store, tmp_path: Path) -> Finish:
 
 
 async def test_a_job_closes_with_its_last_batch(store: Store, finish: Finish) -> None:
-    job_id = await planned(store, 2)
+    job_id = await add_planned(store, 2)
     await send(store, job_id, 0)
     assert await finish.job(job_id) is None
     await send(store, job_id, 1)
@@ -63,7 +48,7 @@ async def test_a_server_that_lags_behind_closes_nothing(
     store: Store, finish: Finish, monkeypatch: pytest.MonkeyPatch, status: JobStatus
 ) -> None:
     """It knows the job as it is now, and its batches as they were before they were cut."""
-    job_id = await planned(store, 2)
+    job_id = await add_planned(store, 2)
     await send(store, job_id, 0)
     if status is JobStatus.STOPPED:
         await store.jobs.move(job_id, to=status, only=frozenset({JobStatus.RUNNING}), at=1)
@@ -90,7 +75,7 @@ async def test_sums_of_too_few_batches_are_not_written(
     store: Store, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One answer was from before the last batch was settled, the next one from after it."""
-    job_id = await planned(store, 2)
+    job_id = await add_planned(store, 2)
     await send(store, job_id, 0)
     before = await store.batches.totals([job_id])
     await send(store, job_id, 1)

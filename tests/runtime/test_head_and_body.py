@@ -123,7 +123,7 @@ async def test_what_comes_before_an_answer_is_not_kept_back() -> None:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[Served]:
+async def serve() -> AsyncIterator[Served]:
     made = Served(Limits())
     await made.server.start()
     yield made
@@ -134,7 +134,7 @@ async def test_pipelined_answers_come_in_order_over_a_socket() -> None:
     head = b"HEAD / HTTP/1.1\r\nhost: here\r\n\r\n"
     get = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
     last = b"GET / HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n"
-    async with served() as made:
+    async with serve() as made:
         answers = (await made.exchange(head + get + head + get + last)).split(b"HTTP/1.1 200 OK\r\n")[1:]
     assert [answer.endswith(b"\r\n\r\ndone") for answer in answers] == [False, True, False, True, True]
 
@@ -142,7 +142,7 @@ async def test_pipelined_answers_come_in_order_over_a_socket() -> None:
 async def test_what_was_answered_is_freed_without_the_garbage_collector() -> None:
     """The collector of a service looks rarely, and a request may hold 32 MiB."""
     post = b"POST / HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-length: 4\r\n\r\nbody"
-    async with served() as made:
+    async with serve() as made:
         gc.collect()
         gc.disable()
         try:
@@ -156,7 +156,7 @@ async def test_what_was_answered_is_freed_without_the_garbage_collector() -> Non
 
 async def test_a_peer_that_waits_to_be_told_to_go_on_is_told() -> None:
     post = b"POST / HTTP/1.1\r\nhost: here\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: 4\r\n\r\n"
-    async with served() as made, made.peer(post) as peer:
+    async with serve() as made, made.peer(post) as peer:
         assert await peer.read(2**10) == len(b"HTTP/1.1 100 Continue\r\n\r\n")
         peer.send(b"body")
         assert (await peer.rest()).endswith(b"\r\n\r\ndone")

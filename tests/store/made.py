@@ -3,9 +3,13 @@
 import uuid
 from typing import Any
 
+from shared.domain.batches import Batch, KeyRange
 from shared.domain.jobs import Job
 from shared.domain.records import APNS
 from shared.store import Store
+
+SIZE = 10
+"""Of a batch."""
 
 
 def a_job(**fields: Any) -> Job:
@@ -26,3 +30,16 @@ async def added(store: Store, **fields: Any) -> str:
     job = a_job(**fields)
     await store.jobs.add(job)
     return job.id
+
+
+async def add_planned(store: Store, batches: int) -> str:
+    """Add a job that is planned to its end, with nothing sent yet; its id."""
+    job_id = await added(store)
+    plan = [
+        Batch(job_id=job_id, ordinal=each, range=KeyRange(SIZE * each, SIZE * (each + 1)), size=SIZE)
+        for each in range(batches)
+    ]
+    await store.batches.add_page(plan)
+    await store.batches.add_end(job_id, batches)
+    await store.jobs.end_plan(job_id, end=batches)
+    return job_id
