@@ -29,13 +29,15 @@ from tests.e2e.house import House, Process
 pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.alone]
 
 _AWAY = 10.0
+# A lease that began before the end is over, the next tick claims, and the group is fired.
+_FIRST_WITHIN = LEASE + 2
 # RabbitMQ 3.10 that is killed within 2 s of a queue's creation, or more on a slow disk, has broken that queue for good.
 _WRITTEN_DOWN = 8.0
 
 
 @pytest.mark.parametrize(
     ("end", "after", "within"),
-    [(servers.stop, 2.5, 4), (servers.kill, _WRITTEN_DOWN, 1)],
+    [(servers.stop, 2.5, 4), (servers.kill, _WRITTEN_DOWN, 4)],
     ids=["is_restarted", "is_killed"],
 )
 async def test_rabbitmq_ends_while_the_clock_fires(
@@ -53,7 +55,7 @@ async def test_rabbitmq_ends_while_the_clock_fires(
     first = outage.since
     await gone(house, all_)
     print(f"{left} were left when RabbitMQ was back: the first after {first:.1f} s, all after {outage.since:.1f} s")
-    assert first < LEASE + 1
+    assert first < _FIRST_WITHIN
     assert outage.since < LEASE + 20
     async with receiving(house, QUEUE) as receiver:
         await settled(house, receiver, all_, running)
@@ -80,7 +82,7 @@ async def test_mongodb_is_away_for_ten_seconds_while_the_clock_fires(
         await gone(house, all_)
         print(f"the first came {first:.1f} s after MongoDB was back, all after {outage.since:.1f} s")
         assert so_far < 3_900
-        assert first < LEASE + 1
+        assert first < _FIRST_WITHIN
         assert outage.since < LEASE + 20
         await settled(house, receiver, all_, running)
     check_came(receiver, all_)
@@ -101,7 +103,7 @@ async def test_mongodb_is_away_while_the_clock_is_idle(house: House) -> None:
         outage = Outage(set())
         all_ = [await scheduled(house, "after", 1, 2, 3)]
         await receiver.got(3)
-        assert outage.since < LEASE + 1
+        assert outage.since < _FIRST_WITHIN
         await settled(house, receiver, all_, running)
     check_came(receiver, all_)
     check_not_early(receiver)
