@@ -75,7 +75,7 @@ HOSTILE = {
 
 
 # Where the JSON, or a text, is the caller's own.
-FREE = {"body", "context", "defaults", "filters", "headers", "key", "labels", "metadata", "name", "payload"}
+FREE = {"alert", "body", "context", "defaults", "filters", "headers", "key", "labels", "metadata", "name", "payload"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
