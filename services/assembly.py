@@ -17,21 +17,21 @@ from services.scheduler.in_hand import InHand
 from services.scheduler.retention import Retention, retention
 from services.scheduler.sweep import Sweep, sweeping
 from services.scheduler.upkeep import upkeep
-from services.worker.call import Caller
+from services.worker.clock.call import Caller
+from services.worker.clock.places import FairCalls, Places
 from services.worker.consumer import Consumer
-from services.worker.finish import Finisher
-from services.worker.grace import Grace
-from services.worker.mail import Mailer
-from services.worker.places import FairCalls, Places
-from services.worker.plan import Planner
-from services.worker.recipients import Reader
-from services.worker.send import Sender
+from services.worker.jobs.finish import Finisher
+from services.worker.jobs.grace import Grace
+from services.worker.jobs.mail import Mailer
+from services.worker.jobs.plan import Planner
+from services.worker.push.recipients import Reader
+from services.worker.push.send import Sender
 from services.worker.service import Workers
 from shared.domain.errors import Invalid
-from shared.domain.mails import Mailing
+from shared.domain.jobs.mails import Mailing
 from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
-from shared.flow import Finish, Lost
-from shared.flow.lost import Patience
+from shared.flow.jobs.finish import Finish
+from shared.flow.jobs.upkeep import Lost, Patience
 from shared.runtime.health import Health
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component

@@ -15,14 +15,15 @@ import click
 import uvloop
 from msgspec.structs import replace
 
-from services import assembly, compose, embedded
-from services.demo import demo
-from services.importing.command import import_group
-from services.ports import check_ports, choose_ports
-from services.seed import Target, seed_and_tell
-from shared.domain.audiences import check_app_name
+from services import assembly, compose
+from services.commands.demo import demo
+from services.commands.import_marathon.command import import_group
+from services.commands.seed import Target, seed_and_tell
+from services.embedded import instance as embedded
+from services.embedded.ports import check_ports, choose_ports
+from shared.domain.accounts.apps import check_app_name
 from shared.domain.errors import CarillonError
-from shared.domain.records import APNS, SERVICES
+from shared.domain.push.records import APNS, SERVICES
 from shared.runtime import configuration, health, logs, memory
 from shared.runtime.lifecycle import Component, run
 from shared.runtime.loop_watch import LoopWatch

@@ -19,21 +19,19 @@ from shared.blobs.files import FolderBlobs
 from shared.broker import Broker
 from shared.broker.memory import MemoryBroker
 from shared.broker.rabbitmq import RabbitBroker
-from shared.domain.audiences import topic_pattern
-from shared.domain.callbacks import Targets
+from shared.domain.clock.callbacks import Targets
 from shared.domain.errors import Invalid, Unavailable
+from shared.domain.push.topics import topic_pattern
 from shared.domain.tasks import QUEUES
-from shared.flow import (
-    Breaker,
-    DatabaseTime,
-    Feed,
-    GroupFlow,
-    JobFlow,
-    RevocationFlow,
-    ScheduleFlow,
-    Settlement,
-    Signing,
-)
+from shared.flow.accounts.signing import Signing
+from shared.flow.clock.revocations import RevocationFlow
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.settlement import Settlement
+from shared.flow.jobs.breaker import Breaker
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.groups import GroupFlow
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.time import DatabaseTime
 from shared.mail import Mail, Sender
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail

@@ -1,6 +1,6 @@
 """How a deployment has its records written: the same for the workers that send them and for previews of the API."""
 
-from shared.domain.records import RecordRules
+from shared.domain.push.records import RecordRules
 from shared.runtime.settings import StreamSettings, WorkerSettings
 
 

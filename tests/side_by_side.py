@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime import processes
+from services.embedded import processes
 from tests import stack
 from tests.stack import places
 

@@ -9,34 +9,39 @@ from typing import Any
 from litestar import Litestar, Request, Response
 from litestar.exceptions import MethodNotAllowedException, NotFoundException
 
-from services.api import errors
-from services.api.apps import AppsResource
-from services.api.bodies import Bodies
-from services.api.bulk import BulkResource
-from services.api.dead_letters import DeadLettersResource
-from services.api.documentation import DocumentationResource
-from services.api.groups import GroupsResource
-from services.api.guards import Guarded, guard_rules
-from services.api.health import HealthResource
-from services.api.identity import Directory, Identified, Proxies, is_protected
-from services.api.job_draft import JobDrafts
-from services.api.jobs import JobsResource
-from services.api.limits import Limited, ScheduleLimits
-from services.api.observed import Observed
-from services.api.paging import PUBLIC_PATH, public_path
-from services.api.preview import PreviewResource, PreviewRules
-from services.api.schedules import SchedulesResource
-from services.api.signing_secrets import SigningSecretsResource
-from services.api.templates import TemplatesResource
-from services.api.tokens import TokensResource
-from services.api.uploads import UploadsResource
-from services.api.users import UsersResource
+from services.api.accounts.apps import AppsResource
+from services.api.accounts.signing_secrets import SigningSecretsResource
+from services.api.accounts.tokens import TokensResource
+from services.api.accounts.users import UsersResource
+from services.api.clock.bulk import BulkResource
+from services.api.clock.dead_letters import DeadLettersResource
+from services.api.clock.schedule_limits import ScheduleLimits
+from services.api.clock.schedules import SchedulesResource
+from services.api.http import errors
+from services.api.http.bodies import Bodies
+from services.api.http.documentation import DocumentationResource
+from services.api.http.guards import Guarded, guard_rules
+from services.api.http.health import HealthResource
+from services.api.http.identity import Directory, Identified, Proxies, is_protected
+from services.api.http.limits import Limited
+from services.api.http.observed import Observed
+from services.api.http.paging import PUBLIC_PATH, public_path
+from services.api.jobs.groups import GroupsResource
+from services.api.jobs.job_draft import JobDrafts
+from services.api.jobs.jobs import JobsResource
+from services.api.jobs.templates import TemplatesResource
+from services.api.jobs.uploads import UploadsResource
+from services.api.push.preview import PreviewResource, PreviewRules
 from services.record_rules import record_rules
 from shared.audience import Audience
 from shared.blobs import Blobs, Uploads
-from shared.domain.accounts import check_email
-from shared.domain.callbacks import Targets
-from shared.flow import GroupFlow, JobFlow, RevocationFlow, ScheduleFlow, Signing
+from shared.domain.accounts.callers import check_email
+from shared.domain.clock.callbacks import Targets
+from shared.flow.accounts.signing import Signing
+from shared.flow.clock.revocations import RevocationFlow
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.jobs.groups import GroupFlow
+from shared.flow.jobs.jobs import JobFlow
 from shared.runtime.clock import Clock
 from shared.runtime.settings import ApiSettings, BlobSettings, StreamSettings, WorkerSettings
 from shared.store import Store

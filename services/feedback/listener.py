@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import structlog
 
 from shared.domain.errors import Unavailable
-from shared.domain.feedback import Fold, Position
+from shared.domain.push.feedback import Fold, Position
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import FEEDBACK_FLUSHES, FEEDBACK_RECORDS

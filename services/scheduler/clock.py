@@ -29,9 +29,9 @@ from msgspec.structs import replace
 
 from services.scheduler.fair_hold import FairHold
 from services.scheduler.held import Held, Hold
+from shared.domain.clock.occurrences import SHARDS, Occurrence
 from shared.domain.errors import Unavailable
-from shared.domain.occurrences import SHARDS, Occurrence
-from shared.flow import DatabaseTime
+from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
@@ -39,7 +39,7 @@ from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import SchedulerSettings
 from shared.runtime.waiting import pause
 from shared.store import Store
-from shared.store.occurrences import Heads, Visible, fresh_token
+from shared.store.clock.occurrences import Heads, Visible, fresh_token
 
 log = structlog.get_logger(__name__)
 

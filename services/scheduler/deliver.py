@@ -12,18 +12,17 @@ from datetime import datetime, timedelta
 
 from services.scheduler.in_hand import Due, InHand
 from shared.broker import Broker
-from shared.domain.callbacks import HttpCallback, KafkaCallback, RabbitCallback, host_of
+from shared.domain.clock.callbacks import HttpCallback, KafkaCallback, RabbitCallback, host_of
+from shared.domain.clock.deliveries import QueueMessage, TopicMessage
+from shared.domain.clock.occurrences import Kind, Occurrence, handed_over
+from shared.domain.clock.schedules import Schedule, carillon_headers
 from shared.domain.errors import Unavailable
-from shared.domain.messages import QueueMessage, TopicMessage
-from shared.domain.occurrences import Kind, Occurrence, handed_over
-from shared.domain.schedules import Schedule, carillon_headers
 from shared.domain.tasks import CALL_QUEUE, CallTarget, encode
-from shared.flow import Settlement
-from shared.flow.settlement import Attempt
+from shared.flow.clock.settlement import Attempt, Settlement
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CALLS_OVER_SHARE
 from shared.store import Store
-from shared.store.occurrences import fresh_token
+from shared.store.clock.occurrences import fresh_token
 from shared.stream import Stream
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from datetime import datetime, timedelta
 
 from services.scheduler.held import Held, Hold
-from shared.domain.occurrences import owner_group
+from shared.domain.clock.occurrences import owner_group
 
 _TURN = 20
 _CROWDS = 4

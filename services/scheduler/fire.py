@@ -19,25 +19,19 @@ import structlog
 
 from services.scheduler.deliver import Deliveries
 from services.scheduler.in_hand import Due
-from shared.domain.callbacks import HttpCallback
+from shared.domain.clock.callbacks import HttpCallback
+from shared.domain.clock.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, ScheduleOwner, read_owner
+from shared.domain.clock.schedules import Schedule, Verdict, judge, missed_until
 from shared.domain.errors import Unavailable
-from shared.domain.occurrences import (
-    BatchOwner,
-    JobOwner,
-    JobStage,
-    Occurrence,
-    ScheduleOwner,
-    read_owner,
-)
-from shared.domain.schedules import Schedule, Verdict, judge, missed_until
 from shared.domain.tasks import FinishJob, PlanJob, SendMail
-from shared.flow import DatabaseTime, Feed, JobFlow, Settlement
-from shared.flow.feed import mail_of
-from shared.flow.settlement import Attempt, not_attempted
+from shared.flow.clock.settlement import Attempt, Settlement, not_attempted
+from shared.flow.jobs.feed import Feed, mail_of
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CONFLICTS
 from shared.store import Store
-from shared.store.occurrences import Retry
+from shared.store.clock.occurrences import Retry
 
 log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from shared.domain.occurrences import Occurrence
+from shared.domain.clock.occurrences import Occurrence
 
 
 class Held(Struct, frozen=True):

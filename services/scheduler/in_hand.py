@@ -15,8 +15,8 @@ from math import ceil
 
 from msgspec import Struct, field
 
-from shared.domain.occurrences import Occurrence
-from shared.domain.schedules import Schedule
+from shared.domain.clock.occurrences import Occurrence
+from shared.domain.clock.schedules import Schedule
 from shared.store import Store
 
 Due = tuple[Occurrence, Schedule]

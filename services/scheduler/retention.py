@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from shared.domain.instants import ms
-from shared.flow import DatabaseTime
+from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Periodic, Swept
 from shared.runtime.metrics import PENDING
 from shared.runtime.settings import SchedulerSettings

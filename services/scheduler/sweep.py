@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator
 from datetime import timedelta
 
-from shared.domain.occurrences import SHARDS, ScheduleOwner, read_owner
-from shared.domain.schedules import Schedule, ScheduleState
-from shared.flow import DatabaseTime
+from shared.domain.clock.occurrences import SHARDS, ScheduleOwner, read_owner
+from shared.domain.clock.schedules import Schedule, ScheduleState
+from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Periodic, Swept
 from shared.store import Store
 

@@ -1,7 +1,7 @@
 """Upkeep: one look at all open jobs every few seconds, by every scheduler process; what two find at once is moved
 once."""
 
-from shared.flow import Lost
+from shared.flow.jobs.upkeep import Lost
 from shared.runtime.loops import Periodic, Swept
 from shared.runtime.metrics import UPKEEP_FOUND
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from services.worker.clock.places import FairCalls
 from services.worker.consumer import Consumer
-from services.worker.places import FairCalls
-from services.worker.plan import Planner
+from services.worker.jobs.plan import Planner
 from shared.domain.errors import Unavailable
 from shared.runtime.lifecycle import Background
 from shared.runtime.retries import Backoff, next_delay

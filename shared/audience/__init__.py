@@ -32,10 +32,10 @@ from shared.audience import counting, statements
 from shared.audience.connections import Connections
 from shared.audience.dividing import Divided, DividedUsers, divided_users, keys_of
 from shared.audience.tables import DESCRIBE, KEY, USER, Table, described
-from shared.domain.audiences import Condition, Cut, belonging, conditions, joined
-from shared.domain.batches import KeyRange
+from shared.domain.audience.audiences import Condition, Cut, belonging, conditions, joined
+from shared.domain.audience.counts import Counted
+from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Invalid
-from shared.domain.preview import Counted
 
 __all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Divided", "DividedUsers", "Row"]
 
@@ -89,7 +89,7 @@ class Audience:
         await self._connections.fetch(statements.read(described_now, wanted), 0, 0, 1, *statements.arguments(wanted))
 
     async def user_type(self, table: str) -> str:
-        """The type of `user_id`, by which the users of a file are told apart (`shared.domain.user_ids`).
+        """The type of `user_id`, by which the users of a file are told apart (`shared.domain.audience.user_ids`).
 
         Raises `Invalid` for a missing table and for a type that files cannot name users by.
         """

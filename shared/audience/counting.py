@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from shared.domain.audiences import BEGINNING
-from shared.domain.distinct import Distinct
-from shared.domain.preview import Counted, frequent
+from shared.domain.audience.audiences import BEGINNING
+from shared.domain.audience.counts import Counted, frequent
+from shared.domain.audience.distinct import Distinct
 
 FIRST_SCAN = 1 / 16
 GROWTH = 4

@@ -9,7 +9,7 @@ make one text, which each connection prepares once.
 from collections.abc import Sequence
 
 from shared.audience.tables import DETAILS, KEY, USER, Table
-from shared.domain.audiences import Condition
+from shared.domain.audience.audiences import Condition
 
 PING = "SELECT 1"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.domain.audiences import Condition
+from shared.domain.audience.audiences import Condition
+from shared.domain.audience.user_ids import NORMAL_FORMS
 from shared.domain.errors import Invalid
-from shared.domain.user_ids import NORMAL_FORMS
 
 KEY = "seq_id"
 USER = "user_id"

@@ -18,7 +18,7 @@ Every implementation passes `tests/blobs`.
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
-from shared.domain.sources import File
+from shared.domain.audience.sources import File
 
 CHUNK_BYTES = 2**20
 

@@ -26,8 +26,8 @@ from urllib.parse import unquote, urlsplit
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.paths import FIELD, Place, buckets_of, placed, refused
 from shared.blobs.permits import check_permit, permitted_url
+from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Invalid, NotFound, Unavailable
-from shared.domain.sources import File
 from shared.runtime.clock import Clock, SystemClock
 
 BUCKET = "carillon"

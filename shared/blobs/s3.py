@@ -24,8 +24,8 @@ from botocore.utils import is_valid_endpoint_url
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.paths import FIELD, Place, buckets_of, placed
 from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, is_denial, refusal
+from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
-from shared.domain.sources import File
 
 if TYPE_CHECKING:  # stubs, which only development has
     from aiobotocore.response import StreamingBody

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from shared.domain.messages import Outcome, QueueMessage
+from shared.domain.clock.deliveries import Outcome, QueueMessage
 
 DEAD_LETTERS = ".dlq"
 

@@ -11,8 +11,8 @@ from typing import Self
 
 from shared.broker import DEAD_LETTERS
 from shared.broker.inbox import Inbox
+from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from shared.domain.messages import Outcome, QueueMessage, Undeliverable
 
 
 class MemoryBroker:

@@ -13,7 +13,7 @@ CarillonError
 ├── Unavailable        a server we need cannot be reached or did not answer; try again later
 │   └── Denied         it answered and denies us: credentials or rights are wrong until somebody mends them
 ├── LaneLost           the outcome of a transaction is unknown, or its lane was fenced
-├── Undeliverable      a user's target answered and refused (`shared.domain.messages`)
+├── Undeliverable      a user's target answered and refused (`shared.domain.clock.deliveries`)
 └── Poisoned           a message that can never be understood: dead letters
 ```
 """

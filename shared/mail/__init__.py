@@ -19,7 +19,7 @@ import structlog
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
-from shared.domain.mails import Letter, is_mailbox, printable
+from shared.domain.jobs.mails import Letter, is_mailbox, printable
 
 __all__ = ["Letter", "Mail", "Sender", "in_ascii", "masked", "tellable"]
 

@@ -7,7 +7,7 @@ about the host, one of them could be led past the guard.
 import ipaddress
 import re
 
-from shared.domain.callbacks import HEADER_BYTES, HEADERS
+from shared.domain.clock.callbacks import HEADER_BYTES, HEADERS
 from shared.domain.errors import Invalid
 from shared.outgoing.guard import Guard, guard_of
 

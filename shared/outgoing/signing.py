@@ -8,8 +8,8 @@ import base64
 import hashlib
 import hmac
 
+from shared.domain.accounts.signing_secrets import PREFIX
 from shared.domain.errors import Invalid
-from shared.domain.signing_secrets import PREFIX
 
 __all__ = ["PREFIX", "check_secret", "key_of", "webhook_headers"]
 

@@ -19,27 +19,27 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from shared.domain.errors import Invalid
-from shared.store.apps import Apps
-from shared.store.batches import Batches
-from shared.store.dead_letters import DeadLetters
-from shared.store.divisions import Divisions
+from shared.store.accounts.apps import Apps
+from shared.store.accounts.revocations import Revocations
+from shared.store.accounts.signing_secrets import SigningSecretStore
+from shared.store.accounts.tokens import Tokens
+from shared.store.accounts.users import Users
+from shared.store.clock.dead_letters import DeadLetters
+from shared.store.clock.occurrences import Occurrences
+from shared.store.clock.outcomes import Outcomes
+from shared.store.clock.schedules import Schedules
 from shared.store.documents import Document, translated
-from shared.store.feedbacks import Feedbacks
-from shared.store.files import Files
-from shared.store.groups import Groups
-from shared.store.held_out import HeldOut
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
-from shared.store.jobs import Jobs
-from shared.store.mails import Mails
-from shared.store.occurrences import Occurrences
-from shared.store.outcomes import Outcomes
-from shared.store.revocations import Revocations
-from shared.store.schedules import Schedules
-from shared.store.signing_secrets import SigningSecretStore
-from shared.store.templates import Templates
-from shared.store.tokens import Tokens
-from shared.store.users import Users
+from shared.store.jobs.batches import Batches
+from shared.store.jobs.divisions import Divisions
+from shared.store.jobs.files import Files
+from shared.store.jobs.groups import Groups
+from shared.store.jobs.jobs import Jobs
+from shared.store.jobs.mails import Mails
+from shared.store.jobs.templates import Templates
+from shared.store.push.feedbacks import Feedbacks
+from shared.store.push.held_out import HeldOut
 
 DURABLE = WriteConcern(w="majority", j=True)
 CONNECT_MS = 5_000

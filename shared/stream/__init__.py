@@ -4,8 +4,9 @@ delivers users' messages too, as the callbacks of their schedules: those outside
 How a batch goes out (the reasons and the measurements are in `shared/stream/kafka/`):
 
 - A batch goes out in one **part** or several. A **lane** sends one part at a time: its records and what it says of
-  itself (`shared.domain.batches.Part`) become visible together, or not at all. A lane's id is random and never used
-  again, so whoever knows the id can **fence** the lane: abort what it has open and make every later commit of it fail.
+  itself (`shared.domain.jobs.batches.Part`) become visible together, or not at all. A lane's id is random and never
+  used again, so whoever knows the id can **fence** the lane: abort what it has open and make every later commit of it
+  fail.
 - `Stream.recover(batch)` fences the batch's owner and then tells whether the part behind `batch.parts` went out: that
   part, or `None`. The answer is final: after `None`, no process can ever make this attempt visible.
 - `Lane.produce` ends in one of three ways: it returns (confirmed commit), raises `Aborted` (confirmed: nothing is out
@@ -21,9 +22,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from shared.domain.batches import Batch, Part
+from shared.domain.clock.deliveries import Outcome, TopicMessage
 from shared.domain.errors import CarillonError
-from shared.domain.messages import Outcome, TopicMessage
+from shared.domain.jobs.batches import Batch, Part
 
 
 class Aborted(CarillonError):

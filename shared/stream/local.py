@@ -19,9 +19,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from shared.domain.batches import Batch, Part, Receipt
+from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Invalid, LaneLost, Unavailable
-from shared.domain.messages import Outcome, TopicMessage, Undeliverable
+from shared.domain.jobs.batches import Batch, Part, Receipt
 from shared.runtime.faults import fault
 from shared.stream import Chunk, Positions
 

@@ -7,8 +7,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared.audience import Audience
-from shared.domain.audiences import BEGINNING, MAX_VALUE_BYTES, Cut
-from shared.domain.batches import KeyRange
+from shared.domain.audience.audiences import BEGINNING, MAX_VALUE_BYTES, Cut
+from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Invalid
 
 TABLE = "game_apns"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.audience import Audience, statements
 from shared.audience.counting import Tally, scan
-from shared.domain.audiences import conditions
+from shared.domain.audience.audiences import conditions
 from shared.domain.errors import Invalid, Unavailable
 from tests.audience.conftest import TIMEOUT_SECONDS
 from tests.audience.gate import Gate

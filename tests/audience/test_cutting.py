@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.audience import Audience, Row
-from shared.domain.audiences import BEGINNING, Cut
-from shared.domain.batches import KeyRange
+from shared.domain.audience.audiences import BEGINNING, Cut
+from shared.domain.audience.ranges import KeyRange
 
 TABLE = "game_apns"
 ODD = 'od"d $1 %s; --'

@@ -7,7 +7,7 @@ import pytest
 
 from shared.audience import Audience, statements
 from shared.audience.tables import DESCRIBE, described
-from shared.domain.audiences import BEGINNING
+from shared.domain.audience.audiences import BEGINNING
 from shared.domain.errors import Invalid
 
 pytestmark = pytest.mark.native

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shared.audience import Audience
-from shared.domain.audiences import BEGINNING, Cut
-from shared.domain.batches import KeyRange
+from shared.domain.audience.audiences import BEGINNING, Cut
+from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Invalid, Unavailable
 from tests.audience.gate import Gate
 

@@ -7,8 +7,8 @@ import pytest
 
 from shared.audience import DEVICES_AT_ONCE, USER, Audience, Row, statements
 from shared.audience.tables import DESCRIBE, described
+from shared.domain.audience.user_ids import NORMAL_FORMS
 from shared.domain.errors import Invalid
-from shared.domain.user_ids import NORMAL_FORMS
 
 pytestmark = pytest.mark.native
 

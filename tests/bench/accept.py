@@ -9,7 +9,7 @@ from statistics import quantiles
 
 from msgspec import Struct
 
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from tests.bench import load
 from tests.bench.load import Load, Order
 from tests.bench.machine import Meter

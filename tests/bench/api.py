@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from tests.bench.place import ADMIN
 from tests.bench.report import Wrong
 from tests.e2e.house import House

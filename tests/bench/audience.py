@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from shared.domain.accounts import App
-from shared.domain.audiences import table_name
-from shared.domain.batches import KeyRange
-from shared.domain.jobs import Job, Plan
-from shared.domain.records import APNS
-from shared.domain.rendering import Renderer
-from shared.domain.templates import Template
+from shared.domain.accounts.apps import App
+from shared.domain.audience.audiences import table_name
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.jobs.templates import Template
+from shared.domain.push.records import APNS
+from shared.domain.push.rendering import Renderer
 from tests.bench.place import execute
 from tests.e2e.house import House
 

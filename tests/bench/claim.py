@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from services import compose
 from services.scheduler.clock import Clock
-from shared.domain.occurrences import Occurrence
+from shared.domain.clock.occurrences import Occurrence
 from shared.runtime import memory
 from shared.runtime.configuration import load
 from shared.store import Store

@@ -2,8 +2,8 @@
 
 from time import perf_counter
 
-from shared.domain.groups import Group, grouped
-from shared.domain.zones import offsets, zones
+from shared.domain.audience.zones import offsets, zones
+from shared.domain.jobs.groups import Group, grouped
 from tests.bench.audience import fill
 from tests.bench.jobs import until
 from tests.bench.machine import Meter, memory

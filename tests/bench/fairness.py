@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
-from shared.domain.callbacks import HttpCallback, RabbitCallback
-from shared.domain.recurrence import Every
-from shared.domain.schedules import Definition
-from shared.flow.drafts import Accepted, Wanted
+from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
+from shared.domain.clock.recurrence import Every
+from shared.domain.clock.schedules import Definition
+from shared.flow.clock.drafts import Accepted, Wanted
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.schedules import Sizes, clock_house

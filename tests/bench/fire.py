@@ -10,8 +10,8 @@ from time import monotonic
 
 from msgspec import Struct
 
-from shared.domain.schedules import schedule_id
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
+from shared.domain.clock.schedules import schedule_id
 from tests.bench.arrivals import Queue, queue_of
 from tests.bench.machine import Meter
 from tests.bench.place import Place

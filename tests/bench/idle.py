@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from tests.bench.machine import Meter, memory
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong

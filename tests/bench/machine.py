@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from shared.runtime.processes import ProcessMark, birth, family
+from services.embedded.processes import ProcessMark, birth, family
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
-from shared.domain.batches import BatchStatus
+from shared.domain.jobs.batches import BatchStatus
 from tests.bench import api
 from tests.bench.api import Api
 from tests.bench.audience import RECORD_BYTES, fill

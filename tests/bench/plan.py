@@ -3,8 +3,9 @@
 from itertools import pairwise
 from time import perf_counter
 
-from shared.domain.batches import Batch, KeyRange
-from shared.domain.jobs import JobStatus
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.jobs import JobStatus
 from tests.bench.audience import KEPT, fill
 from tests.bench.jobs import closed, until
 from tests.bench.machine import memory

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from shared.runtime.settings import SchedulerSettings
 from tests.bench.arrivals import Arrival, Queue, queue_of
 from tests.bench.place import Place

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from shared.blobs import CHUNK_BYTES, Blobs
+from shared.domain.audience.sources import File
 from shared.domain.errors import Invalid, NotFound
-from shared.domain.sources import File
 from tests.blobs.conftest import Place
 from tests.blobs.owners import Owner, parts
 

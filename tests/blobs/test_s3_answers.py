@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from shared.blobs.s3 import S3Blobs
+from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Hidden, Invalid, Unavailable
-from shared.domain.sources import File
 from tests.blobs.answers import Answering, Asked, answer, answering, refusal
 from tests.blobs.conftest import closing
 from tests.blobs.owners import parts

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from shared.broker import Broker, Delivery, Subscription
+from shared.domain.clock.deliveries import QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from shared.domain.messages import QueueMessage, Undeliverable
 from tests.broker.eventually import eventually
 
 QUEUE = "push.batch"

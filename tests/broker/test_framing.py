@@ -9,7 +9,7 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from shared.broker.rabbitmq.framing import frames
-from shared.domain.messages import Header, QueueMessage, Undeliverable
+from shared.domain.clock.deliveries import Header, QueueMessage, Undeliverable
 
 MESSAGE = QueueMessage("", "orders", b"{}", "id-1", {})
 FRAME_MAX = 4_096

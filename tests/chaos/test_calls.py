@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.outcomes import OutcomeResult
-from shared.domain.recurrence import Every
-from shared.domain.schedules import RetryPolicy
+from shared.domain.clock.outcomes import OutcomeResult
+from shared.domain.clock.recurrence import Every
+from shared.domain.clock.schedules import RetryPolicy
 from shared.domain.tasks import CALL_QUEUE
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, settled, waiting

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from tests.chaos.outages import check_came, check_not_early
 from tests.chaos.test_clock_killed import QUEUE, gone, settled
 from tests.e2e.clocks import crowd, measured, receiving

@@ -9,12 +9,12 @@ from typing import Any
 import aio_pika
 import pytest
 
+from services.embedded.processes import free_port
+from shared.domain.clock.outcomes import OutcomeResult
+from shared.domain.clock.recurrence import Every
+from shared.domain.clock.schedules import RetryPolicy, schedule_id, upcoming
 from shared.domain.instants import written
-from shared.domain.outcomes import OutcomeResult
-from shared.domain.recurrence import Every
-from shared.domain.schedules import RetryPolicy, schedule_id, upcoming
-from shared.flow.drafts import Accepted
-from shared.runtime.processes import free_port
+from shared.flow.clock.drafts import Accepted
 from tests.e2e.clocks import Receiver, receiving, scheduled
 from tests.e2e.house import House, Process, until
 from tests.e2e.test_over_http import Customer

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec import Struct, field
 
-from shared.domain.callbacks import RabbitCallback
-from shared.domain.schedules import Definition, schedule_id
-from shared.flow.drafts import Accepted, Wanted
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
+from shared.domain.clock.callbacks import RabbitCallback
+from shared.domain.clock.schedules import Definition, schedule_id
+from shared.flow.clock.drafts import Accepted, Wanted
 from tests.chaos.test_clock_killed import QUEUE, drained, gone
 from tests.e2e.clocks import NAMESPACE, Received, Receiver, receiving
 from tests.e2e.house import House, until

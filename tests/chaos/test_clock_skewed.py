@@ -12,7 +12,7 @@ from statistics import median
 
 import pytest
 
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from tests.chaos.outages import check_came, check_not_early, check_nothing_counted
 from tests.chaos.test_clock_killed import QUEUE, series, settled
 from tests.e2e.clocks import Receiver, crowd, measured, receiving

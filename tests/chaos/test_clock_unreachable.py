@@ -11,10 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from shared.domain.outcomes import DeadLetter
-from shared.domain.schedules import RetryPolicy, ScheduleState
-from shared.flow.drafts import Accepted
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
+from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.schedules import RetryPolicy, ScheduleState
+from shared.flow.clock.drafts import Accepted
 from tests.broker.proxy import SilencableProxy
 from tests.chaos.outages import (
     LEASE,

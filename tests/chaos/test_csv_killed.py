@@ -5,8 +5,8 @@ import asyncio
 
 import pytest
 
-from shared.domain.control_groups import held_out
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs.jobs import JobStatus
+from shared.domain.push.control_groups import held_out
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

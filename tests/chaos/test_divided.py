@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.groups import Group, grouped
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs.groups import Group, grouped
+from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

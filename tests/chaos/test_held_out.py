@@ -8,11 +8,11 @@ import pytest
 
 from services import assembly
 from services.compose import Capabilities
-from shared.domain.batches import Batch
-from shared.domain.control_groups import held_out
 from shared.domain.errors import Unavailable
+from shared.domain.jobs.batches import Batch
+from shared.domain.push.control_groups import held_out
 from shared.runtime.metrics import LANES_LOST, RECOVERIES
-from shared.store.held_out import HeldOut
+from shared.store.push.held_out import HeldOut
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

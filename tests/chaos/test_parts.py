@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.domain.batches import Batch
-from shared.domain.jobs import JobStatus, Totals
+from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.jobs import JobStatus, Totals
 from tests.e2e.house import House, until
 from tests.stack.kafka import throttle
 

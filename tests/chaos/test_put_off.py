@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from services.worker.consumer import FAULTS
-from shared.domain.jobs import JobStatus
-from shared.domain.records import GCM
+from shared.domain.jobs.jobs import JobStatus
+from shared.domain.push.records import GCM
 from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from tests import stack as servers
 from tests.broker.administration import Administration

@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from shared.domain.accounts import App
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
+from shared.domain.accounts.apps import App
 from tests import stack as servers
 from tests.e2e.house import House, until
 

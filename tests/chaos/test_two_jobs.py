@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.batches import BatchStatus
-from shared.domain.jobs import JobStatus, split_key
+from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.jobs import JobStatus, split_key
 from shared.domain.tasks import BATCH_QUEUE
 from tests.e2e.house import House, until
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from shared.domain.batches import BatchStatus
+from shared.domain.jobs.batches import BatchStatus
 from shared.domain.tasks import QUEUES, SendBatch
 from tests.broker.administration import Administration
 from tests.e2e.house import House, until

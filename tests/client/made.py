@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from carillon.client import RabbitCallback, Schedule
-from shared.domain.occurrences import Occurrence
-from shared.domain.schedules import schedule_id
+from shared.domain.clock.occurrences import Occurrence
+from shared.domain.clock.schedules import schedule_id
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
 

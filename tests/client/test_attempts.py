@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from carillon.client import Carillon, CarillonError, NotFound, Unavailable
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 
 Script = list[Callable[[], Awaitable[web.Response]] | web.Response]
 

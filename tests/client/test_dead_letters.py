@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from carillon.client import Carillon, Conflict, NotFound
-from shared.domain.occurrences import Kind
-from shared.domain.outcomes import DeadLetter
-from shared.domain.schedules import schedule_id
+from shared.domain.clock.occurrences import Kind
+from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.schedules import schedule_id
 from tests.client.made import NAMESPACE, fresh_key, pending, schedule
 from tests.services.api.conftest import House
 

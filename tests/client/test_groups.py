@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from carillon.client import Carillon, NotFound, PushJob
-from shared.domain.zones import zones
+from shared.domain.audience.zones import zones
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from carillon.client import Carillon, NotFound, PushJob
-from shared.domain.occurrences import Kind
+from shared.domain.clock.occurrences import Kind
 from tests.client.cutting import CuttingProxy
 from tests.client.made import fresh_key, pending, schedule
 from tests.services.api.client import ADMIN

@@ -21,9 +21,9 @@ from carillon.client import (
     ScheduleState,
     Unauthorized,
 )
-from shared.domain.occurrences import Kind
-from shared.domain.outcomes import Outcome
-from shared.domain.outcomes import OutcomeResult as StoredResult
+from shared.domain.clock.occurrences import Kind
+from shared.domain.clock.outcomes import Outcome
+from shared.domain.clock.outcomes import OutcomeResult as StoredResult
 from tests.client.made import QUEUE, ahead, fresh_key, pending, schedule
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House

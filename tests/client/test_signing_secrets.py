@@ -7,9 +7,9 @@ import pytest
 from carillon.client import Carillon, Conflict, Forbidden
 from shared.runtime.serving import HttpServer
 from tests.client.made import NAMESPACE
+from tests.services.api.accounts.test_signing_secrets import with_key
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
-from tests.services.api.test_signing_secrets import with_key
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 

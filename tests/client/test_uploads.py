@@ -15,7 +15,7 @@ from tests.blobs.owners import BucketOwner
 from tests.client.cutting import CuttingProxy
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
-from tests.services.api.test_service import rebuilt
+from tests.services.api.http.test_service import rebuilt
 from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]

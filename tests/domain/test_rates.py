@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.domain.clock.shares import Shares
 from shared.domain.rates import Rate
-from shared.domain.shares import Shares
 
 
 def test_a_burst_is_let_in_and_then_the_steady_rate() -> None:

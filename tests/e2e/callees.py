@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from shared.domain.callbacks import HttpCallback
-from shared.domain.outcomes import Outcome
-from shared.domain.schedules import Definition
+from shared.domain.clock.callbacks import HttpCallback
+from shared.domain.clock.outcomes import Outcome
+from shared.domain.clock.schedules import Definition
 from shared.domain.tasks import CALL_QUEUE
-from shared.flow.drafts import Accepted, Wanted
+from shared.flow.clock.drafts import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House, Process, until
 

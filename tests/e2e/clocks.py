@@ -13,9 +13,9 @@ import aio_pika
 import aio_pika.abc
 import msgspec
 
-from shared.domain.callbacks import RabbitCallback
-from shared.domain.schedules import Definition, RetryPolicy
-from shared.flow.drafts import Accepted, Wanted
+from shared.domain.clock.callbacks import RabbitCallback
+from shared.domain.clock.schedules import Definition, RetryPolicy
+from shared.flow.clock.drafts import Accepted, Wanted
 from tests.e2e.house import House, until
 
 NAMESPACE = "token:tests"

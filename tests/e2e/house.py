@@ -22,10 +22,10 @@ from typing import Any
 import asyncpg
 
 from services.compose import Capabilities, opened
-from shared.domain.jobs import Job, JobStatus
-from shared.domain.records import APNS
-from shared.domain.templates import Template
-from shared.flow.jobs import fresh_incarnation
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.jobs.templates import Template
+from shared.domain.push.records import APNS
+from shared.flow.jobs.jobs import fresh_incarnation
 from shared.runtime.configuration import load
 from tests.e2e.forked import Forked, fork
 

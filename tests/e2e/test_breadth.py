@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain import fanout
-from shared.domain.batches import BatchStatus
-from shared.domain.jobs import Job, JobStatus, split_key
-from shared.domain.records import APNS, GCM
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
+from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.jobs import Job, JobStatus, split_key
+from shared.domain.push import fanout
+from shared.domain.push.records import APNS, GCM
 from tests.e2e.house import House, until
 from tests.e2e.test_over_http import Customer, an_app, is_completed
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House, until
 
 pytestmark = pytest.mark.native

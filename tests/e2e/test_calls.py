@@ -12,10 +12,10 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer
 from standardwebhooks.webhooks import Webhook
 
-from shared.domain.outcomes import OutcomeResult
-from shared.domain.recurrence import Every
-from shared.domain.schedules import RetryPolicy
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
+from shared.domain.clock.outcomes import OutcomeResult
+from shared.domain.clock.recurrence import Every
+from shared.domain.clock.schedules import RetryPolicy
 from tests.e2e.callees import (
     OPEN,
     PAYLOAD,

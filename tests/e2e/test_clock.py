@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.domain.occurrences import once
-from shared.domain.outcomes import DeadLetter, OutcomeResult
-from shared.domain.recurrence import Every
-from shared.domain.schedules import RetryPolicy, ScheduleState
+from shared.domain.clock.occurrences import once
+from shared.domain.clock.outcomes import DeadLetter, OutcomeResult
+from shared.domain.clock.recurrence import Every
+from shared.domain.clock.schedules import RetryPolicy, ScheduleState
 from tests.e2e.clocks import receiving, scheduled
 from tests.e2e.house import House, until
 
@@ -85,7 +85,7 @@ async def test_what_is_removed_or_replaced_does_not_fire(house: House) -> None:
 
 
 async def test_an_unroutable_message_is_retried_and_then_dead(house: House) -> None:
-    from shared.domain.schedules import RetryPolicy
+    from shared.domain.clock.schedules import RetryPolicy
 
     await house.start("scheduler")
     policy = RetryPolicy(attempts=2, first_delay_seconds=0.2)

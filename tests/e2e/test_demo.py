@@ -14,12 +14,12 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from services.demo.report import faults
-from services.demo.story import Outcome
-from services.embedded import running
-from services.seed import Seeded
+from services.commands.demo.report import faults
+from services.commands.demo.story import Outcome
+from services.commands.seed import Seeded
+from services.embedded.instance import running
 from shared.audience import devices
-from shared.domain.records import APNS
+from shared.domain.push.records import APNS
 
 SECONDS = 60
 

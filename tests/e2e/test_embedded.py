@@ -22,13 +22,13 @@ import httpx
 import msgspec
 import pytest
 
-from services.embedded import FIRST_ADMIN, House, running
-from services.seed import TEMPLATE, seed
-from services.seed.customer import Customer
+from services.commands.seed import TEMPLATE, seed
+from services.commands.seed.customer import Customer
+from services.embedded import processes
+from services.embedded.instance import FIRST_ADMIN, House, running
 from shared.audience import devices
 from shared.domain.errors import Unavailable
-from shared.domain.records import APNS
-from shared.runtime import processes
+from shared.domain.push.records import APNS
 from shared.runtime.settings import Settings
 from shared.stream.local import LocalStream
 from tests.e2e.house import Process, until

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.groups import Group, grouped
-from shared.domain.jobs import JobStatus
-from shared.domain.zones import REST, starts, zone_starts, zones
+from shared.domain.audience.zones import REST, starts, zone_starts, zones
+from shared.domain.jobs.groups import Group, grouped
+from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
 
 pytestmark = pytest.mark.native

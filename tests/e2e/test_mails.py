@@ -10,7 +10,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from tests.e2e.house import House, until
 from tests.e2e.test_over_http import Customer, an_app
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from tests.e2e.house import House, until
 
 pytestmark = pytest.mark.native

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from carillon.client import Carillon, Invalid, NotFound, RabbitCallback, Schedule
-from shared.runtime.processes import free_port
+from services.embedded.processes import free_port
 from tests.e2e.clocks import Receiver, receiving
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.flow.schedules import ScheduleFlow
+from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.time import DatabaseTime
 from shared.store import Store
 

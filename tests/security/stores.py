@@ -10,13 +10,14 @@ import msgspec
 import pymongo
 from bson import BSON
 
-from shared.domain.accounts import App, Token, User
-from shared.domain.groups import Group
-from shared.domain.jobs import Job, split_key
-from shared.domain.occurrences import Occurrence
-from shared.domain.outcomes import DeadLetter
-from shared.domain.schedules import Schedule
-from shared.domain.templates import Template
+from shared.domain.accounts.apps import App
+from shared.domain.accounts.callers import Token, User
+from shared.domain.clock.occurrences import Occurrence
+from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.schedules import Schedule
+from shared.domain.jobs.groups import Group
+from shared.domain.jobs.jobs import Job, split_key
+from shared.domain.jobs.templates import Template
 
 Document = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from shared.domain.schedules import schedule_id
+from shared.domain.clock.schedules import schedule_id
 from tests.security import bodies
 from tests.security.stores import Database
 from tests.security.target import Target

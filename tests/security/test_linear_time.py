@@ -19,29 +19,34 @@ import structlog
 from carillon.client.errors import CarillonError as ClientError
 from carillon.client.errors import error_of
 from carillon.client.paging import next_query
-from services.api import job_body, paging, schedule_body, wire
-from services.api.bulk import _elements, _key_of, _lines
-from services.api.errors import content, problem_of
-from services.api.job_body import JobBody
-from services.api.templates import TemplateBody
+from services.api.clock import schedule_body
+from services.api.clock.bulk import _elements, _key_of, _lines
+from services.api.http import paging, wire
+from services.api.http.errors import content, problem_of
+from services.api.http.idempotency import read_key
+from services.api.jobs import job_body
+from services.api.jobs.job_body import JobBody
+from services.api.jobs.templates import TemplateBody
 from shared.blobs.paths import placed
-from shared.domain.accounts import check_app, check_email, check_token_name, read_uuid
-from shared.domain.audiences import check_app_name, conditions
-from shared.domain.callbacks import Targets
-from shared.domain.csv_rows import RowReader
-from shared.domain.csv_slices import Slicer
+from shared.domain.accounts.apps import check_app, check_app_name
+from shared.domain.accounts.callers import check_email, check_token_name
+from shared.domain.audience.audiences import conditions
+from shared.domain.audience.csv_rows import RowReader
+from shared.domain.audience.csv_slices import Slicer
+from shared.domain.audience.zones import zone_of
+from shared.domain.clock.callbacks import Targets
+from shared.domain.clock.recurrence import check_cron
+from shared.domain.clock.schedules import check_key
 from shared.domain.errors import CarillonError, Invalid
-from shared.domain.feedback import read as read_feedback
-from shared.domain.filling import Unrenderable, check_filled, filled_body, filled_bytes
+from shared.domain.ids import read_uuid
 from shared.domain.instants import read_instant
-from shared.domain.mails import is_mailbox
-from shared.domain.mails import printable as printable_line
-from shared.domain.preview import valueless_tags
-from shared.domain.recurrence import check_cron
-from shared.domain.schedules import check_key
+from shared.domain.jobs.filling import Unrenderable, check_filled, filled_body, filled_bytes
+from shared.domain.jobs.mails import is_mailbox
+from shared.domain.jobs.mails import printable as printable_line
+from shared.domain.jobs.templates import Template, check_body, check_json, check_name
+from shared.domain.push.feedback import read as read_feedback
+from shared.domain.push.preview import valueless_tags
 from shared.domain.tasks import decode
-from shared.domain.templates import Template, check_body, check_json, check_name
-from shared.domain.zones import zone_of
 from shared.mail import masked
 from shared.outgoing.checks import check_headers, check_url
 from shared.outgoing.retry_after import retry_after_seconds
@@ -192,7 +197,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "signing secret": lambda text: check_secret(f"whsec_{text}", "secret"),
     "retry-after": lambda text: retry_after_seconds(text, text, 0),
     "path of a file": lambda text: placed(f"bucket/{text}", {"bucket"}),
-    "idempotency key": lambda text: job_body.read_key([text], namespace="n", request=("a", text, text.encode())),
+    "idempotency key": lambda text: read_key([text], namespace="n", request=("a", text, text.encode())),
     "template names": job_body.read_names,
     "cursor": lambda text: paging._position(text, str),
     "limit": paging._limit,

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from services.cli import main
+from services.embedded.processes import free_port
 from shared.runtime.configuration import load
-from shared.runtime.processes import free_port
 from shared.store import Store
 from tests.e2e.house import until
 from tests.stack import Endpoints

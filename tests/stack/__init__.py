@@ -2,8 +2,8 @@
 
 `ensure()` starts what does not run on free loopback ports, with data in a temporary folder, and says where it is; what
 is healthy is used as it is, so a stack that a person started (`make stack`) serves every test session of the checkout.
-Servers outlive whoever started them. What a dead starter left behind is found by its marks (`shared.runtime.processes`)
-and ended.
+Servers outlive whoever started them. What a dead starter left behind is found by its marks
+(`services.embedded.processes`) and ended.
 
 Every function here blocks until it is done; a coroutine calls it by `asyncio.to_thread` if its loop must go on
 meanwhile.

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
-from shared.runtime import processes
+from services.embedded import processes
 from tests.stack import places
 from tests.stack.endpoints import Endpoints
 from tests.stack.kafka import KafkaServer

@@ -13,7 +13,7 @@ from typing import Any
 import pymongo
 from pymongo.errors import PyMongoError
 
-from shared.runtime import embedded_servers
+from services.embedded import servers as embedded_servers
 from tests.stack.server import Command, Missing, Ports, Server
 
 BINARY_VARIABLE = "CARILLON_TEST_MONGO_BINARY"

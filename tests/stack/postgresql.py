@@ -5,8 +5,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from shared.runtime import embedded_servers
-from shared.runtime.handshakes import postgres_answers
+from services.embedded import servers as embedded_servers
+from services.embedded.handshakes import postgres_answers
 from tests.stack.server import Command, Missing, Ports, Server, run_apart
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shared.runtime import processes
+from services.embedded import processes
 from tests.stack import places
 
 START_SECONDS = 90.0

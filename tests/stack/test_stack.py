@@ -18,7 +18,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pymongo.errors import PyMongoError
 
-from shared.runtime import processes
+from services.embedded import processes
 from tests import stack as control
 from tests.stack.kafka import class_path
 from tests.stack.places import CHECKOUT, HOME_VARIABLE

@@ -3,9 +3,10 @@
 import uuid
 from typing import Any
 
-from shared.domain.batches import Batch, KeyRange
-from shared.domain.jobs import Job
-from shared.domain.records import APNS
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.jobs import Job
+from shared.domain.push.records import APNS
 from shared.store import Store
 
 SIZE = 10

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.accounts import App, User
+from shared.domain.accounts.apps import App
+from shared.domain.accounts.callers import User
 from shared.domain.errors import Conflict
-from shared.domain.feedback import Position
-from shared.domain.jobs import Job, JobStatus, Totals
-from shared.domain.records import APNS
-from shared.domain.templates import Template
+from shared.domain.jobs.jobs import Job, JobStatus, Totals
+from shared.domain.jobs.templates import Template
+from shared.domain.push.feedback import Position
+from shared.domain.push.records import APNS
 from shared.store import Store
 
 pytestmark = pytest.mark.native

@@ -3,11 +3,11 @@
 import json
 from datetime import UTC, datetime
 
-from shared.domain.accounts import User
-from shared.domain.callbacks import HttpCallback
-from shared.domain.outcomes import DeadLetter
-from shared.domain.schedules import Definition, Schedule, schedule_id
-from shared.domain.templates import Template
+from shared.domain.accounts.callers import User
+from shared.domain.clock.callbacks import HttpCallback
+from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.schedules import Definition, Schedule, schedule_id
+from shared.domain.jobs.templates import Template
 from shared.store import Store
 from shared.store.documents import PAGE_BYTES
 from tests.store.made import a_job

@@ -6,10 +6,10 @@ import pytest
 from pymongo import ReadPreference
 from pymongo.asynchronous.collection import AsyncCollection
 
-from shared.domain.feedback import Position
+from shared.domain.push.feedback import Position
 from shared.store import COLLECTIONS, Store
+from tests.store.jobs.test_templates import template
 from tests.store.made import added
-from tests.store.test_templates import template
 
 ELSEWHERE = ["secondary", "secondaryPreferred", "nearest"]
 

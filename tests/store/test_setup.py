@@ -1,7 +1,7 @@
 """What `carillon init` makes is all that anything needs: no first use finds a collection missing."""
 
-from shared.domain.batches import ByteRange
-from shared.domain.sources import File
+from shared.domain.audience.ranges import ByteRange
+from shared.domain.audience.sources import File
 from shared.store import Store
 from tests.store.made import added
 

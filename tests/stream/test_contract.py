@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.batches import Batch, BatchStatus, KeyRange, Part, Receipt
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.clock.deliveries import TopicMessage, Undeliverable
 from shared.domain.errors import LaneLost
-from shared.domain.messages import TopicMessage, Undeliverable
+from shared.domain.jobs.batches import Batch, BatchStatus, Part, Receipt
 from shared.stream import Stream
 from tests.stream.conftest import OpenStream
 

@@ -11,8 +11,8 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import ConsumerRecord
 
+from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from shared.domain.messages import Outcome, TopicMessage, Undeliverable
 from shared.stream.kafka import KafkaStream
 from tests import stack as native
 from tests.stack import Endpoints

@@ -24,7 +24,7 @@ from shared.broker.rabbitmq.deliveries import Deliverer
 from shared.broker.rabbitmq.links import Line
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
-from shared.domain.messages import Outcome, QueueMessage
+from shared.domain.clock.deliveries import Outcome, QueueMessage
 
 log = structlog.get_logger(__name__)
 

@@ -20,8 +20,8 @@ from pamqp.base import Frame
 from pamqp.header import ContentHeader
 
 from shared.broker.rabbitmq.framing import frames
+from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from shared.domain.messages import Outcome, QueueMessage, Undeliverable
 
 _ACCESS_REFUSED, _NOT_FOUND = 403, 404
 # Other routing keys of the exchange may be open to us.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from shared.broker.rabbitmq.confirms import Entangled, Group
 from shared.broker.rabbitmq.links import Line, Link
+from shared.domain.clock.deliveries import Outcome, QueueMessage
 from shared.domain.errors import Unavailable
-from shared.domain.messages import Outcome, QueueMessage
 
 # No exchange has such a name: AMQP's are valid UTF-8 without control characters.
 _ALONE = "\x00alone"

@@ -7,7 +7,7 @@ be sent is refused here: a frame that breaks the protocol would cost everybody t
 from functools import lru_cache
 from struct import Struct
 
-from shared.domain.messages import Header, QueueMessage, Undeliverable
+from shared.domain.clock.deliveries import Header, QueueMessage, Undeliverable
 
 _FRAME = Struct(">BHI")
 _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b"\xce"

@@ -22,9 +22,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Self
 from urllib.parse import urlsplit
 
-from shared.domain.batches import Batch, Part
+from shared.domain.clock.deliveries import Outcome, TopicMessage
 from shared.domain.errors import Invalid
-from shared.domain.messages import Outcome, TopicMessage
+from shared.domain.jobs.batches import Batch, Part
 from shared.stream import Lane, Positions, Reader
 from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import Deliverer

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from aiokafka.errors import BrokerResponseError, MessageSizeTooLargeError, UnknownError
 from msgspec import Struct
 
+from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from shared.domain.messages import Outcome, TopicMessage, Undeliverable
 from shared.stream.kafka.connections import translated
 from shared.stream.kafka.producers import Producers, SharedProducer
 from shared.stream.kafka.topics import Topics

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from shared.domain.batches import Batch, Part
 from shared.domain.errors import LaneLost
+from shared.domain.jobs.batches import Batch, Part
 from shared.runtime.faults import fault
 from shared.stream import Aborted
 from shared.stream.kafka.connections import stopped, translated

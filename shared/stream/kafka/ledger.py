@@ -10,8 +10,8 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from msgspec import Struct
 
-from shared.domain.batches import Batch, Part, Receipt
 from shared.domain.errors import Unavailable
+from shared.domain.jobs.batches import Batch, Part, Receipt
 from shared.runtime.faults import fault
 from shared.stream.kafka.cluster import closed, connected
 from shared.stream.kafka.connections import translated

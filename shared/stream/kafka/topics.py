@@ -11,8 +11,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import LeaderNotAvailableError, NoError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.metadata import MetadataRequest
 
+from shared.domain.clock.deliveries import Undeliverable
 from shared.domain.errors import Unavailable
-from shared.domain.messages import Undeliverable
 from shared.stream.kafka.cluster import closed, connected
 
 _KNOWN_SECONDS = 30.0

@@ -7,10 +7,10 @@ worlds: it happened, it did not, or it will happen later.
 from collections.abc import Iterator
 from typing import Any
 
-from shared.domain.batches import TRANSITIONS as BATCH_MOVES
-from shared.domain.batches import BatchStatus
-from shared.domain.jobs import TRANSITIONS as JOB_MOVES
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs.batches import TRANSITIONS as BATCH_MOVES
+from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.jobs import TRANSITIONS as JOB_MOVES
+from shared.domain.jobs.jobs import JobStatus
 from tests.domain.protocol import operations as ops
 from tests.domain.protocol.operations import FENCED, OK, REFUSED, SILENCE
 from tests.domain.protocol.transactions import ended, fenced, shown, swap, with_actor, with_lane, with_new_lane

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from shared.domain.batches import BatchStatus
+from shared.domain.jobs.batches import BatchStatus
 from tests.domain.protocol.promises import Settling, check
 from tests.domain.protocol.steps import Step, after, all_steps
 from tests.domain.protocol.world import Actor, Entry, Faults, Job, Message, Promise, Rules, Violation, World

@@ -3,8 +3,8 @@
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from shared.domain.batches import BatchStatus
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.jobs import JobStatus
 from tests.domain.protocol.operations import SILENCE, UNSETTLED, Done, Lowest, Publish, Read, ReadJob
 from tests.domain.protocol.world import Entry, Flaw, Message, Move, MoveJob, Rules
 

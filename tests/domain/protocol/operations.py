@@ -5,7 +5,7 @@ Writes are in `world.py`, because one may reach the database long after its send
 
 from typing import NamedTuple
 
-from shared.domain.batches import BatchStatus
+from shared.domain.jobs.batches import BatchStatus
 from tests.domain.protocol.world import Message, Piece
 
 UNSETTLED = (BatchStatus.PLANNED, BatchStatus.QUEUED, BatchStatus.SENDING)

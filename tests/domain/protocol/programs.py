@@ -8,8 +8,8 @@ Two rules for whoever changes a program: locals are hashable, and no value that 
 around a `yield` (`automaton.py` tells states apart by position and locals).
 """
 
-from shared.domain.batches import BatchStatus
-from shared.domain.jobs import PAUSABLE, RESUMABLE, JobStatus, sources
+from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, JobStatus, sources
 from tests.domain.protocol.feeding import PLANNED, QUEUED, SENDING, Program, feed, feed_all, move, publish_next_turn
 from tests.domain.protocol.operations import Ack, Chore, Click, Cut, Deliver, Done, Publish, Read, ReadJob, ReadLast
 from tests.domain.protocol.sending import worker

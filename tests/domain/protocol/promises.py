@@ -1,7 +1,7 @@
 """What must hold after every step, and what must come about in the end."""
 
-from shared.domain.batches import BatchStatus
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.jobs import JobStatus
 from tests.domain.protocol.steps import actor_steps, after
 from tests.domain.protocol.world import IN_FLIGHT, Faults, Promise, Rules, Violation, World
 

@@ -1,7 +1,7 @@
 """What a worker does with a batch: recover, gate, take, produce, settle, feed."""
 
-from shared.domain.batches import BatchStatus
-from shared.domain.jobs import RESUMABLE, JobStatus
+from shared.domain.jobs.batches import BatchStatus
+from shared.domain.jobs.jobs import RESUMABLE, JobStatus
 from tests.domain.protocol.feeding import PLANNED, QUEUED, SENDING, Program, chain_of, feed_chain, move
 from tests.domain.protocol.operations import (
     OK,

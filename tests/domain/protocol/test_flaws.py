@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shared.domain.batches import BatchStatus
+from shared.domain.jobs.batches import BatchStatus
 from tests.domain.protocol.explore import exhaust, start
 from tests.domain.protocol.world import Entry, Faults, Flaw, Message, Promise, Rules, World
 

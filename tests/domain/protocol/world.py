@@ -6,8 +6,8 @@ All of it is immutable and hashable, so that an exploration can keep, compare an
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
-from shared.domain.batches import SETTLED, BatchStatus
-from shared.domain.jobs import JobStatus
+from shared.domain.jobs.batches import SETTLED, BatchStatus
+from shared.domain.jobs.jobs import JobStatus
 
 IN_FLIGHT = frozenset({BatchStatus.QUEUED, BatchStatus.SENDING})
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.callbacks import RabbitCallback
-from shared.domain.recurrence import Every
-from shared.domain.schedules import Definition, Misfire, MisfireMode, RetryPolicy
-from shared.flow import ScheduleFlow
-from shared.flow.drafts import Wanted
+from shared.domain.clock.callbacks import RabbitCallback
+from shared.domain.clock.recurrence import Every
+from shared.domain.clock.schedules import Definition, Misfire, MisfireMode, RetryPolicy
+from shared.flow.clock.drafts import Wanted
+from shared.flow.clock.schedules import ScheduleFlow
 from shared.store import Store
 from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.verdict import verdict

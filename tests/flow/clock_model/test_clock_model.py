@@ -33,7 +33,7 @@ def machines(mongo_database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[M
     chance = Random()
     for module in ("drafts", "schedules"):
         monkeypatch.setattr(f"shared.flow.{module}.fresh_generation", lambda: f"{chance.getrandbits(64):016x}")
-    monkeypatch.setattr("shared.flow.settlement.random", chance)
+    monkeypatch.setattr("shared.flow.clock.settlement.random", chance)
     with asyncio.Runner() as runner:
         store = runner.run(opened(mongo_database))
         yield partial(ClockMachine, runner, store, chance)

@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.domain.outcomes import DeadLetter, Outcome, OutcomeResult
-from shared.domain.schedules import MisfireMode, ScheduleState
+from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.domain.clock.schedules import MisfireMode, ScheduleState
 from tests.flow.clock_model.ledger import Attempt, Ledger, Life
 from tests.flow.clock_model.target import Answer
 from tests.flow.clock_model.world import MISFIRE_AFTER, World

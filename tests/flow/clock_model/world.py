@@ -13,12 +13,16 @@ from services.scheduler.held import Held, Hold
 from services.scheduler.in_hand import InHand
 from services.scheduler.sweep import Sweep
 from shared.broker import Broker
-from shared.domain.occurrences import SHARDS, Kind, Occurrence
-from shared.domain.outcomes import DeadLetter, Outcome
-from shared.domain.schedules import ScheduleState
-from shared.flow import DatabaseTime, Feed, JobFlow, ScheduleFlow, Settlement
+from shared.domain.clock.occurrences import SHARDS, Kind, Occurrence
+from shared.domain.clock.outcomes import DeadLetter, Outcome
+from shared.domain.clock.schedules import ScheduleState
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.settlement import Settlement
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.time import DatabaseTime
 from shared.store import Store
-from shared.store.occurrences import Visible, fresh_token
+from shared.store.clock.occurrences import Visible, fresh_token
 from shared.stream import Stream
 from tests.flow.clock_model.ledger import Firing, Ledger
 from tests.flow.clock_model.target import Answer, Sent, Target

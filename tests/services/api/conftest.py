@@ -11,14 +11,18 @@ import pytest
 import pytest_asyncio
 
 from services.api.app import create
-from services.api.ids import fresh_id
+from services.api.http.ids import fresh_id
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
-from shared.domain.accounts import App
-from shared.domain.callbacks import Targets
+from shared.domain.accounts.apps import App
+from shared.domain.clock.callbacks import Targets
 from shared.domain.tasks import QUEUES
-from shared.flow import DatabaseTime, Feed, GroupFlow, JobFlow, ScheduleFlow
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.groups import GroupFlow
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.time import DatabaseTime
 from shared.runtime.settings import ApiSettings, BlobSettings
 from shared.store import Store
 from tests.clock import ManualClock

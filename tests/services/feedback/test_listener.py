@@ -17,9 +17,10 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from services.feedback.listener import Listener
-from shared.domain.batches import Batch, KeyRange, Part, Receipt
+from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Unavailable
-from shared.domain.feedback import MAX_KEYS, Position
+from shared.domain.jobs.batches import Batch, Part, Receipt
+from shared.domain.push.feedback import MAX_KEYS, Position
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from services.scheduler.clock import Clock
-from shared.domain.occurrences import Occurrence, once
-from shared.flow import DatabaseTime
+from shared.domain.clock.occurrences import Occurrence, once
+from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.fair_hold import FairHold
 from services.scheduler.held import Held
-from shared.domain.occurrences import once
+from shared.domain.clock.occurrences import once
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from services.scheduler.retention import Retention
-from shared.domain.batches import ByteRange, Receipt
-from shared.domain.divisions import Division, FoundDevices, next_step
-from shared.domain.jobs import STOPPABLE, Job, JobStatus, Totals
-from shared.domain.sources import File, PushTable
-from shared.flow import DatabaseTime
+from shared.domain.audience.ranges import ByteRange
+from shared.domain.audience.sources import File, PushTable
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.divisions import Division, FoundDevices, next_step
+from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, Totals
+from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 from tests.store.made import a_job

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from services.scheduler.clock import Clock
+from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
-from shared.domain.occurrences import Occurrence, once
-from shared.flow import DatabaseTime
+from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from services.scheduler.held import Held, Hold
-from shared.domain.occurrences import once
+from shared.domain.clock.occurrences import once
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from services.scheduler.in_hand import Due, InHand
-from shared.domain.callbacks import HttpCallback
-from shared.domain.occurrences import Occurrence, once
-from shared.domain.schedules import Definition
-from shared.flow.drafts import Wanted, drafted
+from shared.domain.clock.callbacks import HttpCallback
+from shared.domain.clock.occurrences import Occurrence, once
+from shared.domain.clock.schedules import Definition
+from shared.flow.clock.drafts import Wanted, drafted
 from shared.store import Store
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

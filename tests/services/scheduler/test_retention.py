@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from services.scheduler.retention import Retention
-from shared.domain.outcomes import DeadLetter
-from shared.domain.schedules import ScheduleState
-from shared.flow import DatabaseTime, ScheduleFlow
+from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.schedules import ScheduleState
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 from tests.flow.made import past_schedule, pending, stored

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from services.scheduler.clock import Clock
-from shared.domain.occurrences import Occurrence, once
-from shared.flow import DatabaseTime
+from shared.domain.clock.occurrences import Occurrence, once
+from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 from tests.e2e.house import until

@@ -3,9 +3,10 @@
 import pytest
 
 from services.scheduler.sweep import Sweep
-from shared.domain.occurrences import HELD_BACK, SHARDS
-from shared.domain.schedules import ScheduleState
-from shared.flow import DatabaseTime, ScheduleFlow
+from shared.domain.clock.occurrences import HELD_BACK, SHARDS
+from shared.domain.clock.schedules import ScheduleState
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.time import DatabaseTime
 from shared.store import Store
 from tests.flow.made import GONE, LIST, OTHER, accepted, past_schedule, pending, stored, wanted
 

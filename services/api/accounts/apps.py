@@ -1,0 +1,185 @@
+"""`/apps`: the mobile apps that jobs push to."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from msgspec import Meta, Struct
+
+from services.api.http import paging, wire
+from services.api.http.identity import Who, caller_of
+from services.api.http.ids import fresh_id
+from services.api.http.routes import endpoint
+from shared.domain.accounts.apps import App, check_app, name_key
+from shared.domain.errors import Conflict, Forbidden, NotFound
+from shared.domain.ids import read_uuid
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+AppName = Annotated[
+    str,
+    Meta(
+        description="Makes the names of the push tables and topics; unique, whatever its case. Only admins change it.",
+        extra_json_schema={"pattern": "^[A-Za-z0-9_-]{1,50}$", "examples": ["mygame"]},
+    ),
+]
+BundleId = Annotated[
+    str,
+    Meta(
+        description="At least three lower-case labels, joined by dots; unique.",
+        extra_json_schema={"pattern": "^[a-z0-9]+(\\.[a-z0-9]+){2,}$", "examples": ["com.example.mygame"]},
+    ),
+]
+
+PAGE = 500
+
+
+class AppBody(wire.Body, frozen=True, kw_only=True):
+    """An app to be made or changed."""
+
+    name: AppName = ""
+    bundle_id: BundleId = ""
+
+
+class AppView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An app. Times in nanoseconds since the epoch."""
+
+    id: str
+    name: str
+    bundle_id: str
+    created_by: str
+    created_at: int
+    updated_at: int
+
+
+def app_view(app: App) -> AppView:
+    """An app as clients see it."""
+    return AppView(
+        id=app.id,
+        name=app.name,
+        bundle_id=app.bundle_id,
+        created_by=app.created_by,
+        created_at=app.created_at,
+        updated_at=app.updated_at,
+    )
+
+
+async def app_of(store: Store, app_id: str) -> App:
+    """The app that a path names.
+
+    Raises:
+        Invalid: that is no UUID.
+        NotFound: there is no such app.
+    """
+    app = await store.apps.get(read_uuid(app_id, field="appId"))
+    if app is None:
+        raise NotFound("there is no app with this id", field="appId", value=app_id)
+    return app
+
+
+def _check_own_name(app: App, name: str) -> None:
+    """Raise `Forbidden` for another name than the app's: the name alone says whose devices its jobs reach."""
+    if name_key(name) != name_key(app.name):
+        raise Forbidden("only admins change an app's name", field="name", value=name)
+
+
+class AppsResource:
+    """The routes of apps."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """All of them."""
+        ok, created, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT
+        missing, taken = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+        one = "/apps/{app_id:str}"
+        return [
+            endpoint("GET", "/apps", self.index, who=Who.KNOWN, answers={ok: list[AppView]}, paged=True),
+            endpoint(
+                "POST", "/apps", self.add, who=Who.ADMIN, body=AppBody, answers={created: AppView}, problems=(taken,)
+            ),
+            endpoint("GET", one, self.show, who=Who.OF_APP, answers={ok: AppView}, problems=(missing,)),
+            endpoint(
+                "PUT", one, self.update, who=Who.OF_APP, body=AppBody, answers={ok: AppView}, problems=(missing, taken)
+            ),
+            endpoint("DELETE", one, self.remove, who=Who.OF_APP, answers={gone: None}, problems=(missing, taken)),
+        ]
+
+    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """List the apps, the oldest first."""
+        asked = paging.asked(request, str)
+        apps = await self._store.apps.page(after=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, apps, lambda app: app.id)
+        return wire.answer([app_view(app) for app in apps], headers=headers)
+
+    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Make an app."""
+        body = wire.read(await request.body(), AppBody)
+        check_app(body.name, body.bundle_id)
+        now = self._clock.now_ns()
+        app = App(
+            id=fresh_id(now),
+            name=body.name,
+            bundle_id=body.bundle_id,
+            created_by=caller_of(request).name,
+            created_at=now,
+            updated_at=now,
+        )
+        await self._store.apps.add(app)
+        return wire.answer(app_view(app), HTTPStatus.CREATED)
+
+    async def show(self, app_id: FromPath[str]) -> Response[bytes]:
+        """Show an app."""
+        return wire.answer(app_view(await app_of(self._store, app_id)))
+
+    async def update(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        """Change an app's bundle id and, as an admin, its name. Jobs that exist keep the name they were made with."""
+        body = wire.read(await request.body(), AppBody)
+        check_app(body.name, body.bundle_id)
+        renames = caller_of(request).is_admin
+        if not renames:
+            _check_own_name(await app_of(self._store, app_id), body.name)
+        changed = await self._store.apps.update(
+            read_uuid(app_id, field="appId"),
+            name=body.name if renames else None,
+            bundle_id=body.bundle_id,
+            at=self._clock.now_ns(),
+        )
+        if changed is None:
+            raise NotFound("there is no app with this id", field="appId", value=app_id)
+        return wire.answer(app_view(changed))
+
+    async def remove(self, app_id: FromPath[str]) -> Response[None]:
+        """Delete an app with its templates and jobs, if none of these is unfinished.
+
+        The app takes no new jobs once this has begun, and whatever was cut off is done by the same request again.
+        """
+        app = await app_of(self._store, app_id)
+        await self._check_idle(app)
+        await self._store.apps.begin_removal(app.id)
+        await self._store.groups.remove_of(app.id)
+        # A job that was made before that is seen now; whoever makes one after it finds the app going.
+        await self._check_idle(app)
+        await self._store.templates.remove_of(app.id)
+        await self._remove_jobs(app.id)
+        # Nor is one forgotten whose maker died before looking. Without templates, a later one never begins.
+        await self._check_idle(app)
+        await self._store.apps.remove(app.id)
+        return wire.nothing()
+
+    async def _check_idle(self, app: App) -> None:
+        if await self._store.jobs.has_open(app.id):
+            raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
+
+    async def _remove_jobs(self, app_id: str) -> None:
+        while job_keys := await self._store.jobs.closed_keys(app_id, limit=PAGE):
+            await self._store.batches.remove_of(job_keys)
+            await self._store.held_out.remove_of(job_keys)
+            jobs = (await self._store.jobs.with_ids(job_keys)).values()
+            await self._store.files.remove_of([job.file_plan_id for job in jobs if job.csv_path])
+            await self._store.divisions.remove_of(sorted({job.file_plan_id for job in jobs if job.divided}))
+            await self._store.jobs.remove_closed(job_keys)

@@ -1,0 +1,189 @@
+"""`POST /schedules/bulk`: up to 10,000 schedules in one request, with an answer for each. One bad item does not spoil
+the others.
+
+The body is an array, or NDJSON: an item a line, empty lines left out. Answers come in kind and in order. Sending the
+whole again is safe: what was made before is answered as it is.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Raw, Struct
+
+from services.api.accounts.namespaces import own_namespace
+from services.api.clock import schedule_body
+from services.api.clock.schedule_body import ScheduleBody
+from services.api.clock.schedule_limits import ScheduleLimits
+from services.api.clock.schedules import KEY, idempotency_of
+from services.api.http import wire
+from services.api.http.errors import STATUS
+from services.api.http.identity import Who
+from services.api.http.routes import JSON, endpoint
+from shared.domain.clock.callbacks import Targets
+from shared.domain.errors import Invalid, Refused
+from shared.domain.idempotency import Idempotency
+from shared.flow.clock.drafts import Accepted, Wanted
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.runtime.turns import Turns
+from shared.store import Store
+from shared.store.idempotency import FirstUse
+
+ITEMS = 10_000
+BODY_BYTES = 32 * 2**20
+CHUNK_ITEMS = 500
+CHUNK_INSTANTS = 20_000
+NDJSON = "application/x-ndjson"
+
+_NDJSON_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+_items_decoder = msgspec.json.Decoder(list[Raw])
+_key_decoder = msgspec.json.Decoder(dict[str, Raw])
+
+
+class ItemError(Struct, frozen=True):
+    """What is wrong with an item."""
+
+    reason: str
+    field: str | None
+
+
+class ItemView(Struct, frozen=True, kw_only=True):
+    """What became of an item: `status` is what it would have been answered with on its own."""
+
+    index: int
+    key: str | None
+    status: int
+    error: ItemError | None = None
+
+
+class BulkResource:
+    """The route for many schedules at once."""
+
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
+        self._store = store
+        self._limits = limits
+        self._flow = flow
+        self._targets = targets
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """The one there is."""
+        return [
+            endpoint(
+                "POST", "/schedules/bulk", self.add_many, who=Who.KNOWN, body=list[ScheduleBody],
+                answers={HTTPStatus.OK: list[ItemView]}, problems=(HTTPStatus.FORBIDDEN,), parameters=(KEY,),
+                max_body_bytes=BODY_BYTES,
+                body_media=(JSON, NDJSON),
+            )
+        ]  # fmt: skip
+
+    async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson)."""
+        namespace = own_namespace(request)
+        content = await request.body()
+        in_lines = _is_ndjson(request, content)
+        items = _lines(content) if in_lines else _elements(content)
+        if not 1 <= len(items) <= ITEMS:
+            raise Invalid(f"1 to {ITEMS:,} items are needed", value=len(items))
+        used = idempotency_of(request, content)
+        if used is None:
+            answers = [answer async for answer in self._answers(items, namespace)]
+        else:
+            answers = await self._answers_once(items, namespace, used)
+        return _in_lines(answers) if in_lines else wire.answer(answers)
+
+    async def _answers_once(self, items: Sequence[bytes], namespace: str, used: Idempotency) -> list[ItemView]:
+        """As `_answers`; what an earlier request with the key has made is not made anew."""
+        first = await self._store.idempotency.claim(used.key, used.digest)
+        answers = [answer async for answer in self._answers(items, namespace, _bits(first))]
+        await self._add_made(used, first, sum(1 << answer.index for answer in answers if answer.error is None))
+        return answers
+
+    async def _add_made(self, used: Idempotency, known: FirstUse | None, made: int) -> None:
+        """Keep these bits beside those that equal requests have kept meanwhile."""
+        while known is not None and made & ~_bits(known):
+            kept = f"{_bits(known) | made:x}"
+            if await self._store.idempotency.replace_made(used.key, kept, before=known.made):
+                return
+            known = await self._store.idempotency.recall(used.key, used.digest)
+
+    async def _answers(self, items: Sequence[bytes], namespace: str, before: int = 0) -> AsyncIterator[ItemView]:
+        """An answer for each item; a bit of `before` tells that the item at its place was made before."""
+        start, turns = 0, Turns()
+        while start < len(items):
+            read = await self._read_chunk(items[start : start + CHUNK_ITEMS], namespace, turns)
+            for offset, answer in enumerate(await self._chunk(read, before >> start)):
+                yield _view(start + offset, read[offset], items[start + offset], answer)
+                await turns.give()
+            start += len(read)
+
+    async def _read_chunk(self, items: Sequence[bytes], namespace: str, turns: Turns) -> list[Wanted | Invalid]:
+        """So many of the first items as go in at once, bounded by the number of their instants."""
+        chunk: list[Wanted | Invalid] = []
+        instants = 0
+        for item in items:
+            wanted = self._read(item, namespace)
+            await turns.give()
+            chunk.append(wanted)
+            instants += len(wanted.definition.instants) if isinstance(wanted, Wanted) else 0
+            if instants >= CHUNK_INSTANTS:
+                break
+        return chunk
+
+    def _read(self, item: bytes, namespace: str) -> Wanted | Invalid:
+        try:
+            key, definition = schedule_body.read(item, self._targets)
+        except Invalid as error:
+            return error
+        return Wanted(namespace, key, definition)
+
+    async def _chunk(self, chunk: Sequence[Wanted | Invalid], before: int) -> list[Accepted | Refused | None]:
+        """An answer for each; `None` for what was made before."""
+        wanted = {n: each for n, each in enumerate(chunk) if isinstance(each, Wanted) and not before >> n & 1}
+        refused = await self._limits.judge(list(wanted.values())) if wanted else {}
+        allowed = {n: each for n, each in wanted.items() if each.id not in refused}
+        accepted = await self._flow.accept(list(allowed.values())) if allowed else ()
+        answers: dict[int, Accepted | Refused] = dict(zip(allowed, accepted, strict=True))
+        answers |= {n: refused[each.id] for n, each in wanted.items() if each.id in refused}
+        return [each if isinstance(each, Invalid) else answers.get(n) for n, each in enumerate(chunk)]
+
+
+def _bits(first: FirstUse) -> int:
+    """The items that were made with a key, a bit each."""
+    return int(first.made or "0", 16)
+
+
+def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind in _NDJSON_TYPES or content.lstrip()[:1] == b"{"
+
+
+def _lines(content: bytes) -> list[bytes]:
+    return [line for line in content.split(b"\n") if line.strip()]
+
+
+def _elements(content: bytes) -> list[bytes]:
+    return [bytes(item) for item in schedule_body.decoded(content, _items_decoder)]
+
+
+def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> ItemView:
+    key = read.key if isinstance(read, Wanted) else _key_of(item)
+    if isinstance(answer, Refused):
+        status = next(STATUS[kind] for kind in type(answer).__mro__ if kind in STATUS)
+        return ItemView(index=index, key=key, status=status, error=ItemError(answer.reason, answer.field))
+    created = answer is not None and answer.created
+    return ItemView(index=index, key=key, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
+
+
+def _key_of(item: bytes) -> str | None:
+    """The key of an item that has a mistake, so that its sender knows which one it was."""
+    try:
+        return msgspec.json.decode(schedule_body.decoded(item, _key_decoder)["key"], type=str)[:255]
+    except (Invalid, KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _in_lines(answers: Sequence[ItemView]) -> Response[bytes]:
+    return Response(msgspec.json.Encoder().encode_lines(answers), media_type=NDJSON, status_code=HTTPStatus.OK)

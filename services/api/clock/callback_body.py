@@ -1,0 +1,195 @@
+"""The callback of a schedule on the wire: read with the checks that a deployment makes of its targets, and shown again
+without its secret."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from shared.domain.clock.callbacks import (
+    HEADER_BYTES,
+    HEADERS,
+    NAME_BYTES,
+    PAYLOAD_BYTES,
+    Callback,
+    HttpCallback,
+    KafkaCallback,
+    RabbitCallback,
+    Targets,
+    check_queue_target,
+    check_topic_target,
+)
+from shared.domain.errors import Invalid
+from shared.outgoing.checks import check_headers, check_method, check_url
+from shared.outgoing.signing import PREFIX, check_secret
+
+FIELD = "callback"
+KEY_BYTES = 4_096
+HIDDEN = f"{PREFIX}***"
+
+_OUR_HEADERS = "carillon-"
+# RabbitMQ would send a copy to whatever queue these name, and closes the channel where they name none.
+_ROUTING_HEADERS = frozenset({"cc", "bcc"})
+
+
+class RabbitData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Either `queue`, or `exchange` with `routing_key`. Done when the broker has confirmed the message."""
+
+    payload: Raw
+    queue: str | None = None
+    exchange: str | None = None
+    routing_key: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class HttpData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call, done when it is answered with 2xx. With a `secret` (`whsec_…`) it is signed by Standard Webhooks."""
+
+    url: str
+    method: str = "POST"
+    headers: dict[str, str] | None = None
+    payload: Raw | UnsetType = UNSET
+    secret: str | None = None
+
+
+class KafkaData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A record. Done when all replicas in sync have it."""
+
+    payload: Raw
+    topic: str
+    key: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class RabbitBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="rabbitmq"):
+    """A message to RabbitMQ."""
+
+    data: RabbitData
+
+
+class HttpBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
+    """An HTTP call."""
+
+    data: HttpData
+
+
+class KafkaBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="kafka"):
+    """A record for Kafka."""
+
+    data: KafkaData
+
+
+CallbackBody = RabbitBody | HttpBody | KafkaBody
+
+
+def read_callback(body: CallbackBody, targets: Targets) -> Callback:
+    """The callback that a body asks for.
+
+    Raises:
+        Invalid: the target may not or cannot be reached from this deployment, or a field breaks a rule.
+    """
+    match body:
+        case RabbitBody(data):
+            return _rabbit(data, targets)
+        case HttpBody(data):
+            return _http(data, targets)
+        case KafkaBody(data):
+            return _kafka(data, targets)
+        case _:
+            assert_never(body)
+
+
+def callback_view(callback: Callback) -> CallbackBody:
+    """A callback as it is shown: as it was asked for, but for its secret."""
+    payload = Raw(callback.payload.encode())
+    match callback:
+        case RabbitCallback():
+            return RabbitBody(
+                RabbitData(
+                    payload=payload,
+                    queue=callback.queue or None,
+                    exchange=callback.exchange or None,
+                    routing_key=callback.routing_key or None,
+                    headers=callback.headers or None,
+                )
+            )
+        case HttpCallback():
+            return HttpBody(
+                HttpData(
+                    url=callback.url,
+                    method=callback.method,
+                    headers=callback.headers,
+                    payload=payload if callback.payload else UNSET,
+                    secret=HIDDEN if callback.secret else None,
+                )
+            )
+        case KafkaCallback():
+            return KafkaBody(
+                KafkaData(payload=payload, topic=callback.topic, key=callback.key, headers=callback.headers or None)
+            )
+        case _:
+            assert_never(callback)
+
+
+def _rabbit(data: RabbitData, targets: Targets) -> RabbitCallback:
+    callback = RabbitCallback(
+        payload=_payload(data.payload),
+        queue=data.queue or "",
+        exchange=data.exchange or "",
+        routing_key=data.routing_key or "",
+        headers=data.headers or {},
+    )
+    check_queue_target(callback, targets, field=FIELD)
+    if callback.queue and callback.routing_key:
+        raise Invalid("routing_key goes with exchange", field=f"{FIELD}.data.routing_key", value=callback.routing_key)
+    _check_message_headers(callback.headers)
+    for name in callback.headers:
+        if name.casefold() in _ROUTING_HEADERS:
+            raise Invalid("this header would send the message elsewhere too", field=f"{FIELD}.data.headers.{name}")
+    return callback
+
+
+def _http(data: HttpData, targets: Targets) -> HttpCallback:
+    headers = data.headers or {}
+    check_url(data.url, allowed_networks=targets.networks, field=f"{FIELD}.data.url")
+    check_method(data.method, f"{FIELD}.data.method")
+    check_headers(headers, f"{FIELD}.data.headers")
+    if data.secret is not None:
+        check_secret(data.secret, f"{FIELD}.data.secret")
+    return HttpCallback(
+        payload="" if data.payload is UNSET else _payload(data.payload),
+        url=data.url,
+        method=data.method,
+        headers=headers,
+        secret=data.secret or "",
+    )
+
+
+def _kafka(data: KafkaData, targets: Targets) -> KafkaCallback:
+    callback = KafkaCallback(payload=_payload(data.payload), topic=data.topic, key=data.key, headers=data.headers or {})
+    check_topic_target(callback, targets, field=FIELD)
+    if data.key is not None and len(data.key.encode()) > KEY_BYTES:
+        raise Invalid(f"a record's key has at most {KEY_BYTES:,} bytes", field=f"{FIELD}.data.key")
+    _check_message_headers(callback.headers)
+    return callback
+
+
+def _payload(raw: Raw) -> str:
+    """The text as it came. The decoder has checked that it is JSON, and that all of the body is UTF-8."""
+    text = bytes(raw)
+    if len(text) > PAYLOAD_BYTES:
+        raise Invalid(f"a payload has at most {PAYLOAD_BYTES // 1024} KiB", field=f"{FIELD}.data.payload")
+    return text.decode()
+
+
+def _check_message_headers(headers: Mapping[str, str]) -> None:
+    field = f"{FIELD}.data.headers"
+    if len(headers) > HEADERS:
+        raise Invalid(f"at most {HEADERS} headers", field=field)
+    if sum(len(name.encode()) + len(value.encode()) for name, value in headers.items()) > HEADER_BYTES:
+        raise Invalid(f"at most {HEADER_BYTES:,} bytes of headers", field=field)
+    for name in headers:
+        if not (name.isprintable() and 1 <= len(name.encode()) <= NAME_BYTES):
+            raise Invalid(f"a header's name has 1 to {NAME_BYTES} bytes, all printable", field=field, value=name)
+        if name.casefold().startswith(_OUR_HEADERS):
+            raise Invalid(f"headers that begin with {_OUR_HEADERS} are Carillon's", field=f"{field}.{name}")

@@ -1,0 +1,125 @@
+"""`/dead-letters`: instants of the caller's schedules that were refused to the last attempt, to be tried again or
+given up. Admins name another namespace by `?namespace=`."""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from msgspec import Struct
+
+from services.api.accounts.namespaces import NAMESPACE, namespace_of
+from services.api.clock.schedule_body import decoded
+from services.api.clock.schedule_view import DeadLetterView, dead_letter_view
+from services.api.http import paging, wire
+from services.api.http.identity import Who
+from services.api.http.routes import Parameter, endpoint
+from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.errors import Conflict, NotFound
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.store import Store
+
+RETRIED_AT_ONCE = 500
+_NAMED = Parameter(name="key", description="Only those of the schedule with this key.", schema={"type": "string"})
+
+
+class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which dead letters: those of one key, or all of the namespace's."""
+
+    key: str | None = None
+
+
+class RetriedView(Struct, frozen=True):
+    """How many are tried again; those whose schedules are gone stay."""
+
+    retried: int
+
+
+class RetryView(Struct, frozen=True):
+    """The dead letter that is tried again."""
+
+    id: str
+
+
+_filter_decoder = msgspec.json.Decoder(RetryFilter)
+
+
+class DeadLettersResource:
+    """The routes of dead letters."""
+
+    def __init__(self, store: Store, flow: ScheduleFlow) -> None:
+        self._store = store
+        self._flow = flow
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """All of them."""
+        ok, accepted, gone = HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT
+        missing, conflict, forbidden = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN
+        every, one = "/dead-letters", "/dead-letters/{letter_id:str}"
+        who = Who.KNOWN
+        return [
+            endpoint(
+                "GET", every, self.index, who=who, answers={ok: list[DeadLetterView]}, problems=(forbidden,),
+                parameters=(_NAMED, NAMESPACE), paged=True,
+            ),
+            endpoint(
+                "POST", f"{every}/retry", self.retry_all, who=who, body=RetryFilter, body_required=False,
+                answers={ok: RetriedView}, problems=(forbidden,), parameters=(NAMESPACE,),
+            ),
+            endpoint(
+                "POST", f"{one}/retry", self.retry, who=who, answers={accepted: RetryView},
+                problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
+            ),
+            endpoint(
+                "POST", f"{one}/discard", self.discard, who=who, answers={gone: None}, problems=(missing, forbidden),
+                parameters=(NAMESPACE,),
+            ),
+        ]  # fmt: skip
+
+    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """List the dead letters of a namespace."""
+        asked = paging.asked(request, str)
+        letters = await self._store.dead_letters.page(
+            namespace_of(request),
+            key=paging.first(request, "key"),
+            after=asked.after or "",
+            limit=asked.limit,
+        )
+        headers = paging.links(request, asked, letters, lambda letter: letter.id)
+        return wire.answer([dead_letter_view(letter) for letter in letters], headers=headers)
+
+    async def retry(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
+        """Try a dead letter again, with what its schedule says now."""
+        letter = await self._letter(request, letter_id)
+        if not await self._flow.retry([letter]):
+            raise Conflict("its schedule is gone: it can only be discarded", field="id", value=letter_id)
+        return wire.answer(RetryView(letter.id), HTTPStatus.ACCEPTED)
+
+    async def discard(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
+        """Give a dead letter up."""
+        letter = await self._letter(request, letter_id)
+        await self._store.dead_letters.remove([letter])
+        return wire.nothing()
+
+    async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Try all dead letters of a namespace again, or those of one key."""
+        namespace, content = namespace_of(request), await request.body()
+        wanted = decoded(content, _filter_decoder) if content.strip() else RetryFilter()
+        return wire.answer(RetriedView(await self._retry_all(namespace, wanted.key or "")))
+
+    async def _retry_all(self, namespace: str, key: str) -> int:
+        retried, after = 0, ""
+        while True:
+            letters = await self._store.dead_letters.page(namespace, key=key, after=after, limit=RETRIED_AT_ONCE)
+            retried += len(await self._flow.retry(letters)) if letters else 0
+            if not letters.more:
+                return retried
+            after = letters[-1].id
+
+    async def _letter(self, request: Request[Any, Any, Any], letter_id: str) -> DeadLetter:
+        letter = await self._store.dead_letters.get(namespace_of(request), letter_id)
+        if letter is None:
+            raise NotFound("there is no dead letter with this id", field="id", value=letter_id)
+        return letter

@@ -1,0 +1,221 @@
+"""What the routes of schedules read: a body as its bytes become a key and a `Definition`, or an `Invalid` that names
+the field.
+
+Unlike the routes that Marathon had, these read strictly: the body is one JSON object in UTF-8, a field that nobody
+knows is refused by its name, case matters, and no type stands in for another. `null` is the same as absent. A payload
+stays the text that it came as.
+"""
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from services.api.clock.callback_body import CallbackBody, read_callback
+from services.api.http.wire import Timestamp
+from shared.domain.clock.callbacks import Targets
+from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after
+from shared.domain.clock.schedules import TIMESTAMPS, Definition, Misfire, MisfireMode, RetryPolicy, check_key
+from shared.domain.errors import Invalid
+from shared.domain.instants import EPOCH, read_instant
+
+LABELS = 20
+LABEL_NAME_CHARACTERS = 63
+LABEL_VALUE_CHARACTERS = 255
+DAY_SECONDS = 86_400
+LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
+# They stand where a key does in the path of a request, or are lost on the way there.
+NOT_KEYS = frozenset({"bulk", "preview", ".", ".."})
+
+_BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
+_MISTAKE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
+_FIELD = re.compile(r"Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+
+T = TypeVar("T")
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class Within(Struct, frozen=True, forbid_unknown_fields=True):
+    """Fire unless it is later than that."""
+
+    fire_within_seconds: Annotated[float, Meta(ge=1, le=3_650 * DAY_SECONDS)]
+
+
+MisfireBody = Literal["fire", "skip"] | Within
+
+
+class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often an instant is attempted, and the pauses between."""
+
+    attempts: Annotated[int, Meta(ge=1, le=100)] = RetryPolicy().attempts
+    first_delay_seconds: Annotated[float, Meta(ge=0.1, le=DAY_SECONDS)] = RetryPolicy().first_delay_seconds
+    factor: Annotated[float, Meta(ge=1, le=10)] = RetryPolicy().factor
+    cap_seconds: Annotated[float, Meta(ge=0.1, le=7 * DAY_SECONDS)] = RetryPolicy().cap_seconds
+
+
+class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule: exactly one of `schedules` (timestamps), `cron` and `every` (seconds).
+
+    `starts_at` and `ends_at` bound a recurrence; `every` counts from `starts_at` or, without it, from the start of
+    1970, so that its instants do not depend on when it was asked for.
+    """
+
+    callback: CallbackBody
+    key: str | None = None
+    schedules: list[Timestamp] | None = None
+    cron: str | None = None
+    timezone: str | None = None
+    every: Annotated[int, Meta(ge=1, le=LONGEST_INTERVAL_SECONDS)] | None = None
+    starts_at: Timestamp | None = None
+    ends_at: Timestamp | None = None
+    max_occurrences: Count | None = None
+    window_seconds: Annotated[float, Meta(ge=0, le=DAY_SECONDS)] = 0.0
+    misfire: MisfireBody = "fire"
+    retry: RetryBody = RetryBody()
+    labels: dict[str, str] = {}
+
+
+_body_decoder = msgspec.json.Decoder(ScheduleBody)
+
+
+def read(content: bytes, targets: Targets, *, key: str | None = None) -> tuple[str, Definition]:
+    """The key and the definition that a request asks for; `key` is the path's, where it has one.
+
+    Raises:
+        Invalid: the body breaks a rule, or has no key, or another than the path.
+    """
+    body = decoded(content, _body_decoder)
+    if body.key is None and key is None:
+        raise Invalid("a key is needed", field="key")
+    if key is not None and body.key is not None and body.key != key:
+        raise Invalid("the key is not that of the path", field="key", value=body.key)
+    wanted = body.key if key is None else key
+    assert wanted is not None
+    if wanted in NOT_KEYS:
+        raise Invalid(
+            "this cannot be a key: it has another meaning in the path of a request", field="key", value=wanted
+        )
+    check_key(wanted)
+    return wanted, _definition(body, targets)
+
+
+def read_preview(content: bytes, targets: Targets) -> tuple[str, Definition]:
+    """As `read`, but the key may be left out: it tells the place in a window, and nothing else."""
+    body = decoded(content, _body_decoder)
+    if body.key is not None:
+        check_key(body.key)
+    return body.key or "", _definition(body, targets)
+
+
+def decoded(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """The body as the decoder's type. Raises `Invalid`, which names the field where there is one."""
+    try:
+        content.decode()
+        return decoder.decode(content)
+    except UnicodeDecodeError:
+        raise Invalid("the body is not UTF-8") from None
+    except RecursionError:
+        raise Invalid("the body is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise _mistake(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise Invalid(f"the body is not JSON: {error}" if content.strip() else "the body is empty") from None
+
+
+def _mistake(text: str) -> Invalid:
+    match = _MISTAKE.fullmatch(text)
+    what, path = (match["what"], match["path"] or "") if match else (text, "")
+    if field := _FIELD.fullmatch(what):
+        name = f"{path}.{field['name']}" if path else field["name"]
+        unknown = field["fault"] == "contains unknown"
+        return Invalid(f"there is no field {name!r}" if unknown else f"the field {name!r} is needed", field=name)
+    return Invalid(what.replace(" | null`", "`").replace("`", ""), field=path or None)
+
+
+def _definition(body: ScheduleBody, targets: Targets) -> Definition:
+    _check_kind(body)
+    recurrence = _recurrence(body)
+    _check_labels(body.labels)
+    return Definition(
+        callback=read_callback(body.callback, targets),
+        instants=_instants(body.schedules) if body.schedules is not None else (),
+        recurrence=recurrence,
+        max_occurrences=body.max_occurrences,
+        window_seconds=body.window_seconds,
+        misfire=_misfire(body.misfire),
+        retry=_retry(body.retry),
+        labels=body.labels,
+    )
+
+
+def _check_kind(body: ScheduleBody) -> None:
+    kinds = {"schedules": body.schedules, "cron": body.cron, "every": body.every}
+    given = [name for name, value in kinds.items() if value is not None]
+    if len(given) != 1:
+        raise Invalid("exactly one of schedules, cron and every is needed", field=given[1] if given else "schedules")
+    if body.schedules is not None:
+        bounds = {"starts_at": body.starts_at, "ends_at": body.ends_at, "max_occurrences": body.max_occurrences}
+        for name, value in bounds.items():
+            if value is not None:
+                raise Invalid(f"{name} goes with cron or every, not with schedules", field=name)
+    if body.timezone is not None and body.cron is None:
+        raise Invalid("timezone goes with cron", field="timezone", value=body.timezone)
+
+
+def _instants(timestamps: list[str]) -> tuple[datetime, ...]:
+    if not 1 <= len(timestamps) <= TIMESTAMPS:
+        raise Invalid(f"1 to {TIMESTAMPS:,} timestamps are needed", field="schedules", value=len(timestamps))
+    read = {read_instant(text, field=f"schedules[{index}]") for index, text in enumerate(timestamps)}
+    return tuple(sorted(read))
+
+
+def _recurrence(body: ScheduleBody) -> Recurrence | None:
+    if body.schedules is not None:
+        return None
+    starts_at = None if body.starts_at is None else read_instant(body.starts_at, field="starts_at")
+    ends_at = None if body.ends_at is None else read_instant(body.ends_at, field="ends_at")
+    if starts_at is not None and ends_at is not None and ends_at < starts_at:
+        raise Invalid("ends_at lies before starts_at", field="ends_at", value=body.ends_at)
+    recurrence = _unchecked(body, starts_at, ends_at)
+    bounded = starts_at is not None or ends_at is not None
+    if bounded and next_after(recurrence, _BEFORE_FIRST) is None:
+        field = "cron" if body.cron is not None else "every"
+        raise Invalid("it has no instant between its bounds", field="ends_at" if ends_at is not None else field)
+    return recurrence
+
+
+def _unchecked(body: ScheduleBody, starts_at: datetime | None, ends_at: datetime | None) -> Recurrence:
+    if body.cron is not None:
+        timezone = "UTC" if body.timezone is None else body.timezone
+        check_cron(body.cron, timezone)
+        return Cron(body.cron, timezone, starts_at, ends_at)
+    assert body.every is not None  # one of the three is given
+    return Every(body.every, EPOCH if starts_at is None else starts_at, starts_at, ends_at)
+
+
+def _misfire(body: MisfireBody) -> Misfire:
+    if isinstance(body, Within):
+        return Misfire(MisfireMode.WITHIN, body.fire_within_seconds)
+    return Misfire(MisfireMode(body))
+
+
+def _retry(body: RetryBody) -> RetryPolicy:
+    return RetryPolicy(
+        attempts=body.attempts,
+        first_delay_seconds=body.first_delay_seconds,
+        factor=body.factor,
+        cap_seconds=body.cap_seconds,
+    )
+
+
+def _check_labels(labels: dict[str, str]) -> None:
+    if len(labels) > LABELS:
+        raise Invalid(f"at most {LABELS} labels", field="labels")
+    for name, value in labels.items():
+        if not (name.isprintable() and 1 <= len(name) <= LABEL_NAME_CHARACTERS):
+            raise Invalid(f"a label's name has 1 to {LABEL_NAME_CHARACTERS} printable characters", field="labels",
+                          value=name)  # fmt: skip
+        if len(value) > LABEL_VALUE_CHARACTERS:
+            raise Invalid(f"a label has at most {LABEL_VALUE_CHARACTERS} characters", field=f"labels.{name}")

@@ -1,0 +1,193 @@
+"""Schedules and what became of them as the API shows them. Instants are RFC 3339 in UTC."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import assert_never
+
+from msgspec import UNSET, Struct, UnsetType
+
+from services.api.clock.callback_body import CallbackBody, callback_view
+from services.api.clock.schedule_body import MisfireBody, RetryBody, Within
+from services.api.http.wire import Timestamp
+from shared.domain.clock.occurrences import Occurrence
+from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.domain.clock.recurrence import Cron, Every
+from shared.domain.clock.schedules import (
+    Definition,
+    Misfire,
+    MisfireMode,
+    Schedule,
+    ScheduleState,
+    divided,
+    spread,
+    upcoming,
+)
+from shared.domain.instants import written
+
+NEXT = 20
+
+
+class OutcomeView(Struct, frozen=True, kw_only=True):
+    """One attempt: when it was due, when it was made, and how it ended."""
+
+    due: Timestamp
+    at: Timestamp
+    late_ms: int
+    attempt: int
+    result: OutcomeResult
+    error: str
+
+
+class ScheduleView(Struct, frozen=True, kw_only=True):
+    """A schedule as it was asked for and as it stands. In a list without `schedules`, `next`, `skipped`, `outcomes`.
+
+    `next` are pending instants, with their delay within the window; `skipped` are those that were past when it was
+    made. `updated_at` tells when the content was given.
+    """
+
+    key: str
+    schedules: list[Timestamp] | UnsetType = UNSET
+    cron: str | UnsetType = UNSET
+    timezone: str | UnsetType = UNSET
+    every: int | UnsetType = UNSET
+    starts_at: Timestamp | UnsetType = UNSET
+    ends_at: Timestamp | UnsetType = UNSET
+    max_occurrences: int | UnsetType = UNSET
+    window_seconds: float
+    misfire: MisfireBody
+    retry: RetryBody
+    labels: dict[str, str]
+    callback: CallbackBody
+    state: ScheduleState
+    next: list[Timestamp] | UnsetType = UNSET
+    skipped: list[Timestamp] | UnsetType = UNSET
+    outcomes: list[OutcomeView] | UnsetType = UNSET
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class PreviewView(Struct, frozen=True):
+    """The next instants of a definition."""
+
+    next: list[Timestamp]
+
+
+class FiredView(Struct, frozen=True):
+    """What was fired by hand: `id` is the message id."""
+
+    id: str
+    due: Timestamp
+
+
+class DeadLetterView(Struct, frozen=True, kw_only=True):
+    """An instant that was refused to the last attempt; `id` is its message id."""
+
+    id: str
+    key: str
+    due: Timestamp
+    died_at: Timestamp
+    attempts: int
+    error: str
+
+
+def schedule_view(
+    schedule: Schedule,
+    *,
+    ahead: Iterable[datetime] | None = None,
+    skipped: Sequence[datetime] | None = None,
+    outcomes: Sequence[Outcome] | None = None,
+) -> ScheduleView:
+    """The schedule as it is shown, with those of the lists that are given; `ahead` is shown as `next`."""
+    definition = schedule.definition
+    recurrence = definition.recurrence
+    return ScheduleView(
+        key=schedule.key,
+        schedules=[written(instant) for instant in definition.instants] or UNSET,
+        cron=recurrence.line if isinstance(recurrence, Cron) else UNSET,
+        timezone=recurrence.timezone if isinstance(recurrence, Cron) else UNSET,
+        every=recurrence.seconds if isinstance(recurrence, Every) else UNSET,
+        starts_at=_bound(recurrence.starts_at if recurrence is not None else None),
+        ends_at=_bound(recurrence.ends_at if recurrence is not None else None),
+        max_occurrences=UNSET if definition.max_occurrences is None else definition.max_occurrences,
+        window_seconds=definition.window_seconds,
+        misfire=_misfire(definition.misfire),
+        retry=_retry(definition),
+        labels=definition.labels,
+        callback=callback_view(definition.callback),
+        state=schedule.state,
+        next=UNSET if ahead is None else [written(instant) for instant in ahead],
+        skipped=UNSET if skipped is None else [written(instant) for instant in skipped],
+        outcomes=UNSET if outcomes is None else [_outcome(outcome) for outcome in outcomes],
+        created_at=written(schedule.created_at),
+        updated_at=written(schedule.accepted_at),
+    )
+
+
+def planned(definition: Definition, key: str, now: datetime) -> list[datetime]:
+    """The next instants of what is made now."""
+    if definition.recurrence is not None:
+        return list(islice(upcoming(definition, key, now), NEXT))
+    delay = spread(definition, key)
+    return [instant + delay for instant in divided(definition, now)[0][:NEXT]]
+
+
+def pending(schedule: Schedule, occurrences: Sequence[Occurrence]) -> list[datetime]:
+    """The next instants of what is there: those of a list, or those that the one document of a recurrence stands at
+    the first of."""
+    if schedule.definition.recurrence is None:
+        return [each.due for each in occurrences]
+    if not occurrences:
+        return []
+    [series] = occurrences
+    following = upcoming(schedule.definition, schedule.key, series.due, series.runs + 1)
+    return [series.due, *islice(following, NEXT - 1)]
+
+
+def dead_letter_view(letter: DeadLetter) -> DeadLetterView:
+    """A dead letter as it is shown to its owner."""
+    return DeadLetterView(
+        id=letter.id,
+        key=letter.key,
+        due=written(letter.due),
+        died_at=written(letter.died_at),
+        attempts=letter.attempts,
+        error=letter.error,
+    )
+
+
+def _outcome(outcome: Outcome) -> OutcomeView:
+    return OutcomeView(
+        due=written(outcome.due),
+        at=written(outcome.at),
+        late_ms=outcome.late_ms,
+        attempt=outcome.attempt,
+        result=outcome.result,
+        error=outcome.error,
+    )
+
+
+def _bound(instant: datetime | None) -> str | UnsetType:
+    return UNSET if instant is None else written(instant)
+
+
+def _retry(definition: Definition) -> RetryBody:
+    policy = definition.retry
+    return RetryBody(
+        attempts=policy.attempts,
+        first_delay_seconds=policy.first_delay_seconds,
+        factor=policy.factor,
+        cap_seconds=policy.cap_seconds,
+    )
+
+
+def _misfire(rule: Misfire) -> MisfireBody:
+    match rule.mode:
+        case MisfireMode.FIRE:
+            return "fire"
+        case MisfireMode.SKIP:
+            return "skip"
+        case MisfireMode.WITHIN:
+            return Within(rule.within_seconds)
+        case _:
+            assert_never(rule.mode)

@@ -1,0 +1,290 @@
+"""`/schedules`: keys of the caller's own, their instants and callbacks. A namespace is the caller's identity, so nobody
+but an admin sees another's: admins name one by `?namespace=` to see and move what is there, not to add to it."""
+
+import re
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from services.api.accounts.namespaces import NAMESPACE, namespace_of, own_namespace
+from services.api.clock import schedule_body
+from services.api.clock.schedule_body import ScheduleBody
+from services.api.clock.schedule_limits import ScheduleLimits
+from services.api.clock.schedule_view import NEXT, FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
+from services.api.http import paging, wire
+from services.api.http.idempotency import read_key
+from services.api.http.identity import Who, caller_of
+from services.api.http.routes import Parameter, endpoint
+from shared.domain.clock.callbacks import Targets
+from shared.domain.clock.occurrences import Kind, Occurrence
+from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
+from shared.domain.errors import Invalid, NotFound, Refused
+from shared.domain.idempotency import Idempotency
+from shared.domain.instants import read_instant, written
+from shared.flow.clock.drafts import Accepted, Made, Wanted, nothing_ahead
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.runtime.together import Together
+from shared.store import Store
+from shared.store.idempotency import FirstUse
+
+OUTCOMES = 20
+TOGETHER = 20  # instants of a schedule that is made in one go with others
+KEY = Parameter(
+    name="Idempotency-Key",
+    description=(
+        "Kept for 24 hours. The same key with another request is refused. The same request is answered by what the "
+        "first one made, and makes nothing anew, though that was deleted, replaced or fired meanwhile."
+    ),
+    schema={"type": "string", "minLength": 1, "maxLength": 255},
+    place="header",
+)
+
+_PREFIX = re.compile(r"[A-Za-z0-9\-_.~:]{0,255}")
+_FILTERS = (
+    Parameter(name="prefix", description="Only keys that begin so.", schema={"type": "string"}),
+    Parameter(
+        name="state", description="Only those in this state.", schema={"enum": [state.value for state in ScheduleState]}
+    ),
+)
+
+
+class SchedulesResource:
+    """The routes of schedules, but for those of many at once."""
+
+    def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
+        self._store = store
+        self._limits = limits
+        self._flow = flow
+        self._targets = targets
+        self._accept = Together(flow.accept)
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """All of them."""
+        ok, created, accepted, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT
+        missing, conflict, forbidden = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN
+        every, one = "/schedules", "/schedules/{key:str}"
+        instant = f"{one}/occurrences/{{timestamp:str}}"
+        who = Who.KNOWN
+        made = {created: ScheduleView, ok: ScheduleView}
+        moves = {"pause": self.pause, "resume": self.resume}
+        return [
+            endpoint(
+                "GET", every, self.index, who=who, answers={ok: list[ScheduleView]}, problems=(forbidden,),
+                parameters=(*_FILTERS, NAMESPACE), paged=True,
+            ),
+            endpoint(
+                "POST", every, self.add, who=who, body=ScheduleBody, answers=made, problems=(conflict, forbidden),
+                parameters=(KEY,),
+            ),
+            endpoint("POST", "/schedules/preview", self.preview, who=who, body=ScheduleBody, answers={ok: PreviewView}),
+            endpoint(
+                "GET", one, self.show, who=who, answers={ok: ScheduleView}, problems=(missing, forbidden),
+                parameters=(NAMESPACE,),
+            ),
+            endpoint("PUT", one, self.replace, who=who, body=ScheduleBody, answers=made, problems=(forbidden,)),
+            endpoint(
+                "DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing, forbidden),
+                parameters=(NAMESPACE,),
+            ),
+            endpoint(
+                "DELETE", instant, self.cancel, who=who, answers={gone: None},
+                problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
+            ),
+            *(
+                endpoint(
+                    "POST", f"{one}/{name}", move, who=who, answers={ok: ScheduleView},
+                    problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
+                )
+                for name, move in moves.items()
+            ),
+            endpoint(
+                "POST", f"{one}/fire", self.fire, who=who, answers={accepted: FiredView},
+                problems=(missing, forbidden), parameters=(KEY, NAMESPACE),
+            ),
+        ]  # fmt: skip
+
+    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """List the schedules of a namespace by key, without their instants."""
+        asked = paging.asked(request, str)
+        prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
+        if _PREFIX.fullmatch(prefix) is None:
+            raise Invalid("no key begins so", field="prefix", value=prefix)
+        namespace = namespace_of(request)
+        schedules = await self._store.schedules.page(
+            namespace, prefix=prefix, state=state, after=asked.after or "", limit=asked.limit
+        )
+        headers = paging.links(request, asked, schedules, lambda schedule: schedule.key)
+        return wire.answer([schedule_view(schedule) for schedule in schedules], headers=headers)
+
+    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Make a schedule; what is there already with the same content stays as it is."""
+        namespace = own_namespace(request)
+        content = await request.body()
+        key, definition = schedule_body.read(content, self._targets)
+        wanted = Wanted(namespace, key, definition)
+        await self._limits.check(wanted)
+        used = idempotency_of(request, content)
+        if used is None:
+            return await self._accepted(await self._make(wanted))
+        first = await self._first_use(used, wanted)
+        if first is not None and first.made:
+            made = msgspec.json.decode(first.made, type=Made)
+            return await self._accepted(await self._flow.repeat(wanted, made))
+        accepted = await self._make(wanted)
+        await self._store.idempotency.remember(used.key, _written(accepted.schedule))
+        return await self._accepted(accepted)
+
+    async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Tell the next instants of a schedule that is not made."""
+        key, definition = schedule_body.read_preview(await request.body(), self._targets)
+        instants = planned(definition, key, await self._flow.now())
+        if not instants:
+            raise nothing_ahead(definition)
+        return wire.answer(PreviewView([written(instant) for instant in instants]))
+
+    async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Show a schedule, its next instants and its last outcomes."""
+        schedule = found(await self._store.schedules.get(id_of(request, key)), key)
+        occurrences = await self._pending(schedule)
+        outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
+        return wire.answer(schedule_view(schedule, ahead=pending(schedule, occurrences), outcomes=outcomes))
+
+    async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Make a schedule, or replace all that is pending of it; the same content changes nothing."""
+        namespace = own_namespace(request)
+        _, definition = schedule_body.read(await request.body(), self._targets, key=key)
+        wanted = Wanted(namespace, key, definition)
+        await self._limits.check(wanted)
+        return await self._accepted(await self._flow.put(wanted))
+
+    async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
+        """Delete a schedule and all that is pending of it."""
+        if not await self._flow.remove(id_of(request, key)):
+            raise missing(key)
+        return wire.nothing()
+
+    async def cancel(
+        self, request: Request[Any, Any, Any], key: FromPath[str], timestamp: FromPath[str]
+    ) -> Response[None]:
+        """Take one pending instant out of a list."""
+        instant = read_instant(timestamp, field="timestamp")
+        if not await self._flow.cancel(id_of(request, key), instant):
+            raise NotFound("nothing is pending at this instant under this key", field="timestamp", value=timestamp)
+        return wire.nothing()
+
+    async def pause(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Hold a schedule: nothing of it fires until it is resumed."""
+        return wire.answer(schedule_view(found(await self._flow.pause(id_of(request, key)), key)))
+
+    async def resume(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Let a schedule go on; what came due meanwhile is dealt with by its misfire rule."""
+        namespace, id = namespace_of(request), id_of(request, key)
+        if namespace != caller_of(request).namespace:
+            # What was paused with its caller's rights would be paused once more otherwise.
+            await self._store.revocations.spare(namespace, id)
+        return wire.answer(schedule_view(found(await self._flow.resume(id), key)))
+
+    async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+        """Have a schedule's callback done once, now."""
+        id = id_of(request, key)
+        schedule = found(await self._store.schedules.get(id), key)
+        used = idempotency_of(request, await request.body())
+        first = FirstUse() if used is None else await self._first_firing(used, schedule)
+        asked = await self._flow.fire(id, at=first.at, generation=first.made)
+        if asked is None:
+            raise missing(key)
+        return wire.answer(FiredView(asked.message_id, written(asked.due)), HTTPStatus.ACCEPTED)
+
+    async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
+        """Use the key: when the first request with it came, and which generation it fired."""
+        now = await self._flow.now()
+        return await self._store.idempotency.claim(used.key, used.digest, at=now, made=schedule.generation)
+
+    async def _first_use(self, used: Idempotency, wanted: Wanted) -> FirstUse | None:
+        """Use the key. Where nothing is made it stays free."""
+        if lies_ahead(wanted.definition, wanted.key, await self._flow.now()):
+            return await self._store.idempotency.claim(used.key, used.digest)
+        return await self._store.idempotency.recall(used.key, used.digest)
+
+    async def _make(self, wanted: Wanted) -> Accepted:
+        # Nobody waits for somebody else's long list.
+        together = len(wanted.definition.instants) <= TOGETHER
+        answer = await self._accept(wanted) if together else (await self._flow.accept([wanted]))[0]
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    async def _accepted(self, answer: Accepted) -> Response[bytes]:
+        schedule = answer.schedule
+        if answer.created or answer.changed:
+            ahead = planned(schedule.definition, schedule.key, schedule.accepted_at)
+        else:
+            ahead = pending(schedule, await self._pending(schedule))
+        status = HTTPStatus.CREATED if answer.created else HTTPStatus.OK
+        return wire.answer(schedule_view(schedule, ahead=ahead, skipped=answer.skipped), status)
+
+    async def _pending(self, schedule: Schedule) -> list[Occurrence]:
+        kind = Kind.ONCE if schedule.definition.recurrence is None else Kind.SERIES
+        return await self._store.occurrences.upcoming(schedule.owner, NEXT, generation=schedule.generation, kind=kind)
+
+
+def id_of(request: Request[Any, Any, Any], key: str) -> str:
+    """The id of the schedule with this key in the request's namespace."""
+    return schedule_id(namespace_of(request), key)
+
+
+def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
+    """Whether anything is left to fire."""
+    if definition.recurrence is None:
+        return definition.instants[-1] > now
+    return next_due(definition, key, now) is not None
+
+
+def found(schedule: Schedule | None, key: str) -> Schedule:
+    """The schedule. Raises `NotFound` where there is none."""
+    if schedule is None:
+        raise missing(key)
+    return schedule
+
+
+def missing(key: str) -> NotFound:
+    """The error for a key that the caller has not used."""
+    return NotFound("there is no schedule with this key", field="key", value=key)
+
+
+def read_state(text: str) -> ScheduleState | None:
+    """The state that a query names, if any. Raises `Invalid`."""
+    try:
+        return ScheduleState(text) if text else None
+    except ValueError:
+        raise Invalid(f"state is one of {', '.join(ScheduleState)}", field="state", value=text) from None
+
+
+def idempotency_of(request: Request[Any, Any, Any], content: bytes) -> Idempotency | None:
+    """The request's idempotency key, if it has one.
+
+    The key is used when the request has been read, so that one with a mistake can be corrected under its key.
+
+    Raises:
+        Invalid: the key is none.
+    """
+    keys = request.headers.getall("idempotency-key", [])
+    if not keys:
+        return None
+    own, namespace = caller_of(request).namespace, namespace_of(request)
+    return read_key(
+        keys,
+        namespace=own,
+        request=(f"{request.method} {request.url.path}", "" if namespace == own else namespace, content),
+    )
+
+
+def _written(schedule: Schedule) -> str:
+    """What is remembered of a schedule, as `Made`."""
+    made = Made(schedule.generation, schedule.created_at, schedule.accepted_at)
+    return msgspec.json.encode(made).decode()

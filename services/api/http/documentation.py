@@ -1,0 +1,102 @@
+"""`/docs` and `/openapi.json`: the documentation, which loads nothing from elsewhere.
+
+The page is Swagger UI 5.35.0 (Apache-2.0), whose files lie compressed in `assets/` with their licences, as published
+but for the references to source maps. The content security policy keeps a browser from fetching anything from another
+host.
+"""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from services.api.http.identity import Who
+from services.api.http.openapi import TITLE, document
+from services.api.http.paging import public_path
+from services.api.http.routes import endpoint
+from services.api.http.wire import JSON
+from shared.domain.errors import NotFound
+
+POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+
+_PATH = "{path}"  # stands for the path below which callers reach the API
+
+PAGE = f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{TITLE}</title>
+<link rel="icon" type="image/svg+xml" href="{_PATH}/docs/favicon.svg">
+<link rel="stylesheet" href="{_PATH}/docs/swagger-ui.css">
+</head>
+<body>
+<div id="page"></div>
+<script src="{_PATH}/docs/swagger-ui-bundle.js"></script>
+<script src="{_PATH}/docs/page.js"></script>
+</body>
+</html>
+"""
+
+SCRIPT = """SwaggerUIBundle({
+  url: "{path}/openapi.json",
+  dom_id: "#page",
+  deepLinking: true,
+  validatorUrl: null,
+});
+"""
+
+FAVICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path fill="#7a4a1e"
+d="M8 1a1.2 1.2 0 0 0-1.2 1.3C4.9 2.8 4 4.4 4 6.5c0 3-.8 4-1.6 5v.7h11.2v-.7c-.8-1-1.6-2-1.6-5 0-2.1-.9-3.7-2.8-4.2A1.2
+1.2 0 0 0 8 1zM6.4 13a1.6 1.6 0 0 0 3.2 0z"/></svg>
+"""
+
+_TYPES = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_KEPT = {"cache-control": "max-age=86400"}
+_VENDORED = ("swagger-ui-bundle.js", "swagger-ui.css")
+
+
+class DocumentationResource:
+    """The document of the given routes, and the page that shows it."""
+
+    def __init__(self, handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> None:
+        path = public_path(public_url)
+        self._document = msgspec.json.encode(document(handlers, public_url=public_url))
+        self._page = PAGE.replace(_PATH, path)
+        self._written_here = {"page.js": SCRIPT.replace(_PATH, path), "favicon.svg": FAVICON}
+        assets = files("services.api.http") / "assets"
+        self._compressed = {name: (assets / f"{name}.gz").read_bytes() for name in _VENDORED}
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """Its own routes, which the document leaves out."""
+        answers: dict[HTTPStatus, Any] = {HTTPStatus.OK: None}
+        who = Who.EVERYBODY
+        return [
+            endpoint("GET", "/openapi.json", self.openapi, who=who, answers=answers),
+            endpoint("GET", "/docs", self.page, who=who, answers=answers),
+            endpoint("GET", "/docs/{name:str}", self.asset, who=who, answers=answers),
+        ]
+
+    async def openapi(self) -> Response[bytes]:
+        """The OpenAPI document."""
+        return Response(self._document, media_type=JSON)
+
+    async def page(self) -> Response[str]:
+        """The page that shows it."""
+        headers = {"content-security-policy": POLICY}
+        return Response(self._page, media_type="text/html", headers=headers)
+
+    async def asset(self, name: FromPath[str]) -> Response[Any]:
+        """A file that the page needs."""
+        kind = _TYPES.get(name.rpartition(".")[2], "")
+        if name in self._written_here:
+            return Response(self._written_here[name], media_type=kind, headers=_KEPT)
+        if name in self._compressed:
+            headers = _KEPT | {"content-encoding": "gzip"}
+            return Response(self._compressed[name], media_type=kind, headers=headers)
+        raise NotFound("there is nothing at this path")

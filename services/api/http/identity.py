@@ -1,0 +1,209 @@
+"""Who is asking, and what they may.
+
+A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can
+reach the port past the proxy could write that header. Where an address proves too little, the proxy also shows a secret
+in `x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only the SHA-256 is known here.
+Everything below `PROTECTED` asks for an identity first, so that a stranger learns nothing, not even which paths there
+are.
+"""
+
+import hmac
+import ipaddress
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Any, assert_never
+
+from litestar.connection import ASGIConnection
+from litestar.datastructures import Headers
+from litestar.handlers import BaseRouteHandler
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from services.api.http import errors
+from services.api.http.ids import fresh_id
+from shared.domain.accounts.callers import Caller, Token, User, secret_digest, token_caller, user_caller
+from shared.domain.errors import Conflict, Forbidden, Unauthorized
+from shared.domain.ids import read_uuid
+from shared.outgoing.guard import Address, unmapped
+from shared.runtime.clock import Clock
+from shared.runtime.together import Together
+from shared.store import Store
+
+PROTECTED = ("apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets")
+EMAIL_HEADER = "x-forwarded-email"
+PROXY_SECRET_HEADER = "x-carillon-proxy-secret"
+_SCHEME = "bearer"
+_CALLER = "caller"
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+
+class Who(Enum):
+    """Who may use a route."""
+
+    EVERYBODY = "everybody"
+    KNOWN = "whoever is known"
+    OF_APP = "admins, and those whose allowed apps hold the path's"
+    ADMIN = "admins"
+
+
+class Proxies:
+    """The networks whose peers may name a person, and what they must show for it, if anything."""
+
+    def __init__(self, networks: Iterable[str], *, secret: str = "") -> None:
+        self._networks = [ipaddress.ip_network(network) for network in networks]
+        self._secret = secret.encode()
+
+    def know(self, secrets_shown: Sequence[str]) -> bool:
+        """Whether this is what they show: one value, the right one. How long the answer takes tells nothing about
+        it."""
+        if not self._secret:
+            return True
+        return len(secrets_shown) == 1 and hmac.compare_digest(secrets_shown[0].encode(), self._secret)
+
+    def trust(self, host: str | None) -> bool:
+        """Whether a peer at this address is one of them."""
+        address = _address(host or "")
+        return address is not None and any(address in network for network in self._networks)
+
+
+class Directory:
+    """Looks callers up. `first_admin` is a user who is there from the start: the first request makes the entry."""
+
+    def __init__(self, store: Store, proxies: Proxies, clock: Clock, *, first_admin: str) -> None:
+        self._store = store
+        self._proxies = proxies
+        self._clock = clock
+        self._first_admin = first_admin
+        self._token = Together(self._tokens)
+        self._user = Together(self._users)
+
+    async def caller(self, headers: Headers, peer: str | None) -> Caller:
+        """The identity behind these headers.
+
+        Raises:
+            Unauthorized: there is none, or nobody knows it, or the peer may not vouch for it.
+        """
+        credentials = headers.getall("authorization", [])
+        bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.split(" ")[0].lower() == _SCHEME]
+        if bearer:
+            return await self._service(bearer)
+        if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
+            raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
+        return await self._person(headers.getall(EMAIL_HEADER, []), peer)
+
+    async def _service(self, secrets_shown: list[str]) -> Caller:
+        shown = secrets_shown[0] if len(secrets_shown) == 1 else ""
+        token = await self._token(secret_digest(shown)) if shown else None
+        if token is None:
+            raise Unauthorized("this token is not known")
+        return token_caller(token)
+
+    async def _person(self, emails: list[str], peer: str | None) -> Caller:
+        if not any(emails):
+            raise Unauthorized(f"a bearer token or the header {EMAIL_HEADER} is needed")
+        if not self._proxies.trust(peer):
+            raise Unauthorized(f"{EMAIL_HEADER} is believed only from a trusted proxy")
+        user = await self._user(emails[0]) if len(emails) == 1 else None
+        if user is None and emails == [self._first_admin]:
+            user = await self._add_first_admin()
+        if user is None:
+            raise Unauthorized("this user is not known")
+        return user_caller(user)
+
+    async def _tokens(self, digests: Sequence[str]) -> list[Token | None]:
+        found = await self._store.tokens.with_digests(digests)
+        return [found.get(digest) for digest in digests]
+
+    async def _users(self, emails: Sequence[str]) -> list[User | None]:
+        found = await self._store.users.with_emails(emails)
+        return [found.get(email) for email in emails]
+
+    async def _add_first_admin(self) -> User | None:
+        now = self._clock.now_ns()
+        admin = User(
+            id=fresh_id(now),
+            email=self._first_admin,
+            is_admin=True,
+            created_by=self._first_admin,
+            created_at=now,
+            updated_at=now,
+        )
+        try:
+            await self._store.users.add(admin)
+        except Conflict:
+            return await self._user(self._first_admin)
+        return admin
+
+
+class Identified:
+    """Middleware: finds the caller before any path below `PROTECTED` is even looked up."""
+
+    def __init__(self, app: ASGIApp, directory: Directory) -> None:
+        self._app = app
+        self._directory = directory
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if is_protected(scope["path"]):
+            peer = scope.get("client")
+            try:
+                caller = await self._directory.caller(Headers.from_scope(scope), peer[0] if peer else None)
+            except Exception as error:  # noqa: BLE001 - the table of errors knows what to tell
+                await errors.send(error, send)
+                return
+            scope["state"][_CALLER] = caller
+        await self._app(scope, receive, send)
+
+
+@lru_cache(maxsize=1_024)
+def _address(host: str) -> Address | None:
+    """The address of a peer; `None` for a peer without."""
+    try:
+        return unmapped(ipaddress.ip_address(host))
+    except ValueError:
+        return None
+
+
+def is_protected(path: str) -> bool:
+    """Whether this path needs an identity."""
+    return path.strip("/").split("/", maxsplit=1)[0] in PROTECTED
+
+
+def caller_of(connection: Connection) -> Caller:
+    """The caller behind a request.
+
+    Raises:
+        Unauthorized: the path is not below `PROTECTED`, so nobody was looked up.
+    """
+    caller = connection.scope["state"].get(_CALLER)
+    if not isinstance(caller, Caller):
+        raise Unauthorized("nobody is known here")
+    return caller
+
+
+async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
+    """The guard of every route: hold the caller against the route's `who`. A coroutine, since Litestar runs others in
+    a thread.
+
+    Raises:
+        Forbidden: this caller may not do this.
+        Invalid: the caller's rights depend on the path's app, and its id is malformed.
+    """
+    who: Who = handler.opt["who"]
+    match who:
+        case Who.EVERYBODY:
+            return
+        case Who.KNOWN:
+            caller_of(connection)
+        case Who.OF_APP:
+            _permit_app(caller_of(connection), connection.path_params["app_id"])
+        case Who.ADMIN:
+            if not caller_of(connection).is_admin:
+                raise Forbidden("only admins may do this")
+        case _:
+            assert_never(who)
+
+
+def _permit_app(caller: Caller, app_id: str) -> None:
+    if not caller.is_admin and not caller.may_use(read_uuid(app_id, field="appId")):
+        raise Forbidden("this app is none of yours")

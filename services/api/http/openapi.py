@@ -1,0 +1,195 @@
+"""The OpenAPI 3.1 document, made from the routes themselves: what a route says of itself is all there is to know."""
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, get_args
+
+import msgspec
+from litestar.handlers import HTTPRouteHandler
+
+from services.api.http import wire
+from services.api.http.errors import PROBLEM, Problem
+from services.api.http.identity import EMAIL_HEADER, Who
+from services.api.http.routes import Operation, Parameter
+from shared.domain.clock.schedules import KEY
+
+Json = dict[str, Any]
+
+TITLE = "Carillon"
+DESCRIPTION = (
+    "Timed messages at scale: push jobs, exactly once. Clients of Marathon work against these routes as they are. "
+    "In a body, `null` is the same as absent. Bodies of apps, templates, jobs, users and tokens are read as Marathon "
+    "does: keys are matched without regard to case, and unknown ones are ignored. Those of schedules and dead letters "
+    "are read strictly: case matters, and a field that nobody knows is refused by its name. An operation whose "
+    "`security` names the role `admin` is for admins; the role `app` is that of admins and of whoever's allowed apps "
+    "hold the path's."
+)
+VERSION = "1"
+SECURITY: Json = {
+    "token": {"type": "http", "scheme": "bearer", "description": "A service's token: see `/tokens`."},
+    "person": {
+        "type": "apiKey",
+        "in": "header",
+        "name": EMAIL_HEADER,
+        "description": "The e-mail address of a user, believed only from a trusted proxy.",
+    },
+}
+# OpenAPI 3.1 lets a security requirement of any scheme name the roles that it takes.
+_ROLES: dict[Who, list[str]] = {Who.KNOWN: [], Who.OF_APP: ["app"], Who.ADMIN: ["admin"]}
+RULES_AGAINST_UNSET = {"enum", "minLength", "minProperties", "pattern"}
+_PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_UUID: Json = {"type": "string", "format": "uuid"}
+# Every name that stands in a path: one that is not here cannot be described, and the API does not start.
+_PATH_SCHEMAS: dict[str, Json] = {
+    "app_id": _UUID,
+    "group_id": _UUID,
+    "job_id": _UUID,
+    "template_id": _UUID,
+    "token_id": _UUID,
+    "user_id": _UUID,
+    "key": {"type": "string", "pattern": f"^{KEY.pattern}$"},
+    "letter_id": {"type": "string"},
+    "path": {"type": "string"},
+    "timestamp": {"type": "string", "format": "date-time"},
+}
+
+
+def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> Json:
+    """The document of these routes, which callers reach below `public_url`."""
+    handlers = list(handlers)
+    paths: Json = {}
+    for handler in handlers:
+        operation: Operation = handler.opt["operation"]
+        path = next(iter(handler.paths))
+        described = paths.setdefault(_PARAMETER.sub(lambda match: f"{{{_camel(match[1])}}}", path), {})
+        described[next(iter(handler.http_methods)).lower()] = _operation(handler, path, operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "version": VERSION, "description": DESCRIPTION},
+        "servers": [{"url": public_url.rstrip("/") or "/"}],
+        "paths": paths,
+        "components": {"schemas": _schemas(handlers), "securitySchemes": SECURITY},
+    }
+
+
+def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Json:
+    named = [_path_parameter(name) for name in _PARAMETER.findall(path)]
+    described: Json = {
+        "operationId": _camel(handler.handler_name) + _pascal(operation.tag),
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "security": _security(operation.who),
+        "parameters": named + [_parameter(parameter) for parameter in operation.parameters],
+        "responses": _responses(
+            operation,
+            changes="GET" not in handler.http_methods,
+            takes_input=bool(named or operation.parameters or operation.body),
+        ),
+    }
+    if operation.body is not None:
+        schema = {"schema": _schema(operation.body)}
+        content = dict.fromkeys(operation.body_media, schema)
+        described["requestBody"] = {"required": operation.body_required, "content": content}
+    return described
+
+
+def _security(who: Who) -> list[Json]:
+    return [] if who is Who.EVERYBODY else [{name: _ROLES[who]} for name in SECURITY]
+
+
+def _responses(operation: Operation, *, changes: bool, takes_input: bool) -> Json:
+    described: Json = {str(int(status)): _answer(status, kind, operation) for status, kind in operation.answers.items()}
+    problems = {*operation.problems, HTTPStatus.MISDIRECTED_REQUEST}
+    if changes:
+        problems |= {HTTPStatus.FORBIDDEN}
+    if operation.who is not Who.EVERYBODY:
+        problems |= {HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
+        problems |= {HTTPStatus.TOO_MANY_REQUESTS}
+    if operation.who in {Who.ADMIN, Who.OF_APP}:
+        problems |= {HTTPStatus.FORBIDDEN}
+    if takes_input:
+        problems |= {HTTPStatus.UNPROCESSABLE_ENTITY}
+    if operation.body is not None:
+        problems |= {HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
+    for status in sorted(problems):
+        described[str(int(status))] = {
+            "description": status.phrase,
+            "content": {PROBLEM: {"schema": _schema(Problem)}},
+        }
+    return described
+
+
+def _answer(status: HTTPStatus, kind: Any, operation: Operation) -> Json:
+    described: Json = {"description": status.phrase}
+    if kind is not None:
+        described["content"] = {"application/json": {"schema": _schema(kind)}}
+    if operation.paged:
+        link = {"description": '`<...>; rel="next"`, if there is a next page.', "schema": {"type": "string"}}
+        described["headers"] = {"Link": link}
+    return described
+
+
+def _parameter(parameter: Parameter) -> Json:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.required,
+        "description": parameter.description,
+        "schema": parameter.schema,
+    }
+
+
+def _path_parameter(name: str) -> Json:
+    return {"name": _camel(name), "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]}
+
+
+def _schema(kind: Any) -> Json:
+    (schema,), _ = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
+    return schema
+
+
+def _schemas(handlers: list[HTTPRouteHandler]) -> Json:
+    operations: list[Operation] = [handler.opt["operation"] for handler in handlers]
+    kinds: list[Any] = [Problem, *(operation.body for operation in operations if operation.body is not None)]
+    kinds += [kind for operation in operations for kind in operation.answers.values() if kind is not None]
+    _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    for body in {part for kind in kinds for part in (kind, *get_args(kind)) if _is_body(part)}:
+        components[body.__name__] |= _body_fields(components[body.__name__]["properties"])
+    return components
+
+
+def _body_fields(properties: Json) -> Json:
+    """A field whose rule the unset value breaks must be given; any other may be null, which is the same as absent."""
+    needed = [name for name, schema in properties.items() if RULES_AGAINST_UNSET & schema.keys()]
+    return {
+        "properties": {
+            name: _without_default(schema) if name in needed else _or_null(schema)
+            for name, schema in properties.items()
+        },
+        "required": needed,
+    }
+
+
+def _without_default(schema: Json) -> Json:
+    return {key: value for key, value in schema.items() if key != "default"}
+
+
+def _is_body(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, wire.Body)
+
+
+def _or_null(schema: Json) -> Json:
+    about = {key: schema[key] for key in ("description", "default") if key in schema}
+    rule = {key: value for key, value in schema.items() if key not in about}
+    return about | {"anyOf": [rule, {"type": "null"}]}
+
+
+def _pascal(text: str) -> str:
+    return "".join(word.capitalize() for word in _WORD.findall(text))
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

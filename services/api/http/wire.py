@@ -1,0 +1,166 @@
+"""What crosses the wire: Marathon's reading of a body, and its way of writing one.
+
+A body is the first JSON value of the request, whatever its Content-Type; what follows it is ignored. Keys are matched
+without regard to case, `null` is the same as absent, unknown keys are ignored, and an integer is a literal one (`1.0`
+is none). A key that stands twice, a text with a NUL or half a surrogate pair, a number out of range or too deep a
+nesting is refused where it is read: the decoder leaves something in its place that `check_json` finds, and so names by
+its path.
+"""
+
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import msgspec
+from litestar import Response
+from litestar.status_codes import HTTP_200_OK, HTTP_204_NO_CONTENT
+from msgspec import Meta, Struct
+
+from shared.domain.errors import Invalid
+from shared.domain.jobs.templates import INTEGERS, Repeated, check_json
+
+JSON = "application/json; charset=UTF-8"
+NIL_UUID = "00000000-0000-0000-0000-000000000000"
+
+_MISMATCH = re.compile(r"Expected `(?P<wanted>.+)`, got `(?P<got>.+?)`(?: - at `\$\.?(?P<path>.*)`)?")
+_NAMES = {
+    "array": "an array",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "an integer",
+    "null": "null",
+    "object": "an object",
+    "str": "a string",
+}
+_SPACE = re.compile(r"[ \t\n\r]*")
+# Each may begin a list or an object, and half a million of these keep everybody else waiting for half a second.
+_OPENING = 100_000
+
+T = TypeVar("T", bound=Struct)
+
+
+class Body(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a route reads of a request. Every field has a default: the one that stands for `null` and for absence."""
+
+
+def read(body: bytes, kind: type[T]) -> T:
+    """The body as an object of this kind.
+
+    Raises:
+        Invalid: it is no JSON object, or a field is of the wrong type or cannot be kept; `field` names it.
+    """
+    return _object(_first_value(body), kind)
+
+
+def read_list(body: bytes, kind: type[T]) -> Iterator[T]:
+    """The body as an array of objects of this kind, one at a time. Raises `Invalid`, as `read` does."""
+    values = _first_value(body)
+    if not isinstance(values, list):
+        raise Invalid("the body must be a JSON array")
+    for index, value in enumerate(values):
+        with located(index):
+            yield _object(value, kind)
+
+
+@contextmanager
+def located(index: int) -> Iterator[None]:
+    """Name the field of an error inside as one of the array's element."""
+    try:
+        yield
+    except Invalid as error:
+        field = f"[{index}].{error.field}" if error.field else f"[{index}]"
+        raise Invalid(error.reason, field=field, value=error.value) from error
+
+
+def answer(value: object, status: int = HTTP_200_OK, headers: dict[str, str] | None = None) -> Response[bytes]:
+    """The value as compact JSON and a newline."""
+    content = msgspec.json.encode(value) + b"\n"
+    return Response(content, status_code=status, media_type=JSON, headers=headers)
+
+
+def nothing() -> Response[None]:
+    """204."""
+    return Response(None, status_code=HTTP_204_NO_CONTENT)
+
+
+def _first_value(body: bytes) -> Any:
+    if body.count(b"[") + body.count(b"{") > _OPENING:
+        raise Invalid(f"the body has over {_OPENING:,} opening brackets and braces")
+    # Bytes that are no UTF-8 become halves of surrogate pairs: found where they matter, ignored behind the value.
+    text = body.decode("utf-8", "surrogateescape")
+    start = _SPACE.match(text)
+    try:
+        value, _ = _decoder.raw_decode(text, start.end() if start else 0)
+    except RecursionError:
+        raise Invalid("the body is nested too deeply") from None
+    except ValueError as error:
+        raise Invalid(f"the body is not JSON: {error}" if body.strip() else "the body is empty") from None
+    return value
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        value |= {key: Repeated() for key, count in counts.items() if count > 1}
+    return value
+
+
+def _integer(text: str) -> int:
+    # The longest that fits has 20 characters, and Python reads no more than 4,300.
+    return int(text) if len(text) <= 20 else INTEGERS.stop
+
+
+def _constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON value")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_object_of, parse_int=_integer, parse_constant=_constant)
+
+
+def _object(raw: Any, kind: type[T]) -> T:
+    if raw is None:
+        return kind()
+    if not isinstance(raw, dict):
+        raise Invalid("the body must be a JSON object")
+    fields = _known(raw, kind)
+    for field, value in fields.items():
+        check_json(field, value)
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise _mismatch(str(error), fields) from None
+
+
+def _known(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
+    names = _folded_names(kind)
+    fields: dict[str, Any] = {}
+    for key, value in raw.items():
+        name = names.get(key.casefold())
+        if name is None:
+            continue
+        if name in fields:
+            raise Invalid(f"the key {name!r} stands twice: case makes no difference", field=name)
+        fields[name] = value
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@functools.cache
+def _folded_names(kind: type[Struct]) -> dict[str, str]:
+    return {field.encode_name.casefold(): field.encode_name for field in msgspec.structs.fields(kind)}
+
+
+def _mismatch(text: str, fields: dict[str, Any]) -> Invalid:
+    match = _MISMATCH.fullmatch(text)
+    if match is None:
+        return Invalid(text)
+    wanted, got, path = match["wanted"], match["got"], match["path"] or ""
+    wanted = " or ".join(_NAMES.get(name, name) for name in wanted.split(" | "))
+    return Invalid(f"{path} must be {wanted}, not {_NAMES.get(got, got)}", field=path, value=fields.get(path))
+
+
+Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time", "examples": ["2026-12-24T14:00:00Z"]})]

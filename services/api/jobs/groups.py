@@ -1,0 +1,155 @@
+"""`/apps/{appId}/groups`: the jobs of a localized push, seen and moved together."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from msgspec import Struct
+
+from services.api.accounts.apps import app_of
+from services.api.http import wire
+from services.api.http.identity import Who, caller_of
+from services.api.http.routes import endpoint
+from services.api.jobs.job_view import STATUS
+from shared.domain.errors import NotFound
+from shared.domain.ids import read_uuid
+from shared.domain.jobs.groups import Group
+from shared.domain.jobs.jobs import Job, Totals
+from shared.flow.jobs.groups import GroupFlow
+from shared.flow.jobs.jobs import JobFlow
+from shared.store import Store
+
+
+class ZoneJobView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A zone's job: what it counts are devices. `failure` says what stopped it, if nobody did."""
+
+    zone: str
+    job_id: str
+    starts_at: int
+    status: str
+    completed_at: int
+    total_tokens: int
+    completed_tokens: int
+    failure: str
+
+
+class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A localized push. `zones` has its jobs from west to east, and at the end that of the users without a zone; the
+    sums are those of all. Who is in which zone is fixed for all of them when the first one starts, and `totalTokens`
+    counts a zone's devices once it starts itself. `unknown` users of a file have no device."""
+
+    id: str
+    app_id: str
+    template_name: str
+    starts_at: int
+    past_time_strategy: str
+    total_tokens: int
+    completed_tokens: int
+    sent: int
+    failed: int
+    skipped: int
+    held_out: int
+    unknown: int
+    zones: list[ZoneJobView]
+    created_by: str
+    created_at: int
+
+
+class GroupsResource:
+    """The routes of groups."""
+
+    def __init__(self, store: Store, groups: GroupFlow, jobs: JobFlow) -> None:
+        self._store = store
+        self._groups = groups
+        self._jobs = jobs
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """All of them."""
+        one, ok, missing = "/apps/{app_id:str}/groups/{group_id:str}", HTTPStatus.OK, HTTPStatus.NOT_FOUND
+        moves: dict[str, Callable[..., Any]] = {"pause": self.pause, "resume": self.resume, "stop": self.stop}
+        return [
+            endpoint("GET", one, self.show, who=Who.OF_APP, answers={ok: GroupView}, problems=(missing,)),
+            *(
+                endpoint("PUT", f"{one}/{name}", move, who=Who.OF_APP, answers={ok: GroupView}, problems=(missing,))
+                for name, move in moves.items()
+            ),
+        ]
+
+    async def show(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
+        """Show a localized push: its zones, and the progress of all together."""
+        return await self._answered(await self._group(app_id, group_id))
+
+    async def pause(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
+    ) -> Response[bytes]:
+        """Hold all its jobs that have not ended."""
+        return await self._moved(app_id, group_id, partial(self._groups.pause, by=caller_of(request).name))
+
+    async def resume(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
+        """Let all its held jobs go on, or start when their start comes."""
+        return await self._moved(app_id, group_id, self._groups.resume)
+
+    async def stop(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
+    ) -> Response[bytes]:
+        """End all its jobs for good."""
+        return await self._moved(app_id, group_id, partial(self._groups.stop, by=caller_of(request).name))
+
+    async def _moved(self, app_id: str, group_id: str, move: Callable[[Group], Awaitable[int]]) -> Response[bytes]:
+        group = await self._group(app_id, group_id)
+        await move(group)
+        return await self._answered(group)
+
+    async def _group(self, app_id: str, group_id: str) -> Group:
+        app = await app_of(self._store, app_id)
+        group = await self._store.groups.get(read_uuid(group_id, field="groupId"))
+        if group is None or group.app_id != app.id:
+            raise NotFound(
+                "the app has no group with this id: only localized jobs that were posted here are in groups",
+                field="groupId",
+                value=group_id,
+            )
+        return group
+
+    async def _answered(self, group: Group) -> Response[bytes]:
+        jobs = await self._groups.jobs(group)
+        totals = await self._jobs.progress(jobs)
+        return wire.answer(_view(group, jobs, totals))
+
+
+def _view(group: Group, jobs: list[Job], totals: dict[str, Totals]) -> GroupView:
+    zones = [_zone_view(job, totals[job.id]) for job in jobs]
+    return GroupView(
+        id=group.id,
+        app_id=group.app_id,
+        template_name=",".join(group.job.template_names),
+        starts_at=group.job.starts_at,
+        past_time_strategy=group.job.past_time_strategy,
+        total_tokens=sum(zone.total_tokens for zone in zones),
+        completed_tokens=sum(zone.completed_tokens for zone in zones),
+        sent=sum(each.sent for each in totals.values()),
+        failed=sum(each.failed for each in totals.values()),
+        skipped=sum(each.skipped for each in totals.values()),
+        held_out=sum(each.held_out for each in totals.values()),
+        unknown=sum(each.unknown for each in totals.values()),
+        zones=zones,
+        created_by=group.job.created_by,
+        created_at=group.created_at,
+    )
+
+
+def _zone_view(job: Job, totals: Totals) -> ZoneJobView:
+    return ZoneJobView(
+        zone=job.zone,
+        job_id=job.id,
+        starts_at=job.starts_at,
+        status=STATUS[job.status],
+        completed_at=job.completed_at,
+        total_tokens=totals.planned,
+        completed_tokens=totals.done,
+        failure=job.failure,
+    )

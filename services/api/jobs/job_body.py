@@ -1,0 +1,149 @@
+"""What POST of a job reads, and the checks that it makes, in Marathon's order and with its words."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from services.api.http import wire
+from shared.domain.audience.zones import NEXT_DAY, SKIP
+from shared.domain.errors import Invalid
+from shared.domain.ids import read_uuid
+from shared.domain.instants import LATEST, ms
+from shared.domain.jobs.templates import check_copies
+from shared.domain.push.records import SERVICES
+from shared.store.jobs.templates import Outline
+
+ENGLISH = "en"
+_PROTOCOL = "s3://"
+_LATEST_NS = ms(LATEST) * 1_000_000
+_SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
+
+
+Nanoseconds = Meta(extra_json_schema={"format": "int64"})
+
+
+class JobBody(wire.Body, frozen=True, kw_only=True):
+    """A job to be made. Times in nanoseconds since the epoch; 0 and `""` stand for unset."""
+
+    id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
+    service: Annotated[str, Meta(extra_json_schema={"enum": list(SERVICES)})] = ""
+    filters: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Column to value: equal to one of a comma list; `NOT` before the column: to none of it. "
+            "No filters: everybody.",
+            extra_json_schema={"additionalProperties": {"type": "string"}, "examples": [{"locale": "en,pt"}]},
+        ),
+    ] = msgspec.field(default_factory=dict)
+    context: Annotated[dict[str, Any], Meta(description="Fills the tags of the templates.")] = msgspec.field(
+        default_factory=dict
+    )
+    metadata: Annotated[
+        dict[str, Any], Meta(description="Goes out with each message. `dryRun: true` replaces the device tokens.")
+    ] = msgspec.field(default_factory=dict)
+    expires_at: Annotated[int, Nanoseconds, Meta(description="What is not sent by then is dropped.")] = 0
+    starts_at: Annotated[
+        int,
+        Nanoseconds,
+        Meta(
+            description="When to start, in the future and before `expiresAt`; unset: at once. A localized job may have "
+            "begun: zones whose start has passed go by `pastTimeStrategy`, and where a day later has passed as well, "
+            "they begin at once."
+        ),
+    ] = 0
+    localized: Annotated[
+        bool,
+        Meta(
+            description="One job for each time zone, which starts when its clocks show what `startsAt` reads in UTC. "
+            "The answer is the last zone's job, with all of them as `zones`."
+        ),
+    ] = False
+    past_time_strategy: Annotated[
+        str,
+        Meta(
+            description="For a zone whose start has passed: `skip` it, or start a day later (`nextDay`, or unset).",
+            extra_json_schema={"enum": ["", SKIP, NEXT_DAY]},
+        ),
+    ] = ""
+    csv_path: Annotated[
+        str,
+        Meta(
+            description="A CSV file, `<bucket>/<key>`, whose first column names the users behind a header of any name.",
+            extra_json_schema={"examples": ["pushes/jobs/users.csv"]},
+        ),
+    ] = ""
+    control_group: Annotated[
+        float,
+        Meta(
+            description="The share of users who get nothing, at least 0 and less than 1.",
+            extra_json_schema={"minimum": 0, "exclusiveMaximum": 1},
+        ),
+    ] = 0.0
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """The template names of a query, which are not trimmed.
+
+    Raises:
+        Invalid: there are none.
+    """
+    if not text:
+        raise Invalid("template name must be specified", field="template")
+    return tuple(text.split(","))
+
+
+def read_id(text: str) -> str | None:
+    """The id that the caller chose, if any: Marathon's own client sends the nil UUID for none."""
+    if text in {"", wire.NIL_UUID}:
+        return None
+    return read_uuid(text, field="id")
+
+
+def check(body: JobBody, *, now: int) -> None:
+    """Raise `Invalid` for the first field that breaks a rule; `now` in ns."""
+    if body.service not in SERVICES:
+        raise _invalid("service", f"it must be {' or '.join(SERVICES)}", body.service)
+    if body.expires_at != 0 and body.expires_at <= now:
+        raise _invalid("expiresAt", "it must be 0 or lie in the future", body.expires_at)
+    if body.starts_at != 0 and not body.localized and body.starts_at <= now:
+        raise _invalid("startsAt", "it must be 0 or lie in the future", body.starts_at)
+    if body.localized and body.starts_at != 0 and body.starts_at < _SOME_NS:
+        raise _invalid("startsAt", "it must be in nanoseconds since the epoch", body.starts_at)
+    if body.starts_at > _LATEST_NS:
+        raise _invalid("startsAt", "it must lie before the year 2201", body.starts_at)
+    if 0 < body.expires_at <= body.starts_at:
+        raise _invalid("expiresAt", "it must lie after startsAt", body.expires_at)
+    if not 0 <= body.control_group < 1:
+        raise _invalid("controlGroup", "it must be at least 0 and less than 1", body.control_group)
+    if body.filters and body.csv_path:
+        raise Invalid("invalid filters or csvPath must exist, not both", field="filters")
+    if _PROTOCOL in body.csv_path:
+        reason = "invalid csvPath: cannot contain s3 protocol, just the bucket path"
+        raise Invalid(reason, field="csvPath", value=body.csv_path)
+    for key, value in body.filters.items():
+        if not isinstance(value, str):
+            reason = f"invalid filters: the value of {key!r} must be a string"
+            raise Invalid(reason, field=f"filters.{key}", value=value)
+
+
+def check_templates(names: tuple[str, ...], outlines: list[Outline]) -> None:
+    """Raise `Invalid` for the first name that has no template, or none in English, or for too much to be copied."""
+    known = {outline.name for outline in outlines}
+    english = {outline.name for outline in outlines if outline.locale == ENGLISH}
+    for name in names:
+        if name not in known:
+            raise Invalid(f"the app has no template named {name!r}", field="template", value=name)
+        if name not in english:
+            raise Invalid("Cannot create job if there is no template for locale 'en'.", field="template", value=name)
+    check_copies(sum(outline.size for outline in outlines))
+
+
+def check_localized(body: JobBody) -> None:
+    """Raise `Invalid` for a localized job without a start."""
+    if body.localized and body.starts_at == 0:
+        raise Invalid("Job can not be localized and don't have an start time", field="localized")
+
+
+def _invalid(field: str, rule: str, value: Any) -> Invalid:
+    return Invalid(f"invalid {field}: {rule}", field=field, value=value)

@@ -1,0 +1,153 @@
+"""From the body of a POST to the job that it asks for: all that can be known to be wrong is told here, in Marathon's
+order."""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services.api.http.ids import fresh_id
+from services.api.jobs import job_body
+from services.api.jobs.job_body import JobBody
+from shared.audience import KEY, USER, Audience
+from shared.blobs import Blobs
+from shared.domain.accounts.apps import App
+from shared.domain.audience.audiences import CASED, folded, table_name
+from shared.domain.audience.sources import File
+from shared.domain.audience.zones import zone_starts
+from shared.domain.errors import Invalid, NotFound
+from shared.domain.idempotency import Idempotency
+from shared.domain.jobs.filling import check_filled, most_filled_bytes
+from shared.domain.jobs.groups import Group, grouped
+from shared.domain.jobs.jobs import DueMail, Job, JobStatus
+from shared.domain.jobs.mails import arrival
+from shared.domain.jobs.templates import dumps
+from shared.flow.jobs.jobs import fresh_incarnation
+from shared.runtime.clock import Clock
+from shared.store import Store
+from shared.store.jobs.templates import Outline
+
+
+class Draft(Struct, frozen=True):
+    """A job, and the file of its users as it was found, if they stand in one."""
+
+    job: Job
+    file: File | None
+
+
+class JobDrafts:
+    """Makes jobs, and stores nothing."""
+
+    def __init__(
+        self,
+        store: Store,
+        audience: Audience,
+        blobs: Blobs,
+        clock: Clock,
+        *,
+        published_sign: bool,
+        max_file_bytes: int,
+        max_record_bytes: int,
+        mails: bool,
+    ) -> None:
+        self._store = store
+        self._audience = audience
+        self._blobs = blobs
+        self._clock = clock
+        self._published_sign = published_sign
+        self._max_file_bytes = max_file_bytes
+        self._max_record_bytes = max_record_bytes
+        self._mails = mails
+
+    async def job(
+        self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
+    ) -> Job:
+        """The job alone of `draft`, which raises the same."""
+        return (await self.draft(app, names, body, created_by=created_by, key=key)).job
+
+    async def draft(
+        self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
+    ) -> Draft:
+        """The job. Raises `Invalid` for the first thing that is wrong, and `Unavailable` where that cannot be known."""
+        job_body.check(body, now=self._clock.now_ns())
+        table = table_name(app.name, body.service)
+        filters = await self._folded(table, body.filters)
+        outlines = await self._store.templates.outlines(app.id, names)
+        job_body.check_templates(names, outlines)
+        await self._check_sizes(app, names, body, outlines)
+        job_body.check_localized(body)
+        await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
+        file = await self._file(body.csv_path) if body.csv_path else None
+        made = self._made(app, names, body, filters, created_by, key)
+        mails = (DueMail(arrival(made), made.created_at),) if self._mails else ()
+        return Draft(replace(made, mails=mails), file)
+
+    def group(self, job: Job) -> Group:
+        """The group that a localized job stands for. Raises `Invalid`."""
+        starts = zone_starts(
+            job.starts_at, self._clock.now_ns(), job.past_time_strategy, published_sign=self._published_sign
+        )
+        return grouped(job, starts)
+
+    async def _check_sizes(self, app: App, names: tuple[str, ...], body: JobBody, outlines: Sequence[Outline]) -> None:
+        """Raise `Invalid` where the context makes too much of a template. Few are so large that they must be read."""
+        largest = max(outline.size for outline in outlines)
+        around = len(dumps(body.metadata).encode())
+        if most_filled_bytes(largest, body.context) + around <= self._max_record_bytes:
+            return
+        templates = await self._store.templates.named(app.id, names)
+        most = self._max_record_bytes
+        await asyncio.to_thread(check_filled, templates, body.context, body.metadata, most=most, field="template")
+
+    async def _folded(self, table: str, filters: dict[str, str]) -> dict[str, str]:
+        if not CASED.keys() & filters.keys():
+            return filters
+        return folded(filters, await self._audience.sample(table))
+
+    async def _file(self, path: str) -> File:
+        try:
+            file = await self._blobs.stat(path)
+        except NotFound as error:
+            raise Invalid(error.reason, field="csvPath", value=path) from error
+        if not file.size:
+            raise Invalid("invalid csvPath: the file is empty", field="csvPath", value=path)
+        if file.size > self._max_file_bytes:
+            reason = f"invalid csvPath: the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed"
+            raise Invalid(reason, field="csvPath", value=path)
+        return file
+
+    def _made(
+        self,
+        app: App,
+        names: tuple[str, ...],
+        body: JobBody,
+        filters: dict[str, str],
+        created_by: str,
+        key: Idempotency | None,
+    ) -> Job:
+        now = self._clock.now_ns()
+        own_id = job_body.read_id(body.id) or fresh_id(now)
+        return Job(
+            id=own_id,
+            incarnation=fresh_incarnation(),
+            app_id=app.id,
+            app_name=app.name,
+            service=body.service,
+            template_names=names,
+            created_by=created_by,
+            group_id=own_id if body.localized else fresh_id(now),
+            filters=filters,
+            context=body.context,
+            metadata=body.metadata,
+            past_time_strategy=body.past_time_strategy,
+            csv_path=body.csv_path,
+            control_group=body.control_group,
+            localized=body.localized,
+            expires_at=body.expires_at,
+            starts_at=body.starts_at,
+            status=JobStatus.SCHEDULED if body.starts_at else JobStatus.RUNNING,
+            created_at=now,
+            updated_at=now,
+            idempotency=key,
+        )

@@ -1,0 +1,194 @@
+"""A job as clients see it: Marathon's fields with its types, and beside them the parts that the sums are made of."""
+
+import uuid
+from typing import Any
+
+from msgspec import Struct
+
+from services.api.accounts.apps import AppView, app_view
+from shared.domain.accounts.apps import App
+from shared.domain.instants import ms
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.groups import Group
+from shared.domain.jobs.jobs import Job, JobStatus, Totals
+from shared.domain.jobs.progress import Progress
+
+# A job that waits, runs or is completed has the empty status; `completedAt` tells the last of them apart.
+STATUS: dict[JobStatus, str] = {
+    JobStatus.SCHEDULED: "",
+    JobStatus.RUNNING: "",
+    JobStatus.PAUSED: "paused",
+    JobStatus.TRIPPED: "circuitbreak",
+    JobStatus.STOPPED: "stopped",
+    JobStatus.COMPLETED: "",
+}
+
+
+class JobEvent(Struct, frozen=True, kw_only=True):
+    """One step of a stage."""
+
+    id: str
+    message: str
+    statusID: str  # noqa: N815 - Marathon's spelling
+    state: str
+    createdAt: int  # noqa: N815
+
+
+class StatusEvent(Struct, frozen=True, kw_only=True):
+    """One stage of a job."""
+
+    id: str
+    name: str
+    jobID: str  # noqa: N815 - Marathon's spelling
+    createdAt: int  # noqa: N815
+    events: list[JobEvent]
+
+
+class ZoneView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A zone of a localized push: when its job starts."""
+
+    zone: str
+    job_id: str
+    starts_at: int
+
+
+class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A job. Times in nanoseconds since the epoch, 0 and `""` where unset; a recipient is a device.
+
+    `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`; `unknown` counts users of a file who have no device.
+    `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent; in lists both are there once
+    the job has ended. `rate` is in recipients a second over the last half minute, `estimatedEnd` follows from it.
+    `failure` says what stopped a job that no user stopped. `statusEvents` and `context` are only there for a single
+    job: in lists the one is `null`, the other `{}`.
+    """
+
+    id: str
+    total_batches: int
+    completed_batches: int
+    control_group: float
+    total_users: int
+    total_tokens: int
+    completed_tokens: int
+    sent: int
+    failed: int
+    skipped: int
+    held_out: int
+    unknown: int
+    reasons: dict[str, int]
+    locales: dict[str, int]
+    rate: float
+    estimated_end: int
+    failure: str
+    db_page_size: int
+    localized: bool
+    completed_at: int
+    expires_at: int
+    starts_at: int
+    context: dict[str, Any]
+    service: str
+    filters: dict[str, str]
+    metadata: dict[str, Any]
+    csv_path: str
+    control_group_csv_path: str
+    created_by: str
+    app: AppView
+    app_id: str
+    job_group_id: str
+    template_name: str
+    past_time_strategy: str
+    status: str
+    feedbacks: dict[str, int]
+    created_at: int
+    updated_at: int
+    status_events: list[StatusEvent] | None
+    zone: str
+    zones: list[ZoneView]
+
+
+def job_view(
+    job: Job,
+    app: App,
+    totals: Totals,
+    group: Group | None = None,
+    *,
+    progress: Progress | None = None,
+    listed: bool = False,
+) -> JobView:
+    """A job of an app, with its sums as they stand, its group's zones and its progress if they are given."""
+    summed = progress.summed if progress is not None else Receipt(reasons=job.reasons, locales=job.locales)
+    ends_at = progress.ends_at if progress is not None else None
+    return JobView(
+        id=job.id,
+        total_batches=totals.batches,
+        completed_batches=totals.settled,
+        control_group=job.control_group,
+        total_users=totals.planned,
+        total_tokens=totals.planned,
+        completed_tokens=totals.done,
+        sent=totals.sent,
+        failed=totals.failed,
+        skipped=totals.skipped,
+        held_out=totals.held_out,
+        unknown=totals.unknown,
+        reasons=summed.reasons,
+        locales=summed.locales,
+        rate=round(progress.rate, 1) if progress is not None else 0.0,
+        estimated_end=0 if ends_at is None else ms(ends_at) * 1_000_000,
+        failure=job.failure,
+        db_page_size=0,
+        localized=job.localized,
+        completed_at=job.completed_at,
+        expires_at=job.expires_at,
+        starts_at=job.starts_at,
+        context=job.context,
+        service=job.service,
+        filters=job.filters,
+        metadata=job.metadata,
+        csv_path=job.csv_path,
+        control_group_csv_path=job.control_group_csv_path,
+        created_by=job.created_by,
+        app=app_view(app),
+        app_id=job.app_id,
+        job_group_id=job.group_id,
+        template_name=",".join(job.template_names),
+        past_time_strategy=job.past_time_strategy,
+        status=STATUS[job.status],
+        feedbacks=job.feedbacks,
+        created_at=job.created_at,
+        updated_at=job.updated_at,
+        status_events=None if listed else _status_events(job) or None,
+        zone=job.zone,
+        zones=[] if group is None else _zones(group),
+    )
+
+
+def _status_events(job: Job) -> list[StatusEvent]:
+    stages = {event.stage: [each for each in job.events if each.stage == event.stage] for event in job.events}
+    return [
+        StatusEvent(
+            id=(stage_id := _id(job, stage)),
+            name=stage,
+            jobID=job.id,
+            createdAt=events[0].at,
+            events=[
+                JobEvent(
+                    id=_id(job, stage, str(number)),
+                    message=event.message,
+                    statusID=stage_id,
+                    state=event.state.value,
+                    createdAt=event.at,
+                )
+                for number, event in enumerate(events)
+            ],
+        )
+        for stage, events in stages.items()
+    ]
+
+
+def _id(job: Job, *names: str) -> str:
+    return str(uuid.uuid5(uuid.UUID(job.id), "/".join(names)))
+
+
+def _zones(group: Group) -> list[ZoneView]:
+    pairs = zip(group.zones, group.job_ids, strict=True)
+    return [ZoneView(zone=each.zone, job_id=job_id, starts_at=each.starts_at) for each, job_id in pairs]

@@ -1,0 +1,220 @@
+"""`/apps/{appId}/templates`: what the messages of an app say, by name and locale."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from msgspec import Meta, Struct
+
+from services.api.accounts.apps import AppView, app_of, app_view
+from services.api.http import paging, wire
+from services.api.http.identity import Who, caller_of
+from services.api.http.ids import fresh_id
+from services.api.http.routes import Parameter, endpoint
+from shared.domain.accounts.apps import App, check_staying
+from shared.domain.errors import Invalid, NotFound
+from shared.domain.ids import read_uuid
+from shared.domain.jobs.filling import check_filled
+from shared.domain.jobs.templates import Template, check_template
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+Name = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255, "examples": ["like"]})]
+Locale = Annotated[
+    str,
+    Meta(
+        description="Chosen for a device whose locale, in lower case, is the same; `en` serves all others.",
+        extra_json_schema={"minLength": 1, "maxLength": 10, "examples": ["en"]},
+    ),
+]
+Content = Annotated[
+    dict[str, Any],
+    Meta(
+        description="Becomes `aps` (apns) or `data` (gcm); the context, else the defaults, fill `{{name}}`.",
+        extra_json_schema={"minProperties": 1, "examples": [{"alert": "{{user}} liked your {{thing}}"}]},
+    ),
+]
+
+MULTIPLE = Parameter(
+    name="multiple",
+    description="`true`: the body is an array of templates, which are all made or none.",
+    schema={"type": "string", "enum": ["true", "false"]},
+)
+
+
+class TemplateBody(wire.Body, frozen=True, kw_only=True):
+    """A template to be made or changed."""
+
+    name: Name = ""
+    locale: Locale = ""
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    body: Content = msgspec.field(default_factory=dict)
+
+
+class TemplateView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A template. Times in nanoseconds since the epoch."""
+
+    id: str
+    name: str
+    locale: str
+    defaults: dict[str, Any]
+    body: dict[str, Any]
+    created_by: str
+    app: AppView
+    app_id: str
+    created_at: int
+    updated_at: int
+
+
+def template_view(template: Template, app: App) -> TemplateView:
+    """A template as clients see it."""
+    return TemplateView(
+        id=template.id,
+        name=template.name,
+        locale=template.locale,
+        defaults=template.defaults,
+        body=template.body,
+        created_by=template.created_by,
+        app=app_view(app),
+        app_id=template.app_id,
+        created_at=template.created_at,
+        updated_at=template.updated_at,
+    )
+
+
+class TemplatesResource:
+    """The routes of templates."""
+
+    def __init__(self, store: Store, clock: Clock, *, max_record_bytes: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._max_record_bytes = max_record_bytes
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """All of them."""
+        ok, created, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT
+        missing, taken = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+        every, one = "/apps/{app_id:str}/templates", "/apps/{app_id:str}/templates/{template_id:str}"
+        who = Who.OF_APP
+        return [
+            endpoint("GET", every, self.index, who=who, answers={ok: list[TemplateView]}, paged=True),
+            endpoint(
+                "POST", every, self.add, who=who, body=TemplateBody | list[TemplateBody],
+                answers={created: TemplateView | list[TemplateView]}, problems=(taken,), parameters=(MULTIPLE,),
+            ),
+            endpoint("GET", one, self.show, who=who, answers={ok: TemplateView}, problems=(missing,)),
+            endpoint(
+                "PUT", one, self.update, who=who, body=TemplateBody, answers={ok: TemplateView},
+                problems=(missing, taken),
+            ),
+            endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing,)),
+        ]  # fmt: skip
+
+    async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        """List an app's templates, the oldest first; an unknown app has none."""
+        asked = paging.asked(request, str)
+        app = await self._store.apps.get(read_uuid(app_id, field="appId"))
+        if app is None:
+            return wire.answer([])
+        templates = await self._store.templates.page(app.id, after=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, templates, lambda template: template.id)
+        return wire.answer([template_view(template, app) for template in templates], headers=headers)
+
+    async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        """Make a template, or with `multiple=true` several, all or none."""
+        wanted = read_uuid(app_id, field="appId")
+        content = await request.body()
+        several = paging.first(request, "multiple") == "true"
+        bodies = await asyncio.to_thread(_read_many if several else _read_alone, content)
+        app = await self._store.apps.get(wanted)
+        if app is None:
+            raise Invalid("App not found with given id.", field="appId", value=app_id)
+        check_staying(app, app.id)
+        templates = self._made(bodies, app, caller_of(request).name)
+        await self._check_size(templates)
+        if several:
+            await self._store.templates.add_many(templates)
+        else:
+            await self._store.templates.add(templates[0])
+        views = [template_view(template, app) for template in templates]
+        return wire.answer(views if several else views[0], HTTPStatus.CREATED)
+
+    async def show(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[bytes]:
+        """Show a template."""
+        app = await app_of(self._store, app_id)
+        template = await self._store.templates.get(read_uuid(template_id, field="templateId"))
+        if template is None or template.app_id != app.id:
+            raise _missing(template_id)
+        return wire.answer(template_view(template, app))
+
+    async def update(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], template_id: FromPath[str]
+    ) -> Response[bytes]:
+        """Change a template; its defaults stay where none are given. Jobs that are being sent keep their copy."""
+        [body] = await asyncio.to_thread(_read_alone, await request.body())
+        wanted = read_uuid(template_id, field="templateId")
+        app = await app_of(self._store, app_id)
+        await self._check_size(self._made([body], app, ""))
+        changed = await self._store.templates.update(
+            app.id, wanted, name=body.name, locale=body.locale, body=body.body, defaults=body.defaults or None,
+            at=self._clock.now_ns(),
+        )  # fmt: skip
+        if changed is None:
+            raise _missing(template_id)
+        return wire.answer(template_view(changed, app))
+
+    async def remove(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
+        """Delete a template."""
+        app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")
+        if not await self._store.templates.remove(app, template):
+            raise _missing(template_id)
+        return wire.nothing()
+
+    async def _check_size(self, templates: list[Template]) -> None:
+        """Raise `Invalid` for one that is too large with its defaults alone."""
+        await asyncio.to_thread(check_filled, templates, {}, {}, most=self._max_record_bytes, field="body")
+
+    def _made(self, bodies: list[TemplateBody], app: App, created_by: str) -> list[Template]:
+        now = self._clock.now_ns()
+        return [
+            Template(
+                id=fresh_id(now + 1_000 * index),  # a microsecond apart, so that they sort as they were given
+                app_id=app.id,
+                name=body.name,
+                locale=body.locale,
+                body=body.body,
+                defaults=body.defaults,
+                created_by=created_by,
+                created_at=now,
+                updated_at=now,
+            )
+            for index, body in enumerate(bodies)
+        ]
+
+
+def _read_alone(content: bytes) -> list[TemplateBody]:
+    """One template, checked. A third of a million texts takes long: whoever asks does not wait in the loop."""
+    return [_check(wire.read(content, TemplateBody))]
+
+
+def _read_many(content: bytes) -> list[TemplateBody]:
+    bodies = list(wire.read_list(content, TemplateBody))
+    if not bodies:
+        raise Invalid("the array must hold at least one template")
+    for index, body in enumerate(bodies):
+        with wire.located(index):
+            _check(body)
+    return bodies
+
+
+def _check(body: TemplateBody) -> TemplateBody:
+    check_template(name=body.name, locale=body.locale, body=body.body, defaults=body.defaults)
+    return body
+
+
+def _missing(template_id: str) -> NotFound:
+    return NotFound("the app has no template with this id", field="templateId", value=template_id)

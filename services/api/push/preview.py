@@ -1,0 +1,165 @@
+"""`POST /apps/{appId}/jobs/preview`: what a job would do. It takes what POST of a job takes and makes the same checks;
+nothing is stored, and nothing leaves but the answer.
+
+A preview keeps the push database busy for as long as it may count, so only a few are made at a time in a process, and
+one of a namespace: whoever asks for more waits for their own, and not in the place of others.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+from weakref import WeakValueDictionary
+
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services.api.http import paging, wire
+from services.api.http.identity import Who, caller_of
+from services.api.http.routes import endpoint
+from services.api.jobs import job_body
+from services.api.jobs.file_counting import FileCounting
+from services.api.jobs.job_body import JobBody
+from services.api.jobs.job_draft import Draft, JobDrafts
+from services.api.jobs.jobs import TEMPLATE
+from services.api.push.preview_view import JobPreview, preview_view
+from shared.audience import Audience
+from shared.blobs import Blobs
+from shared.domain.accounts.apps import App, check_staying
+from shared.domain.audience.audiences import table_name
+from shared.domain.audience.counts import Counted
+from shared.domain.errors import Invalid, Unavailable
+from shared.domain.ids import read_uuid
+from shared.domain.instants import from_ms
+from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.push import notices, preview
+from shared.domain.push.notices import Notice
+from shared.domain.push.records import RecordRules
+from shared.domain.push.topics import topic_name
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+AT_ONCE = 3
+_MILLISECOND = 1_000_000
+
+
+class PreviewRules(Struct, frozen=True, kw_only=True):
+    """What a deployment has chosen about jobs: their topics, their records, which way zones start, and how long an
+    audience is counted."""
+
+    topic_template: str
+    records: RecordRules
+    published_sign: bool
+    seconds: float
+
+
+class PreviewResource:
+    """The route of previews."""
+
+    def __init__(
+        self, store: Store, audience: Audience, blobs: Blobs, drafts: JobDrafts, clock: Clock, rules: PreviewRules
+    ) -> None:
+        self._store = store
+        self._audience = audience
+        self._files = FileCounting(audience, blobs)
+        self._drafts = drafts
+        self._clock = clock
+        self._rules = rules
+        self._permits = asyncio.Semaphore(AT_ONCE)
+        # For as long as somebody of the namespace holds its lock or waits for it.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """The one there is."""
+        return [
+            endpoint(
+                "POST", "/apps/{app_id:str}/jobs/preview", self.preview, who=Who.OF_APP, body=JobBody,
+                answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE,),
+            )
+        ]  # fmt: skip
+
+    async def preview(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        """Tell who would get a job and what they would get, and store nothing."""
+        app = await self._store.apps.get(read_uuid(app_id, field="appId"))
+        if app is None:
+            raise Invalid("App not found with given id.", field="appId", value=app_id)
+        names = job_body.read_names(paging.first(request, "template"))
+        body = wire.read(await request.body(), JobBody)
+        check_staying(app, app.id)
+        async with self._permit(caller_of(request).namespace):
+            draft = await self._drafted(app, names, body)
+            group = self._group(draft.job)
+            counted, about = await self._counted(draft)
+            # Templates can be large, and so can what is made of them.
+            told = await asyncio.to_thread(self._told, draft, group, counted, about)
+        return wire.answer(told)
+
+    @asynccontextmanager
+    async def _permit(self, namespace: str) -> AsyncIterator[None]:
+        """Raises `Unavailable` where it is not this namespace's turn for as long as an audience may be counted."""
+        turn = self._turns.setdefault(namespace, asyncio.Lock())
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(self._rules.seconds):
+                    await held.enter_async_context(turn)
+                    await held.enter_async_context(self._permits)
+            except TimeoutError:
+                raise Unavailable(f"{AT_ONCE} previews are being made already, or one of this caller") from None
+            yield
+
+    async def _drafted(self, app: App, names: tuple[str, ...], body: JobBody) -> Draft:
+        """The job as POST would take it and the workers render it. It is nobody's: its id is the nil UUID.
+
+        Raises:
+            Invalid: POST would not take it.
+        """
+        draft = await self._drafts.draft(app, names, body, created_by="", key=None)
+        plan = Plan(templates=tuple(await self._store.templates.named(app.id, names)))
+        return replace(draft, job=replace(draft.job, id=wire.NIL_UUID, group_id=wire.NIL_UUID, plan=plan))
+
+    def _group(self, job: Job) -> list[tuple[str, int]]:
+        """The zones of a localized job with their starts. Raises `Invalid`."""
+        if not job.localized:
+            return []
+        return [(each.zone, each.starts_at) for each in self._drafts.group(job).zones]
+
+    async def _counted(self, draft: Draft) -> tuple[Counted | None, list[Notice]]:
+        """The audience and what there is to say of it; none where a job would fail over its file."""
+        job, seconds = draft.job, self._rules.seconds
+        table = table_name(job.app_name, job.service)
+        if draft.file is None:
+            counted = await self._audience.count(table, job.filters, seconds=seconds)
+        else:
+            try:
+                counted = await self._files.count(table, draft.file, seconds=seconds)
+            except Invalid as flaw:
+                return None, [notices.of_flaw(flaw)]
+        return counted, [*notices.of_audience(job, counted)]
+
+    def _told(
+        self, draft: Draft, group: list[tuple[str, int]], counted: Counted | None, about: list[Notice]
+    ) -> JobPreview:
+        job, rules, now = draft.job, self._rules, self._clock.now_ns()
+        devices = None if counted is None else counted.by_zone()
+        used = preview.uses(job, (counted or Counted()).locales)
+        leaves_at = from_ms(max(now, job.starts_at) // _MILLISECOND)
+        samples = preview.samples(job, used, counted or Counted(), rules.records, leaves_at)
+        about = [*about, *notices.of_templates(job, used, samples, rules.records.max_record_bytes)]
+        if job.localized:
+            sign = rules.published_sign
+            about += notices.of_zones(job, group, devices, published_sign=sign, now_ns=now)
+        return preview_view(
+            topic=topic_name(rules.topic_template, job.app_name, job.service),
+            counted=counted,
+            control_group=job.control_group,
+            file_bytes=None if draft.file is None else draft.file.size,
+            group=group,
+            devices=devices,
+            samples=samples,
+            rules=rules.records,
+            notices=about,
+        )

@@ -1,0 +1,102 @@
+"""`carillon demo`: an embedded Carillon, a hundred thousand devices, one job, and a receiver that answers.
+
+Apps, templates, the job and its progress go over HTTP, devices by COPY and records through the stream's reader, as a
+customer's own systems would do it. The demo checks what it saw, and fails where that is not what Carillon promises.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+
+from services.commands.demo.report import faults, summary
+from services.commands.demo.story import tell
+from services.commands.seed import Target, first_steps
+from services.compose import Capabilities
+from services.embedded import instance as embedded
+from services.embedded import processes
+from services.embedded.instance import House
+from shared.domain.errors import Unavailable
+from shared.runtime import logs
+from shared.runtime.lifecycle import EXIT_FAILED
+from shared.runtime.private import make_private_folder, private_files
+from shared.runtime.settings import Settings
+
+FLUSH_SECONDS = 0.5
+
+
+async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | None) -> int:
+    """Run the demo; returns the exit code, 1 where a promise was not kept.
+
+    Raises:
+        Conflict: another Carillon runs on the folder.
+        Unavailable: a server is not installed or does not start.
+    """
+    with private_files(), _folder(data_dir, keep=keep) as folder:
+        log = folder / "carillon.log"
+        with log.open("a") as out:
+            logs.set_up(settings.logs, service="demo", out=out)
+            code = await embedded.serve(_own(settings, folder), _announce, _guest(count, keep=keep))
+        if code == EXIT_FAILED:
+            click.echo(f"The end of the log:\n{processes.tail(log)}", err=True)
+        return code
+
+
+@contextmanager
+def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
+    """The folder for the data: the given one, or a temporary one, which goes away unless it is kept."""
+    if data_dir is not None:
+        folder = Path(data_dir)
+        try:
+            make_private_folder(folder, ours=embedded.OURS)
+        except OSError as error:
+            raise Unavailable(f"the data folder cannot be used: {error}") from error
+        yield folder
+        return
+    folder = Path(tempfile.mkdtemp(prefix="carillon-demo-"))
+    try:
+        yield folder
+    finally:
+        if keep:
+            click.echo(f"The data stay in {folder}: carillon up --data-dir {folder} goes on with them.")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own(settings: Settings, folder: Path) -> Settings:
+    """Counts are written more often than in production: somebody is watching."""
+    return replace(
+        settings,
+        embedded=replace(settings.embedded, data_dir=str(folder)),
+        feedback=replace(settings.feedback, flush_seconds=min(settings.feedback.flush_seconds, FLUSH_SECONDS)),
+    )
+
+
+def _announce(house: House) -> None:
+    click.echo(f"{embedded.described(house)}\n")
+
+
+def _guest(count: int, *, keep: bool) -> embedded.Guest:
+    async def guest(house: House, with_: Capabilities) -> int:
+        secret = with_.settings.api.proxy_secret
+        target = Target(api=house.api, audience=house.audience, email=house.admin, proxy_secret=secret)
+        click.echo(f"A job to {count:,} devices, with templates in two locales:")
+        outcome = await tell(target, with_.stream, with_.settings.stream.topic_template, count)
+        click.echo(f"\n{summary(outcome)}\n")
+        wrong = faults(outcome)
+        for sentence in wrong:
+            click.echo(f"WRONG: {sentence}", err=True)
+        if not wrong:
+            click.echo("Every device got exactly one record, and every answer was counted once.")
+        if keep:
+            click.echo(f"\nIt goes on running. {first_steps(target, outcome.seeded)}\n\nCtrl-C ends this.")
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return EXIT_FAILED if wrong else 0
+
+    return guest

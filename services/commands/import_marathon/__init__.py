@@ -1,0 +1,66 @@
+"""`carillon import marathon`: apps, users, templates and jobs of a Marathon database, with their ids.
+
+Safe to repeat, and to interrupt: what is here already and equal is left alone, what differs there since is brought up
+to date unless somebody changed it here too, and what was deleted here does not come back (`verdicts`). Deletions there
+are not followed. Jobs that have ended come as history. A job whose start lies ahead comes only when asked for, because
+both systems would send it; from then on it is Carillon's, whatever becomes of it there. Others that have not ended are
+named, with what to do about them. Their stages (`status`, `events`) are left behind.
+
+The source is named on the command line and opened here rather than in `services.compose`: it belongs to no service.
+"""
+
+from collections.abc import AsyncIterator
+from typing import TextIO, TypeVar
+
+from msgspec import Struct
+
+from services.commands.import_marathon.carry import Carrier
+from services.commands.import_marathon.jobs import JobsKind, Starts
+from services.commands.import_marathon.kinds import AppsKind, Identified, Kind, Names, TemplatesKind, UsersKind
+from services.commands.import_marathon.progress import Display, display
+from services.commands.import_marathon.report import Tally
+from services.commands.import_marathon.source import Marathon, Row, reading
+from services.compose import Capabilities
+from shared.domain.instants import ms
+
+TABLES = ("apps", "users", "templates", "jobs")
+
+R = TypeVar("R", bound=Row)
+T = TypeVar("T", bound=Identified)
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What the command line chose. `record` takes a line of JSON for each thing that was not as before."""
+
+    scheduled: bool = False
+    dry_run: bool = False
+    record: TextIO | None = None
+
+
+async def bring(source: str, with_: Capabilities, options: Options) -> Tally:
+    """Import the Marathon database at this URL.
+
+    Raises:
+        Invalid: it cannot be read, or is none.
+        Unavailable: a server is away. What was brought until then stays, and the next import goes on from it.
+    """
+    async with reading(source) as marathon:
+        if not options.dry_run:
+            await with_.store.setup()
+        tally = Tally(options.record)
+        with display(await marathon.counts()) as shown:
+            await _carry(marathon, with_, options, tally, shown)
+    return tally
+
+
+async def _carry(marathon: Marathon, with_: Capabilities, options: Options, tally: Tally, shown: Display) -> None:
+    store, names, now_ns = with_.store, Names(), ms(await with_.time.now()) * 1_000_000
+    starts = Starts(store, with_.audience, with_.jobs, now_ns=now_ns, look_for_templates=not options.dry_run)
+
+    async def carry(kind: Kind[R, T], pages: AsyncIterator[list[R]]) -> None:
+        await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, shown)
+
+    await carry(AppsKind(store, names), marathon.apps())
+    await carry(UsersKind(store), marathon.users())
+    await carry(TemplatesKind(store, names), marathon.templates())
+    await carry(JobsKind(store, names, starts, now_ns=now_ns, scheduled=options.scheduled), marathon.jobs())

@@ -1,0 +1,226 @@
+"""The four kinds of things that are brought: how each is read from its row, found here, and written."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from services.commands.import_marathon.mapping import read_app, read_template, read_user
+from services.commands.import_marathon.source import AppRow, Row, TemplateRow, UserRow
+from services.commands.import_marathon.verdicts import AS_BEFORE, BROUGHT, Verdict, digest
+from shared.domain.accounts.apps import App, name_key
+from shared.domain.accounts.callers import User
+from shared.domain.errors import Conflict
+from shared.domain.jobs.templates import Template
+from shared.store import Store
+
+
+class Identified(Protocol):
+    """A value with an id."""
+
+    @property
+    def id(self) -> str: ...
+
+
+R_contra = TypeVar("R_contra", bound=Row, contravariant=True)
+T = TypeVar("T", bound=Identified)
+
+Reasons = dict[str, str]
+"""Why things cannot be added, by id."""
+
+
+class Kind(Protocol[R_contra, T]):
+    """One kind. `name` is the table's there."""
+
+    name: str
+
+    def called(self, row: R_contra) -> str:
+        """What people call it."""
+
+    def read(self, row: R_contra) -> T:
+        """The row's value. Raises `Refused` where it cannot come."""
+
+    def digest(self, value: T) -> str:
+        """What tells it from its later versions."""
+
+    def note(self, value: T) -> str:
+        """What is noted of a value that is here as it is there."""
+
+    def brought(self, value: T) -> Verdict:
+        """The verdict on one that is new here."""
+
+    def started(self, row: R_contra) -> Verdict:
+        """The verdict on one that was brought to start here."""
+
+    def behind(self, here: T, there: T) -> bool:
+        """Whether one with the same digest still lacks something."""
+
+    async def here(self, ids: Sequence[str]) -> dict[str, T]:
+        """Those that are here, by id."""
+
+    async def refused(self, new: Sequence[T]) -> Reasons:
+        """Which of these, whose ids are free, cannot be added."""
+
+    async def add(self, new: Sequence[T]) -> set[str]:
+        """Insert them: the ids of those that were taken meanwhile."""
+
+    async def replace(self, here: T, there: T) -> bool:
+        """Update one; `False` when it was changed meanwhile. Raises `Conflict`."""
+
+    def known(self, present: Iterable[T]) -> None:
+        """These are here now, or would be."""
+
+
+class _Plain:
+    """What apps, users and templates have in common."""
+
+    def digest(self, value: Struct) -> str:
+        return digest(value)
+
+    def note(self, value: Struct) -> str:
+        return digest(value)
+
+    def brought(self, value: object) -> Verdict:
+        return BROUGHT
+
+    def started(self, row: object) -> Verdict:
+        return AS_BEFORE
+
+    def behind(self, here: object, there: object) -> bool:
+        return False
+
+
+class Names:
+    """The apps that are here, or would be: what belongs to another one cannot come."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._holders: dict[str, str] = {}
+
+    def add(self, app: App) -> None:
+        """Know this app."""
+        self._holders.setdefault(name_key(app.name), app.id)
+        if not app.going:
+            self._names[app.id] = app.name
+
+    def holders(self) -> dict[str, str]:
+        """The ids of these apps by their names in lower case."""
+        return dict(self._holders)
+
+    def of(self, app_id: str) -> str:
+        """The app's name. Raises `Conflict` for one that is not here."""
+        name = self._names.get(app_id)
+        if name is None:
+            raise Conflict("its app was not brought, or was deleted here", field="appId", value=app_id)
+        return name
+
+    def told(self, app_id: str) -> str:
+        """The app's name for people, or else its id."""
+        return self._names.get(app_id, app_id)
+
+
+class AppsKind(_Plain):
+    """Apps."""
+
+    name = "apps"
+
+    def __init__(self, store: Store, names: Names) -> None:
+        self._apps = store.apps
+        self._names = names
+
+    def called(self, row: AppRow) -> str:
+        return row.name
+
+    def read(self, row: AppRow) -> App:
+        return read_app(row)
+
+    async def here(self, ids: Sequence[str]) -> dict[str, App]:
+        return await self._apps.with_ids(ids)
+
+    async def refused(self, new: Sequence[App]) -> Reasons:
+        taken = await self._apps.ids_of([app.bundle_id for app in new])
+        reasons = {app.id: "another app here has its bundle id" for app in new if app.bundle_id in taken}
+        holders = self._names.holders() | await self._apps.find_holders([app.name for app in new])
+        for app in new:
+            if app.id in reasons:
+                continue
+            holder = holders.setdefault(name_key(app.name), app.id)
+            if holder != app.id:
+                reasons[app.id] = f"its name is that of app {holder}, but for case: rename one of them there"
+        return reasons
+
+    async def add(self, new: Sequence[App]) -> set[str]:
+        return {new[position].id for position in await self._apps.add_new(new)}
+
+    async def replace(self, here: App, there: App) -> bool:
+        return await self._apps.replace(here, there)
+
+    def known(self, present: Iterable[App]) -> None:
+        for app in present:
+            self._names.add(app)
+
+
+class UsersKind(_Plain):
+    """Users."""
+
+    name = "users"
+
+    def __init__(self, store: Store) -> None:
+        self._users = store.users
+
+    def called(self, row: UserRow) -> str:
+        return row.email
+
+    def read(self, row: UserRow) -> User:
+        return read_user(row)
+
+    async def here(self, ids: Sequence[str]) -> dict[str, User]:
+        return await self._users.with_ids(ids)
+
+    async def refused(self, new: Sequence[User]) -> Reasons:
+        taken = await self._users.with_emails([user.email for user in new])
+        return {user.id: "another user here has this address" for user in new if user.email in taken}
+
+    async def add(self, new: Sequence[User]) -> set[str]:
+        return {new[position].id for position in await self._users.add_new(new)}
+
+    async def replace(self, here: User, there: User) -> bool:
+        return await self._users.replace(here, there)
+
+    def known(self, present: object) -> None:
+        """Nothing depends on users."""
+
+
+class TemplatesKind(_Plain):
+    """Templates."""
+
+    name = "templates"
+
+    def __init__(self, store: Store, names: Names) -> None:
+        self._templates = store.templates
+        self._names = names
+
+    def called(self, row: TemplateRow) -> str:
+        return f"{row.name} ({row.locale}) of {self._names.told(row.app_id)}"
+
+    def read(self, row: TemplateRow) -> Template:
+        self._names.of(row.app_id)
+        return read_template(row)
+
+    async def here(self, ids: Sequence[str]) -> dict[str, Template]:
+        return await self._templates.with_ids(ids)
+
+    async def refused(self, new: Sequence[Template]) -> Reasons:
+        app_ids, names = {each.app_id for each in new}, {each.name for each in new}
+        taken = await self._templates.ids_of(sorted(app_ids), sorted(names))
+        reason = "its app has another template with this name and locale here"
+        return {each.id: reason for each in new if (each.app_id, each.name, each.locale) in taken}
+
+    async def add(self, new: Sequence[Template]) -> set[str]:
+        return {new[position].id for position in await self._templates.add_new(new)}
+
+    async def replace(self, here: Template, there: Template) -> bool:
+        return await self._templates.replace(here, there)
+
+    def known(self, present: object) -> None:
+        """A job that starts later looks its templates up itself."""

@@ -1,0 +1,136 @@
+"""The caller: makes one HTTP callback.
+
+    take ──> schedule ──> judge ──> call ──> settle
+
+The scheduler has moved the entry's lease past the call and passed on its token. Taking renews the lease; whoever comes
+too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost is made again,
+with the same `webhook-id`. Of a suspect it is stored that its call begins; the scheduler buries what is poisonous.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import structlog
+
+from shared.domain.clock.callbacks import HttpCallback
+from shared.domain.clock.deliveries import Undeliverable
+from shared.domain.clock.occurrences import Occurrence, ScheduleOwner, read_owner
+from shared.domain.clock.schedules import Schedule, Verdict, carillon_headers, stands
+from shared.domain.errors import Unavailable
+from shared.domain.tasks import CallTarget, Task
+from shared.flow.accounts.signing import Signing
+from shared.flow.clock.settlement import Attempt, Settlement
+from shared.flow.time import DatabaseTime
+from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
+from shared.runtime.faults import fault
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+_SETTLING = timedelta(seconds=10)
+
+
+class Caller:
+    """The stage behind `sched.call`."""
+
+    def __init__(
+        self,
+        store: Store,
+        time: DatabaseTime,
+        outgoing: Outgoing,
+        settlement: Settlement,
+        *,
+        call_timeout: timedelta,
+        signing: Signing,
+    ) -> None:
+        self._store = store
+        self._time = time
+        self._outgoing = outgoing
+        self._settlement = settlement
+        self._lease = call_timeout + _SETTLING
+        self._signing = signing
+        self._one_suspect = asyncio.Lock()
+
+    async def __call__(self, task: Task) -> None:
+        """Make the call, if it is still to be made. Raises `Unavailable` where the store is away."""
+        assert isinstance(task, CallTarget)
+        leased_until = await self._time.now() + self._lease
+        occurrence = await self._store.occurrences.take(task.occurrence_id, task.token, leased_until=leased_until)
+        if occurrence is None:
+            return
+        schedule = await self._schedule(occurrence)
+        if schedule is None or not isinstance(schedule.definition.callback, HttpCallback):
+            return
+        if not occurrence.is_suspect:
+            await self._call_and_settle(occurrence, schedule, schedule.definition.callback)
+        else:
+            await self._call_suspect(occurrence, schedule, schedule.definition.callback)
+
+    async def put_off(self, task: Task) -> None:
+        """Let the message go: when the lease ends, the entry is handed out again."""
+
+    async def give_up(self, task: Task, reason: str) -> None:
+        """Leave it to its lease: the claims make it a suspect, and calls of a suspect that have no end bury it."""
+        log.error("call cannot be made", task=repr(task), reason=reason)
+
+    async def _call_suspect(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
+        """One at a time: what ends this process during a call must not count against another suspect."""
+        async with self._one_suspect:
+            if not await self._store.occurrences.begin(occurrence):
+                return
+            try:
+                await self._call_and_settle(occurrence, schedule, callback)
+            except Unavailable:
+                await self._store.occurrences.acquit([occurrence])
+                raise
+
+    async def _call_and_settle(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
+        await fault("call.before_call")
+        attempt = await self._call(occurrence, schedule, callback)
+        await fault("call.after_call")
+        await self._settlement.settle([attempt])
+
+    async def _schedule(self, occurrence: Occurrence) -> Schedule | None:
+        """The occurrence's schedule, if it may fire; otherwise the clock decides about it when the lease ends."""
+        owner = read_owner(occurrence.owner)
+        assert isinstance(owner, ScheduleOwner)
+        schedule = (await self._store.schedules.many([owner.schedule_id])).get(owner.schedule_id)
+        # Whether it is found late was decided when it was handed over.
+        match stands(schedule, occurrence, self._time.carried()):
+            case Verdict.FIRE:
+                return schedule
+            case Verdict.VOID:
+                await self._store.occurrences.complete([occurrence])
+            case Verdict.HOLD:
+                await self._settlement.hold_back([occurrence], [owner.schedule_id])
+            case Verdict.WAIT | Verdict.SKIP:
+                pass
+        return None
+
+    async def _call(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> Attempt:
+        at = await self._time.now()
+        # A secret of the callback's own is between its caller and the receiver.
+        secrets = (callback.secret,) if callback.secret else await self._signing.get_secrets(schedule.namespace, at)
+        call = Call(
+            url=callback.url,
+            method=callback.method,
+            headers={**callback.headers, **carillon_headers(occurrence, schedule)},
+            body=callback.payload.encode(),
+            message_id=occurrence.message_id,
+            timestamp=int(at.timestamp()),
+            secrets=secrets,
+        )
+        began = asyncio.get_running_loop().time()
+        refusal: Undeliverable | None
+        try:
+            answer = await self._outgoing.call(call)
+        except (Unreachable, Blocked) as error:
+            refusal, retry_after = Undeliverable(str(error)), None
+        else:
+            refusal, retry_after = _refusal(answer), answer.retry_after_seconds
+        lasted = timedelta(seconds=asyncio.get_running_loop().time() - began)
+        return Attempt(occurrence, schedule, at, refusal, lasted, retry_after)
+
+
+def _refusal(answer: Answer) -> Undeliverable | None:
+    return None if answer.accepted else Undeliverable(f"HTTP {answer.status}: {answer.excerpt}".rstrip(": "))

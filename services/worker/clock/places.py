@@ -1,0 +1,160 @@
+"""Places for HTTP calls, shared fairly: between namespaces, and at each host between those who call it.
+
+A call to a target that is silent keeps its place until its time is over. So whoever has many of these gets a share of
+the places and no more, and waits for its own calls to end; the others find a place at once. Those who wait are in turn
+by (namespace, host), whoever came first within each.
+
+The room in which they wait is shared in the same way. What finds no room is let go: the lease of its occurrence brings
+it back, so nothing is written for it. Whoever waits has taken its message from the queue, so that no other call has to
+wait in the queue behind it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from services.worker.consumer import Stage
+from shared.domain.clock.shares import Shares
+from shared.domain.errors import CarillonError, Unavailable
+from shared.domain.tasks import CallTarget, Task
+from shared.runtime.metrics import CALLS_LET_GO
+
+log = structlog.get_logger(__name__)
+
+# One namespace gets three quarters of the places, and half of the room: what it has not, others have at once.
+_GREED_FOR_PLACES = 3.0
+_GREED_FOR_ROOM = 1.0
+
+
+class NoRoom(CarillonError):
+    """Too many calls of one namespace wait."""
+
+
+class Places:
+    """So many calls at once (`at_once`), so many of these to one host (`per_host`), and so many more that wait."""
+
+    def __init__(self, *, at_once: int, per_host: int, waiting: int) -> None:
+        self._per_host = per_host
+        self._places: Shares[str] = Shares(at_once, greed=_GREED_FOR_PLACES)
+        self._hosts: dict[str, Shares[str]] = {}
+        self._room: Shares[str] = Shares(waiting, greed=_GREED_FOR_ROOM)
+        self._waiting: dict[str, dict[str, deque[asyncio.Future[None]]]] = {}
+        self._closed = False
+
+    @asynccontextmanager
+    async def place(self, namespace: str, host: str) -> AsyncIterator[None]:
+        """A place for one call, held while this is entered.
+
+        Raises:
+            NoRoom: too many of this namespace wait already.
+            Unavailable: the process stops before a place is free.
+        """
+        if host not in self._waiting.get(namespace, ()) and self._is_free(namespace, host):
+            self._take(namespace, host)
+        else:
+            await self._wait(namespace, host)
+        try:
+            yield
+        finally:
+            self._give_back(namespace, host)
+            self._admit_waiting()
+
+    def close(self) -> None:
+        """Let nobody wait any longer."""
+        self._closed = True
+        futures = [future for hosts in self._waiting.values() for waiting in hosts.values() for future in waiting]
+        for future in futures:
+            if not future.done():
+                future.set_exception(Unavailable("this process stops"))
+
+    async def _wait(self, namespace: str, host: str) -> None:
+        if self._closed:
+            raise Unavailable("this process stops")
+        if not self._room.admits(namespace):
+            raise NoRoom(f"too many calls of {namespace} wait")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(namespace, {}).setdefault(host, deque()).append(future)
+        self._room.take(namespace)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not future.cancelled() and future.exception() is None:
+                self._give_back(namespace, host)
+            self._admit_waiting()
+            raise
+        finally:
+            self._room.give_back(namespace)
+
+    def _admit_waiting(self) -> None:
+        """Give what is free to those who wait: a place to each namespace in turn."""
+        while any(self._admit_one_of(namespace) for namespace in list(self._waiting)):
+            pass
+
+    def _admit_one_of(self, namespace: str) -> bool:
+        if not self._places.admits(namespace):
+            return False
+        hosts = self._waiting.pop(namespace)
+        admitted = any(self._admit_first(namespace, host, hosts) for host in list(hosts))
+        if hosts:
+            self._waiting[namespace] = hosts  # behind the others
+        return admitted
+
+    def _admit_first(self, namespace: str, host: str, hosts: dict[str, deque[asyncio.Future[None]]]) -> bool:
+        if not self._is_free(namespace, host):
+            return False
+        waiting = hosts.pop(host)
+        waiting = deque(future for future in waiting if not future.done())  # others were cancelled
+        if not waiting:
+            return False
+        self._take(namespace, host)
+        waiting.popleft().set_result(None)
+        if waiting:
+            hosts[host] = waiting  # behind the others
+        return True
+
+    def _is_free(self, namespace: str, host: str) -> bool:
+        of_host = self._hosts.get(host)
+        return self._places.admits(namespace) and (of_host is None or of_host.admits(namespace))
+
+    def _take(self, namespace: str, host: str) -> None:
+        self._places.take(namespace)
+        self._hosts.setdefault(host, Shares(self._per_host, greed=_GREED_FOR_PLACES)).take(namespace)
+
+    def _give_back(self, namespace: str, host: str) -> None:
+        self._places.give_back(namespace)
+        self._hosts[host].give_back(namespace)
+        if not len(self._hosts[host]):
+            del self._hosts[host]
+
+
+class FairCalls:
+    """The stage behind `sched.call`: the caller, with a place for each call."""
+
+    def __init__(self, caller: Stage, places: Places) -> None:
+        self._caller = caller
+        self._places = places
+
+    async def __call__(self, task: Task) -> None:
+        """Make the call when it has a place. Raises `Unavailable`, as the caller does."""
+        assert isinstance(task, CallTarget)
+        try:
+            async with self._places.place(task.namespace, task.host):
+                await self._caller(task)
+        except NoRoom:
+            CALLS_LET_GO.inc()
+            log.info("call waits for the end of its lease", occurrence_id=task.occurrence_id, namespace=task.namespace)
+
+    async def put_off(self, task: Task) -> None:
+        """As the caller does."""
+        await self._caller.put_off(task)
+
+    async def give_up(self, task: Task, reason: str) -> None:
+        """As the caller does."""
+        await self._caller.give_up(task, reason)
+
+    def close(self) -> None:
+        """Give back what waits for a place: the process stops."""
+        self._places.close()

@@ -1,0 +1,204 @@
+"""Dividing a localized push's devices among its zones, once for the whole group.
+
+Whoever plans a zone's job completes the division first, from wherever it stands. One planner at a time does so: it
+holds the division, and the plans of other zones are put off meanwhile. That only spares work;
+`shared.domain.jobs.divisions` says why nobody is in two lists though two should divide at once.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from datetime import timedelta
+from itertools import chain
+
+import structlog
+
+from services.worker.jobs.cutting import FileCuts, Part
+from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
+from shared.blobs import Blobs
+from shared.domain.audience.audiences import BEGINNING, table_name
+from shared.domain.audience.csv_cuts import users_in
+from shared.domain.audience.ranges import ByteRange
+from shared.domain.audience.sources import File, PushTable
+from shared.domain.audience.zones import spellings
+from shared.domain.errors import Invalid, Unavailable
+from shared.domain.jobs.divisions import Division, FoundDevices, Step, by_zone, next_step
+from shared.domain.jobs.jobs import Job
+from shared.runtime.faults import fault
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+_CUTS_AT_ONCE = 4
+_LEASE = timedelta(seconds=15)
+
+
+class ZoneCuts:
+    """The batches of zones, out of the division of their group."""
+
+    def __init__(self, store: Store, divider: "Divider", *, page_batches: int) -> None:
+        self._store = store
+        self._divider = divider
+        self._page_batches = page_batches
+
+    async def pages(self, job: Job, first: int, size: int) -> AsyncGenerator[list[Part]]:
+        """The parts from the one with this number on; empty pages while the division is made, with lists of this size
+        unless another job of the group has begun it. Raises `Invalid` and `Unavailable`."""
+        async with aclosing(self._divider.complete(job, size)) as steps:
+            async for _ in steps:
+                yield []
+        parts = await self._list_parts(job)
+        for start in range(first, len(parts), self._page_batches):
+            yield parts[start : start + self._page_batches]
+
+    async def count_unknown(self, job: Job) -> int:
+        """How many users of the group's file have no device, if this job is the one to count them."""
+        if not (job.divided and job.csv_path and job.counts_unknown):
+            return 0
+        last = await self._store.divisions.last_step(job.file_plan_id)
+        return 0 if last is None else last.unknown
+
+    async def _list_parts(self, job: Job) -> list[Part]:
+        steps = await self._store.divisions.steps(job.file_plan_id)
+        return [Part(list_, size) for step in steps for list_, size in step.lists(job.zone)]
+
+
+class Divider:
+    """Makes divisions."""
+
+    def __init__(self, store: Store, audience: Audience, blobs: Blobs, file_cuts: FileCuts, *, step_rows: int) -> None:
+        self._store = store
+        self._audience = audience
+        self._blobs = blobs
+        self._file_cuts = file_cuts
+        self._step_rows = step_rows
+
+    async def complete(self, job: Job, size: int) -> AsyncGenerator[None]:
+        """Divide to the end, from wherever the division stands; yields after each step, and more often while a file is
+        read.
+
+        Raises:
+            Unavailable: somebody else divides now, or a server is away.
+            Invalid: the table or the file cannot be divided.
+        """
+        step = await self._store.divisions.last_step(job.file_plan_id)
+        if step is not None and step.last:
+            return
+        division = await self._begin(job, size)
+        async with self._hold(division) as holder, aclosing(self._add_steps(job, division)) as steps:
+            async for _ in steps:
+                await self._renew(division, holder)
+                yield
+
+    async def _begin(self, job: Job, size: int) -> Division:
+        """What the division is made of: of the jobs of a group, what the first one reads."""
+        assert job.plan.source is not None
+        wanted = Division(id=job.file_plan_id, source=job.plan.source, size=size)
+        return await self._store.divisions.get(wanted.id) or await self._store.divisions.begin(wanted)
+
+    async def _add_steps(self, job: Job, division: Division) -> AsyncGenerator[None]:
+        """Add step after step. Where somebody else was first, go on from the last that they stored."""
+        before = await self._store.divisions.last_step(division.id)
+        while before is None or not before.last:
+            async with aclosing(self._read_on(job, division, before)) as parts:
+                async for found in parts:
+                    mine = True
+                    if found is not None:
+                        mine, before = await self._add_step(division, before, found)
+                    # Also behind somebody else's step: whoever was overtaken is told so here.
+                    yield
+                    if not mine:
+                        before = await self._store.divisions.last_step(division.id)
+                        break
+
+    async def _add_step(self, division: Division, before: Step | None, found: FoundDevices) -> tuple[bool, Step]:
+        """The step that counts, and whether it is ours."""
+        step, lists = next_step(division, before, found, attempt=secrets.token_hex(8))
+        await self._store.divisions.add_lists(lists)
+        await fault("divide.after_lists")
+        counting = await self._store.divisions.add_step(step)
+        mine = counting.attempt == step.attempt
+        if not mine:
+            await self._store.divisions.remove_lists(step)
+        await fault("divide.after_step")
+        return mine, counting
+
+    def _read_on(self, job: Job, division: Division, before: Step | None) -> AsyncGenerator[FoundDevices | None]:
+        """What follows, part by part, to the end. `None` says that reading goes on."""
+        match division.source:
+            case PushTable(highest):
+                return self._walk_table(job, BEGINNING if before is None else before.edge, highest)
+            case File() as file:
+                return self._walk_file(job, division.id, 0 if before is None else before.edge, file)
+
+    async def _walk_table(self, job: Job, after: int, highest: int) -> AsyncGenerator[FoundDevices | None]:
+        table, texts, last = _table(job), spellings(job.offsets), False
+        while not last:
+            part = await self._audience.divide(
+                table, job.filters, texts, after=after, upto=highest, rows=self._step_rows
+            )
+            after, last = part.edge, part.last
+            yield FoundDevices(after, by_zone(part.keys, job.offsets), last=last)
+
+    async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[FoundDevices | None]:
+        async with aclosing(self._file_cuts.pages(plan_id, cut, zone="")) as pages:
+            async for page in pages:
+                ranges = [part.range for part in page if isinstance(part.range, ByteRange)]
+                cut += len(ranges)
+                yield await self._look_up_cuts(job, ranges, file, upto=cut) if ranges else None
+        yield FoundDevices(cut, {}, last=True)
+
+    async def _look_up_cuts(self, job: Job, cuts: Sequence[ByteRange], file: File, *, upto: int) -> FoundDevices:
+        found: list[DividedUsers] = []
+        for some in _by(_CUTS_AT_ONCE, cuts):
+            found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in some))
+        keys = chain.from_iterable(part.keys for part in found)
+        unknown = sum(lines.users for lines in cuts) - sum(part.users for part in found)
+        return FoundDevices(upto, by_zone(keys, job.offsets), unknown=unknown)
+
+    async def _look_up_cut(self, job: Job, lines: ByteRange, file: File) -> DividedUsers:
+        async with aclosing(self._blobs.read(file, lines.start, lines.end)) as chunks:
+            content = b"".join([chunk async for chunk in chunks])
+        return await self._look_up_users(job, [user for user in users_in(lines, content) if user])
+
+    async def _look_up_users(self, job: Job, users: Sequence[str]) -> DividedUsers:
+        """A user with more devices than any person has counts as one who has none."""
+        table, texts = _table(job), spellings(job.offsets)
+        found = await self._audience.divide_users(table, users, texts, limit=DEVICES_AT_ONCE)
+        if found is not None:
+            return found
+        if len(users) == 1:
+            log.warning("user left out: too many devices", job_id=job.id, limit=DEVICES_AT_ONCE)
+            return DividedUsers([], 0)
+        half = len(users) // 2
+        early, late = await self._look_up_users(job, users[:half]), await self._look_up_users(job, users[half:])
+        return DividedUsers(early.keys + late.keys, early.users + late.users)
+
+    @asynccontextmanager
+    async def _hold(self, division: Division) -> AsyncIterator[str]:
+        holder = secrets.token_hex(8)
+        if not await self._store.divisions.take(division.id, holder, before=await self._store.now() - _LEASE):
+            raise Unavailable("another planner divides the devices of this group")
+        try:
+            yield holder
+        finally:
+            with suppress(Unavailable):
+                await self._store.divisions.release(division.id, holder)
+
+    async def _renew(self, division: Division, holder: str) -> None:
+        if await self._store.divisions.renew(division.id, holder):
+            return
+        if await self._store.divisions.get(division.id) is None:
+            # It was forgotten with its jobs: so must be what we have just stored of it.
+            await self._store.divisions.remove_of([division.id])
+            raise Invalid("the division is gone", field="job")
+        raise Unavailable("another planner divides the devices of this group by now")
+
+
+def _table(job: Job) -> str:
+    return table_name(job.app_name, job.service)
+
+
+def _by(size: int, cuts: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
+    return (cuts[first : first + size] for first in range(0, len(cuts), size))

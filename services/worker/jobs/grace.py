@@ -1,0 +1,82 @@
+"""Grace: what only people can mend is an outage for some minutes before it is a fault.
+
+A file may be denied to us, by wrong credentials or rights that somebody took away. A push table, or a column of it, may
+be gone, as it is for a moment while somebody loads it anew. A job must not wait for either silently, nor for ever. So
+the first failure stands among the job's events, the work is tried again as all work is, and it fails for good once
+nothing but failures have come for the time of grace; so does, at once, what meets the same failure after that. Each
+worker counts the failures of each job for itself; one success of the job ends them.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from shared.domain.audience.audiences import table_name
+from shared.domain.errors import Denied, Invalid, Unavailable
+from shared.domain.jobs.jobs import READ_FILE, Event, EventState, Job
+from shared.domain.recent import Recent
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+_REMEMBERED = 1_000
+
+
+class _Failures(Struct, frozen=True):
+    """The first of them, and the last one."""
+
+    first: datetime
+    last: datetime
+
+
+class Grace:
+    """Since when each job's file or table has failed this worker."""
+
+    def __init__(self, store: Store, clock: Clock, *, seconds: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._lasts = timedelta(seconds=seconds)
+        self._failures: Recent[tuple[str, str], _Failures] = Recent(_REMEMBERED)
+
+    @asynccontextmanager
+    async def given(self, job: Job, *, stage: str) -> AsyncIterator[None]:
+        """Work at this stage of the job, which needs its file or its table.
+
+        Raises:
+            Unavailable: the file or the table fails; try again. `Denied`, which is a kind of it, for a file.
+            Invalid: it has failed for the whole time of grace, or something else is wrong with it.
+        """
+        table = table_name(job.app_name, job.service)
+        try:
+            yield
+        except Denied as error:
+            reason = f"{job.csv_path}: {str(error).removeprefix(f'{job.csv_path}: ')}"
+            await self._judge(job, job.csv_path, READ_FILE, Invalid(reason, field="csvPath"))
+            raise
+        except Invalid as error:
+            if not _is_about_table(error):
+                raise
+            await self._judge(job, table, stage, error)
+            raise Unavailable(error.reason) from error
+        self._failures.pop((job.key, job.csv_path), None)
+        self._failures.pop((job.key, table), None)
+
+    async def _judge(self, job: Job, thing: str, stage: str, error: Invalid) -> None:
+        now = self._clock.now()
+        earlier = self._failures.get((job.key, thing))
+        first = now if earlier is None or now - earlier.last > self._lasts else earlier.first
+        self._failures[job.key, thing] = _Failures(first, now)
+        if now - first >= self._lasts:
+            raise Invalid(f"{error.reason}, for {self._minutes()}", field=error.field) from error
+        waits = f"{error.reason}; it is tried again for {self._minutes()}"
+        await self._store.jobs.note_first(job.key, Event(stage, EventState.FAIL, waits, self._clock.now_ns()))
+
+    def _minutes(self) -> str:
+        return f"{self._lasts / timedelta(minutes=1):g} minutes"
+
+
+def _is_about_table(error: Invalid) -> bool:
+    """Whether the push database does not have what the job asks for."""
+    field = error.field or ""
+    return field == "app" or field.partition(".")[0] == "filters"

@@ -1,0 +1,114 @@
+"""The stage behind `push.mail`: sends the mails that moves of jobs made due.
+
+A due mail stands in its job's document, put there by the move itself. It is sent under a short lease, so that two tasks
+for one mail send it once, and taken out when it is sent. So it is repeated only where a process died in between, or the
+mail server's answer was lost; with the same Message-ID.
+"""
+
+from datetime import timedelta
+
+import structlog
+
+from shared.domain.errors import Invalid, Unauthorized, Unavailable
+from shared.domain.jobs.jobs import DueMail, Job, Totals
+from shared.domain.jobs.mails import Kind, Mailing, written
+from shared.domain.recent import Recent
+from shared.domain.tasks import SendMail, Task
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.time import DatabaseTime
+from shared.mail import Mail
+from shared.runtime.faults import fault
+from shared.runtime.metrics import MAILS
+from shared.store import Store
+from shared.store.clock.occurrences import fresh_token
+
+log = structlog.get_logger(__name__)
+
+_OLDEST = timedelta(days=1)
+_SENT_AT_HAND = 1_000
+
+
+class Mailer:
+    """Sends mails; without a server, or once they are a day old, it forgets them."""
+
+    def __init__(
+        self,
+        store: Store,
+        mail: Mail | None,
+        feed: Feed,
+        jobs: JobFlow,
+        time: DatabaseTime,
+        mailing: Mailing,
+        *,
+        lease: timedelta,
+    ) -> None:
+        self._store = store
+        self._mail = mail
+        self._feed = feed
+        self._jobs = jobs
+        self._time = time
+        self._mailing = mailing
+        self._lease = lease
+        self._sent: Recent[tuple[str, str, int], str] = Recent(_SENT_AT_HAND)
+
+    async def __call__(self, task: Task) -> None:
+        """Send the mail, if it is still due. Raises `Unavailable`."""
+        assert isinstance(task, SendMail)
+        job = await self._store.jobs.view(task.job_id)
+        due = next((each for each in job.mails if (each.kind, each.at) == (task.kind, task.at)), None) if job else None
+        if job is None or due is None:
+            return
+        key = (job.key, due.kind, due.at)
+        if key not in self._sent and self._mail is not None:
+            # If storing that it was sent fails now, this process still does not send it twice.
+            self._sent[key] = await self._sent_under_lease(job, due, self._mail)
+        await fault("mail.after_send")
+        await self._store.mails.sent(job.key, due)
+        await self._store.mails.release(job.key, self._sent.get(key, ""))
+
+    async def put_off(self, task: Task) -> None:
+        """Have it tried again later."""
+        assert isinstance(task, SendMail)
+        await self._feed.put_off(task)
+
+    async def give_up(self, task: Task, reason: str) -> None:
+        """Forget the mail."""
+        assert isinstance(task, SendMail)
+        log.error("mail given up", job_id=task.job_id, kind=task.kind, reason=reason)
+        job = await self._store.jobs.view(task.job_id)
+        for due in job.mails if job is not None else ():
+            if (due.kind, due.at) == (task.kind, task.at):
+                await self._store.mails.sent(task.job_id, due)
+
+    async def _sent_under_lease(self, job: Job, due: DueMail, mail: Mail) -> str:
+        """The token of the lease under which it was sent, which is still held."""
+        token, now = fresh_token(), await self._time.now()
+        if not await self._store.mails.lease(job.key, due, token, now=now, until=now + self._lease):
+            raise Unavailable("somebody else sends a mail about this job")
+        try:
+            MAILS.labels(await self._delivered(job, due, mail)).inc()
+        except BaseException:
+            await self._store.mails.release(job.key, token)
+            raise
+        return token
+
+    async def _delivered(self, job: Job, due: DueMail, mail: Mail) -> str:
+        totals = (await self._jobs.progress([job])).get(job.id, Totals())
+        try:
+            letter = written(Kind(due.kind), job, totals, at_ns=due.at, mailing=self._mailing, by=due.by)
+            if letter is None:
+                return "unwanted"
+            await mail.send(letter)
+        except (Invalid, ValueError) as error:
+            log.error("mail refused", job_id=job.id, kind=due.kind, reason=str(error))
+            return "refused"
+        except (Unauthorized, Unavailable) as error:
+            if self._is_old(due):
+                log.error("mail given up", job_id=job.id, kind=due.kind, reason=str(error))
+                return "given up"
+            raise Unavailable(str(error)) from error
+        return "sent"
+
+    def _is_old(self, due: DueMail) -> bool:
+        return due.at < (self._time.carried() - _OLDEST).timestamp() * 1e9

@@ -1,0 +1,139 @@
+"""The recipients of a batch: read from the push table, those of the control group set aside.
+
+What a batch holds may have grown since it was planned. So no more is read than fits into one part of it.
+"""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.audience import DEVICES_AT_ONCE, Audience, Row
+from shared.blobs import Blobs
+from shared.domain.audience.audiences import table_name
+from shared.domain.audience.csv_cuts import users_in
+from shared.domain.audience.ranges import ByteRange, DeviceList, KeyRange
+from shared.domain.audience.sources import File
+from shared.domain.audience.zones import zone_of
+from shared.domain.errors import Invalid
+from shared.domain.jobs.batches import Batch, Receipt, part_limit
+from shared.domain.jobs.jobs import Job, job_key
+from shared.domain.push.control_groups import held_out
+from shared.store import Store
+
+GONE = "gone"
+TOO_MANY_DEVICES = "too-many-devices"
+
+
+class Recipients(Struct, frozen=True):
+    """Who is sent to in one part, the users held out, what is known already of the rest, and where the next part begins
+    (`shared.domain.jobs.batches.Part`)."""
+
+    rows: Sequence[Row]
+    held_out: Sequence[str]
+    receipt: Receipt
+    next: int | None = None
+
+
+class Reader:
+    """Reads recipients. What it finds depends on nothing but the job, the batch and what is stored now.
+
+    A part of a push table has up to `batch_size` devices.
+    """
+
+    def __init__(self, store: Store, audience: Audience, blobs: Blobs, *, batch_size: int) -> None:
+        self._store = store
+        self._audience = audience
+        self._blobs = blobs
+        self._batch_size = batch_size
+
+    async def recipients(self, job: Job, batch: Batch, *, fitting: int) -> Recipients:
+        """The recipients of the batch's next part, which holds as many records as are `fitting`. Raises `Unavailable`,
+        and `Invalid` where table or file cannot be read any more."""
+        match batch.range:
+            case KeyRange() as keys:
+                found = await self._of_table(job, batch, keys, min(fitting, self._batch_size))
+            case ByteRange() as lines:
+                found = await self._of_file(job, batch, lines, min(fitting, DEVICES_AT_ONCE))
+            case DeviceList() as devices:
+                found = await self._of_list(job, batch, devices, min(fitting, self._batch_size))
+            case range_:
+                assert_never(range_)
+        is_all = batch.whole and not job.zone and not batch.parts and found.next is None
+        return _without_control_group(found, job, by_rank=is_all)
+
+    async def _of_table(self, job: Job, batch: Batch, keys: KeyRange, most: int) -> Recipients:
+        limit = part_limit(batch, most)
+        rest = keys if batch.next is None else replace(keys, after=batch.next)
+        rows = await self._audience.read(_table(job), job.filters, rest, zone=job.zone, limit=limit)
+        return _as_part(batch, rows, limit, upto=keys.upto)
+
+    async def _of_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
+        """The zone is not asked for again: it is fixed."""
+        keys = await self._store.divisions.keys(devices)
+        if keys is None:
+            raise Invalid(f"the list {devices.id} is gone", field="job")
+        limit = part_limit(batch, most)
+        rest = keys if batch.next is None else keys[keys > batch.next]
+        rows = await self._audience.read_keys(_table(job), job.filters, rest.tolist(), limit=limit)
+        return _as_part(batch, rows, limit, upto=int(keys[-1]))
+
+    async def _of_file(self, job: Job, batch: Batch, lines: ByteRange, most: int) -> Recipients:
+        users = await self._users(job, lines)
+        rest = users[batch.next or 0 :]
+        taken, rows = await self._of_first(job, rest[: part_limit(batch, len(users))], part_limit(batch, most))
+        dealt_with = len(users) - len(rest) + len(taken)
+        following = dealt_with if dealt_with < len(users) else None
+        if rows is None:
+            return Recipients((), (), Receipt(failed=1, reasons={TOO_MANY_DEVICES: 1}), following)
+        unknown = len(taken) - len({row[1] for row in rows}) if job.counts_unknown else 0
+        if job.zone and job.counts_unknown:
+            rows = [row for row in rows if zone_of(row[4]) == job.zone]
+        return Recipients(rows, (), Receipt(unknown=unknown), following)
+
+    async def _of_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], list[Row] | None]:
+        """As many of these users as have `most` devices together, or the first one, and their devices. There are none
+        of a user with so many that these are no person's."""
+        # Whoever is unknown, and whoever has no zone, is only found by looking for all; so the last zone does.
+        zone = "" if job.counts_unknown else job.zone
+        while True:
+            limit = most if len(users) > 1 else DEVICES_AT_ONCE
+            rows = await self._audience.of_users(_table(job), [user for user in users if user], zone=zone, limit=limit)
+            if rows is not None or len(users) == 1:
+                return users, rows
+            users = users[: len(users) // 2]
+
+    async def _users(self, job: Job, lines: ByteRange) -> list[str]:
+        if not isinstance(job.plan.source, File):
+            raise Invalid("the plan names no file", field="csvPath")
+        async with aclosing(self._blobs.read(job.plan.source, lines.start, lines.end)) as chunks:
+            content = b"".join([chunk async for chunk in chunks])
+        return users_in(lines, content)
+
+
+def _as_part(batch: Batch, rows: Sequence[Row], limit: int, *, upto: int) -> Recipients:
+    """What was read, up to so many rows: all the rest of the batch, or a part that others follow."""
+    if len(rows) >= limit and rows[-1][0] < upto:
+        return Recipients(rows, (), Receipt(), next=rows[-1][0])
+    return Recipients(rows, (), _gone(batch.size - batch.receipt.recipients - len(rows)))
+
+
+def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Recipients:
+    if not job.control_group:
+        return found
+    key = job_key(job.group_id if job.zone else job.id, job.incarnation)
+    users = held_out({row[1] for row in found.rows if row[1]}, key, job.control_group, by_rank=by_rank)
+    rows = [row for row in found.rows if row[1] not in users]
+    receipt = replace(found.receipt, held_out=len(found.rows) - len(rows))
+    return Recipients(rows, sorted(users), receipt, found.next)
+
+
+def _gone(missing: int) -> Receipt:
+    """Rows that were planned and are not there any more are skipped ones."""
+    return Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt()
+
+
+def _table(job: Job) -> str:
+    return table_name(job.app_name, job.service)

@@ -1,0 +1,56 @@
+"""Apps: what a mobile app is called, and whether it takes anything new.
+
+The rules of their fields are Marathon's, and the text of an error begins as Marathon's does: `invalid bundleId`.
+"""
+
+import re
+
+from msgspec import Struct
+
+from shared.domain.errors import Conflict, Invalid
+
+APP_NAME_RULE = "1 to 50 of the letters A to Z, digits, '-' and '_'"
+NAME_CHARACTERS = 255
+BUNDLE_ID = re.compile(r"[a-z0-9]+(?:\.[a-z0-9]+){2,}")
+_APP_NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
+
+
+def check_app_name(name: str) -> None:
+    """Raise `Invalid` unless the name can stand in the names of tables and topics."""
+    if not _APP_NAME.fullmatch(name):
+        raise Invalid(f"invalid name: an app's name is {APP_NAME_RULE}", field="name", value=name)
+
+
+class App(Struct, frozen=True, kw_only=True):
+    """A mobile app: `name` makes its table and topic names and is unique but for its case, as is `bundle_id`. Times in
+    ns since the epoch.
+
+    `going` tells that its deletion has begun: it takes no more jobs and templates, for good.
+    """
+
+    id: str
+    name: str
+    bundle_id: str
+    created_by: str
+    created_at: int
+    updated_at: int
+    going: bool = False
+
+
+def check_app(name: str, bundle_id: str) -> None:
+    """Raise `Invalid` for the first of an app's fields that breaks its rule."""
+    check_app_name(name)
+    if len(bundle_id) > NAME_CHARACTERS or BUNDLE_ID.fullmatch(bundle_id) is None:
+        rule = "at least three labels of lower-case letters and digits, joined by dots, as in com.example.game"
+        raise Invalid(f"invalid bundleId: {rule}", field="bundleId", value=bundle_id)
+
+
+def name_key(name: str) -> str:
+    """What two apps must not share of their names: push tables make no difference between cases."""
+    return name.lower()
+
+
+def check_staying(app: App | None, app_id: str) -> None:
+    """Raise `Conflict` where an app takes nothing new, because its deletion has begun or is done."""
+    if app is None or app.going:
+        raise Conflict("the app is being deleted", field="appId", value=app_id)

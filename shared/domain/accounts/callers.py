@@ -1,0 +1,127 @@
+"""Who may call: users (named by a trusted proxy), service tokens, and the apps that both may touch.
+
+The rules of their fields are Marathon's, and the text of an error begins as Marathon's does: `invalid bundleId`.
+"""
+
+import hashlib
+import re
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from shared.domain.accounts.apps import NAME_CHARACTERS
+from shared.domain.errors import Invalid
+
+EMAIL_CHARACTERS = 254
+EMAIL = re.compile(
+    r"""[^\s@()<>\[\],;:\\".\x00-\x1f\x7f]+ (?: \. [^\s@()<>\[\],;:\\".\x00-\x1f\x7f]+ )*
+    @ (?: [^\W_] (?: (?:[^\W_]|-)* [^\W_] )? \. )+ [^\W_] (?: (?:[^\W_]|-)* [^\W_] )?""",
+    re.VERBOSE,
+)
+
+
+class User(Struct, frozen=True, kw_only=True):
+    """A person. Admins may do everything; others what belongs to their `allowed_apps`."""
+
+    id: str
+    email: str
+    is_admin: bool = False
+    allowed_apps: tuple[str, ...] | None = None
+    created_by: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """A service's credential. Only `digest`, the SHA-256 of the secret, is stored."""
+
+    id: str
+    name: str
+    digest: str
+    is_admin: bool = False
+    allowed_apps: tuple[str, ...] = ()
+    created_by: str = ""
+    created_at: int = 0
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """The identity behind one request. `namespace` owns what the caller creates under keys of its own choice."""
+
+    namespace: str
+    name: str
+    is_admin: bool
+    allowed_apps: frozenset[str]
+
+    def may_use(self, app_id: str) -> bool:
+        """Whether the caller may touch what belongs to this app."""
+        return self.is_admin or app_id in self.allowed_apps
+
+
+class RevokedKind(StrEnum):
+    """Whether a service's token was revoked or a person was deleted."""
+
+    TOKEN = "token"
+    USER = "user"
+
+
+class Revocation(Struct, frozen=True, kw_only=True):
+    """A caller who was taken out. `id` is their namespace, `subject_id` the id of their token or user.
+
+    `paused` tells that all schedules that were there have been paused, `spared` which of them an admin has resumed
+    since.
+    """
+
+    id: str
+    kind: RevokedKind
+    subject_id: str
+    at: datetime
+    paused: bool = False
+    spared: tuple[str, ...] = ()
+
+
+def user_namespace(email: str) -> str:
+    """What owns the schedules of the person with this address."""
+    return f"user:{email}"
+
+
+def token_namespace(token_id: str) -> str:
+    """What owns the schedules of the service with this token."""
+    return f"token:{token_id}"
+
+
+def user_caller(user: User) -> Caller:
+    """The identity of a person."""
+    return Caller(
+        namespace=user_namespace(user.email),
+        name=user.email,
+        is_admin=user.is_admin,
+        allowed_apps=frozenset(user.allowed_apps or ()),
+    )
+
+
+def token_caller(token: Token) -> Caller:
+    """The identity of a service. Its namespace outlives a change of name."""
+    return Caller(
+        namespace=token_namespace(token.id),
+        name=token.name,
+        is_admin=token.is_admin,
+        allowed_apps=frozenset(token.allowed_apps),
+    )
+
+
+def secret_digest(secret: str) -> str:
+    """What is stored of a token's secret: SHA-256, in hex. It is random, so it needs no salt and no stretching."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def check_email(email: str) -> None:
+    """Raise `Invalid` where this is not an e-mail address with a dot in its domain."""
+    if len(email) > EMAIL_CHARACTERS or EMAIL.fullmatch(email) is None:
+        raise Invalid("invalid email: an address such as name@example.com is needed", field="email", value=email)
+
+
+def check_token_name(name: str) -> None:
+    """Raise `Invalid` where this cannot be a token's name."""
+    if not 1 <= len(name) <= NAME_CHARACTERS or not name.isprintable():
+        raise Invalid("invalid name: 1 to 255 printable characters are needed", field="name", value=name)

@@ -1,0 +1,130 @@
+"""Audiences: the names of an app's table and topics, and what a job's filters mean.
+
+A filter's key names a column and its value is compared with it, as in Marathon: a comma list means any of its parts, a
+key that contains `NOT` means none of them, several keys must all hold, and a NULL column never matches, not even `NOT`.
+Values are data: nothing here becomes part of a statement's text but an app name that passed its rule.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from shared.domain.accounts.apps import check_app_name
+from shared.domain.audience.zones import REST, texts
+from shared.domain.errors import Invalid
+
+NEGATION = "NOT"
+MAX_FILTERS = 64
+MAX_VALUE_BYTES = 64 * 1024
+MAX_COLUMN_BYTES = 63  # PostgreSQL cuts longer names short, and could then mean another column
+
+CASED = {"locale": "locale", "NOTlocale": "locale", "region": "region", "NOTregion": "region"}
+"""The filters whose values are compared in the case of the push table, and their columns."""
+
+BEGINNING = -(2**63)
+"""The `after` of a job's first range: below every seq_id that can be addressed."""
+
+
+class Condition(Struct, frozen=True):
+    """`column` equals one of `values`, or none of them if `negated`; NULL does neither, but is kept with `or_null`.
+    `field` is where the user wrote it."""
+
+    column: str
+    values: tuple[str, ...]
+    negated: bool
+    field: str
+    or_null: bool = False
+
+
+class Cut(Struct, frozen=True):
+    """One page of an audience: the range that ends at `upto`, included, holds `size` rows that the filters keep."""
+
+    upto: int
+    size: int
+
+
+def table_name(app_name: str, service: str) -> str:
+    """The push table of an app and a service. Names that differ only in case share it.
+
+    Raises:
+        Invalid: the app's name is outside its rule.
+    """
+    check_app_name(app_name)
+    return f"{app_name.lower()}_{service}"
+
+
+def conditions(filters: Mapping[str, object]) -> tuple[Condition, ...]:
+    """What the filters ask for, in the order of their keys. All must hold; no filters keep everybody.
+
+    Raises:
+        Invalid: a value is not a string, or it or its column cannot be stored in PostgreSQL; `field` names the key.
+    """
+    if len(filters) > MAX_FILTERS:
+        raise Invalid(f"at most {MAX_FILTERS} filters", field="filters")
+    return tuple(condition(key, filters[key]) for key in sorted(filters))
+
+
+def condition(key: str, value: object) -> Condition:
+    """What one filter asks for.
+
+    The column of a negated key is what is left when characters out of N, O and T are stripped from both its ends; so
+    `NOTlocale` means `locale`. Raises `Invalid`, as `conditions` does.
+    """
+    field = f"filters.{key}"
+    negated = NEGATION in key
+    column = key.strip(NEGATION) if negated else key
+    if not column:
+        raise Invalid("a filter needs the name of a column", field=field)
+    if not isinstance(value, str):
+        raise Invalid("a filter's value is a string", field=field, value=value)
+    _check_text(column, "the name of a column", MAX_COLUMN_BYTES, field)
+    _check_text(value, "a filter's value", MAX_VALUE_BYTES, field)
+    return Condition(column, tuple(value.split(",")), negated, field)
+
+
+def folded(filters: Mapping[str, str], sample: Mapping[str, str] | None) -> dict[str, str]:
+    """The filters with locales and regions in the case that the push table writes them in, which `sample`, a row of it,
+    shows.
+
+    Raises:
+        Invalid: there is no such row, or its text has no case, or both.
+    """
+    if sample is None:
+        reason = "Failed to check filters in Push DB: no device has both a locale and a region"
+        raise Invalid(reason, field="filters")
+    return {key: _in_case_of(sample, CASED[key])(value) if key in CASED else value for key, value in filters.items()}
+
+
+def _in_case_of(sample: Mapping[str, str], column: str) -> Callable[[str], str]:
+    text = sample[column]
+    if text.isupper():
+        return str.upper
+    if text.islower():
+        return str.lower
+    raise Invalid(f"{column.capitalize()} case check failed in Push DB: {text!r}", field=f"filters.{column}")
+
+
+def belonging(zone: str) -> tuple[Condition, ...]:
+    """What the rows of a zone's users fulfil; all rows do where no zone is given."""
+    if not zone:
+        return ()
+    others = zone == REST
+    return (Condition("tz", texts(zone), negated=others, field="localized", or_null=others),)
+
+
+def joined(cuts: Sequence[Cut], more: Sequence[Cut], size: int) -> list[Cut]:
+    """Neighbouring cuts in a row; the two at the seam become one where that is no larger than `size`."""
+    if cuts and more and cuts[-1].size + more[0].size <= size:
+        return [*cuts[:-1], Cut(more[0].upto, cuts[-1].size + more[0].size), *more[1:]]
+    return [*cuts, *more]
+
+
+def _check_text(text: str, what: str, limit: int, field: str) -> None:
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:
+        raise Invalid(f"{what} must be valid Unicode", field=field) from None
+    if length > limit:
+        raise Invalid(f"{what} has at most {limit} bytes", field=field)
+    if "\0" in text:
+        raise Invalid(f"{what} must not contain NUL", field=field)

@@ -1,0 +1,75 @@
+"""Counts: what is found of an audience before anybody sends to it."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.audience.zones import REST, zone_of
+
+TEXTS = 1_000
+"""How many different zones and locales are told apart; what comes after the most frequent ones is only counted."""
+
+
+class Counted(Struct, frozen=True, kw_only=True):
+    """What was found of an audience, in devices but for `users`.
+
+    `zones` and `locales` are as the push table writes them, NULL included, and hold the most frequent ones. `scanned`
+    counts rows of the table, kept by the filters or not, and `total` is how many it has, as far as the catalogue or the
+    keys tell; of a file, both are bytes. `exact` says that everything was looked at. Of a table, `users` is exact up to
+    a million. Of a file, `unknown` counts the users who have no device, and `repeated` the rows of those who stand
+    before. The longest token and user id are in bytes. `indexed` says whether the table has an index on its keys, or on
+    its users if the audience is a file.
+    """
+
+    devices: int = 0
+    users: int = 0
+    without_token: int = 0
+    zones: Mapping[str | None, int] = {}
+    locales: Mapping[str | None, int] = {}
+    scanned: int = 0
+    total: int = 0
+    exact: bool = False
+    indexed: bool = True
+    longest_token: int = 0
+    longest_user: int = 0
+    unknown: int = 0
+    repeated: int = 0
+
+    def estimated(self, found: int) -> int | None:
+        """How many there are in all if `found` are in the part that was scanned, taking the rest to be like it."""
+        if self.exact:
+            return found
+        return round(found * max(self.total, self.scanned) / self.scanned) if self.scanned else None
+
+    def by_zone(self) -> dict[str, int]:
+        """The devices of each zone of a localized job that has some."""
+        found: Counter[str] = Counter()
+        for text, devices in self.zones.items():
+            found[zone_of(text)] += devices
+        if unlisted := self.devices - found.total():
+            found[REST] += unlisted
+        return dict(found)
+
+    def with_slice(self, found: "Counted", *, repeated: int, upto: int) -> "Counted":
+        """This and what was found of a file's next users, when it has been looked at up to the byte `upto`."""
+        return replace(
+            self,
+            devices=self.devices + found.devices,
+            users=self.users + found.users,
+            without_token=self.without_token + found.without_token,
+            zones=frequent(Counter(self.zones) + Counter(found.zones)),
+            locales=frequent(Counter(self.locales) + Counter(found.locales)),
+            scanned=upto,
+            indexed=found.indexed,
+            longest_token=max(self.longest_token, found.longest_token),
+            longest_user=max(self.longest_user, found.longest_user),
+            unknown=self.unknown + found.unknown,
+            repeated=self.repeated + repeated,
+        )
+
+
+def frequent(found: Counter[str | None]) -> Counter[str | None]:
+    """The most frequent ones, as many as are told apart."""
+    return found if len(found) <= TEXTS else Counter(dict(found.most_common(TEXTS)))

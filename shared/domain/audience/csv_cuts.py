@@ -1,0 +1,94 @@
+"""Cuts: a CSV audience in batches, each a range of the file's bytes that can be read again.
+
+Where the cuts fall and which rows repeat depends on the file alone, never on the chunks it came in: whoever plans it
+again finds the same. An id is sent to where it stands first, in its cut, and nowhere else.
+"""
+
+from itertools import compress
+
+import numpy as np
+
+from shared.domain.audience.csv_rows import FIELD, NO_ROWS, RowReader, Rows
+from shared.domain.audience.ranges import ByteRange
+from shared.domain.audience.repeats import Flags, Hashes, Repeats, hashes_of, later_ones
+from shared.domain.audience.user_ids import Normalize
+from shared.domain.errors import Invalid
+
+MAX_CUT_BYTES = 4 * 1024 * 1024
+"""More than a record may have, so that a cut always holds one."""
+
+
+class Cutter:
+    """Cuts neighbouring rows, after `size` of them or before they would take more than `max_bytes`.
+
+    Ids of one normal form are one user. Past what `repeats` can remember, only repeats within one cut are found for the
+    ids that it does not.
+    """
+
+    def __init__(
+        self, size: int, repeats: Repeats, *, normalize: Normalize | None = None, max_bytes: int = MAX_CUT_BYTES
+    ) -> None:
+        self._size = size
+        self._max_bytes = max_bytes
+        self._repeats = repeats
+        self._normalize = normalize
+        self._starts = NO_ROWS.starts
+        self._ends = NO_ROWS.ends
+        self._hashes: Hashes = hashes_of(())
+
+    def add(self, rows: Rows) -> list[ByteRange]:
+        """The cuts that these rows complete, in order."""
+        self._starts = np.concatenate((self._starts, rows.starts))
+        self._ends = np.concatenate((self._ends, rows.ends))
+        self._hashes = np.concatenate((self._hashes, hashes_of(rows.ids, self._normalize)))
+        return self._cut(self._complete())
+
+    def finish(self) -> list[ByteRange]:
+        """The last cut, if there are rows left for one."""
+        return self._cut([self._ends.size] if self._ends.size else [])
+
+    def _complete(self) -> list[int]:
+        """Behind which row each cut ends that another row follows."""
+        bounds: list[int] = []
+        first = 0
+        while first < self._ends.size:
+            fitting = int(self._ends.searchsorted(self._starts[first] + self._max_bytes, side="right"))
+            bound = min(first + self._size, max(fitting, first + 1))
+            if bound == self._ends.size:
+                break
+            bounds.append(bound)
+            first = bound
+        return bounds
+
+    def _cut(self, bounds: list[int]) -> list[ByteRange]:
+        if not bounds:
+            return []
+        flags = self._repeats.mark(self._hashes[: bounds[-1]])
+        ranges = zip([0, *bounds], bounds, strict=False)
+        cuts = [self._one(first, bound, flags[first:bound]) for first, bound in ranges]
+        self._starts, self._ends, self._hashes = (
+            rest[bounds[-1] :].copy() for rest in (self._starts, self._ends, self._hashes)
+        )
+        return cuts
+
+    def _one(self, first: int, bound: int, flags: Flags) -> ByteRange:
+        if not self._repeats.is_exhaustive:
+            flags = flags | later_ones(self._hashes[first:bound])
+        repeated = np.packbits(flags).tobytes() if flags.any() else b""
+        return ByteRange(int(self._starts[first]), int(self._ends[bound - 1]), bound - first, repeated)
+
+
+def users_in(cut: ByteRange, content: bytes, *, columns: int | None = None) -> list[str]:
+    """The users to send to, in the order of the file. `content` is what stands between the cut's ends.
+
+    Raises:
+        Invalid: it is not what was cut: the file has changed, or was told wrong.
+    """
+    reader = RowReader(start=cut.start, columns=columns)
+    ids = [*reader.feed(content).ids, *reader.finish().ids]
+    if len(content) != cut.end - cut.start or len(ids) != cut.rows:
+        raise Invalid(f"the file has changed between the bytes {cut.start} and {cut.end}", field=FIELD)
+    if not cut.repeated:
+        return [str(id, "utf-8") for id in ids]
+    repeated = np.unpackbits(np.frombuffer(cut.repeated, np.uint8), count=cut.rows)
+    return [str(id, "utf-8") for id in compress(ids, (repeated == 0).tolist())]

@@ -1,0 +1,149 @@
+"""What can be wrong with a CSV file, and which flaw comes first.
+
+A flaw is *found* where somebody who reads byte by byte would stumble, and the one that is found first is told. So the
+same file gets the same error, whatever the chunks it comes in: records are judged when they are complete, and one that
+will never be (too long, or a quote that is still open when the file ends) by its first bytes alone.
+"""
+
+from codecs import utf_8_decode
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from shared.domain.audience.csv_layout import COMMA, CR, LF, QUOTE, Layout, Positions
+
+MAX_RECORD_BYTES = 1024 * 1024
+MAX_ID_BYTES = 1024
+
+_BEFORE_OPENING = np.isin(np.arange(256), (COMMA, LF, CR))
+_BEHIND_CLOSING = np.isin(np.arange(256), (COMMA, LF, CR, QUOTE))
+
+
+class Flaw(Struct, frozen=True):
+    """`what` is wrong, `where` to look for it, and where it is found; both are positions in the layout's content."""
+
+    what: str
+    where: int
+    found: int
+
+
+class _Judged(Struct, frozen=True, eq=False):
+    """The records that can be judged; the last may be one that never ends, as far as `upto`."""
+
+    layout: Layout
+    starts: Positions
+    stops: Positions
+    columns: int | None
+    upto: int
+
+
+def first_flaw(layout: Layout, columns: int | None, *, record_bytes: int, ended: bool) -> Flaw | None:
+    """The first flaw of the records that are complete or can never be, or `None`.
+
+    Each must have as many `columns` (any number if `None`) and, with its line end, at most `record_bytes`. If the file
+    has `ended`, nothing may be left behind the last complete line.
+    """
+    endless = _endless(layout, record_bytes, ended=ended)
+    judged = _judged(layout, columns, endless)
+    # Of two found at one place the former is told: what never ends hides what would follow.
+    flaws = [*([endless] if endless else ()), *(flaw for check in _CHECKS for flaw in check(judged))]
+    return min(flaws, key=attrgetter("found"), default=None)
+
+
+def _judged(layout: Layout, columns: int | None, endless: Flaw | None) -> _Judged:
+    if endless is None or endless.found <= layout.complete:
+        return _Judged(layout, layout.starts, layout.stops, columns, layout.complete)
+    starts, stops = np.append(layout.starts, layout.complete), np.append(layout.stops, endless.found)
+    return _Judged(layout, starts, stops, columns, endless.found)
+
+
+def _endless(layout: Layout, record_bytes: int, *, ended: bool) -> Flaw | None:
+    begins = np.append(layout.starts, layout.complete)
+    lengths = np.append(layout.ends, len(layout.content)) - begins
+    if (too_long := np.flatnonzero(lengths > record_bytes)).size:
+        begin = int(begins[too_long[0]])
+        quote = _open_quote(layout, begin + record_bytes)
+        if quote is None:
+            return Flaw(f"a line longer than {record_bytes:,} bytes", begin, begin + record_bytes)
+        return Flaw(f"a quote that is not closed within {record_bytes:,} bytes", quote, begin + record_bytes)
+    if ended and (quote := _open_quote(layout, len(layout.content))) is not None:
+        return Flaw("a quote that is never closed", quote, len(layout.content))
+    return None
+
+
+def _open_quote(layout: Layout, at: int) -> int | None:
+    """Where the quotes begin that `at` stands in."""
+    quotes = layout.quotes[: layout.quotes.searchsorted(at)]
+    if quotes.size % 2 == 0:
+        return None
+    return int(quotes[::2][~_doubled(quotes)][-1])
+
+
+def _doubled(quotes: Positions) -> NDArray[np.bool_]:
+    """Which of every other quote, from the first on, is the second one of a pair inside a field."""
+    openings, closings = quotes[::2], quotes[1::2]
+    doubled = np.zeros(openings.size, np.bool_)
+    doubled[1:] = openings[1:] == closings[: openings.size - 1] + 1
+    return doubled
+
+
+def _nul(judged: _Judged) -> Iterator[Flaw]:
+    at = judged.layout.content.find(b"\0", 0, judged.upto)
+    if at >= 0:
+        yield Flaw("a NUL byte", at, at)
+
+
+def _encoding(judged: _Judged) -> Iterator[Flaw]:
+    content = judged.layout.content
+    if content.isascii():
+        return
+    try:
+        # Not final: a record that never ends may be looked at as far as the middle of a character.
+        utf_8_decode(memoryview(content)[: judged.upto], "strict", False)
+    except UnicodeDecodeError as error:
+        begins_none = error.reason == "invalid start byte"
+        yield Flaw("invalid UTF-8", error.start, error.start if begins_none else error.end)
+
+
+def _stray_quotes(judged: _Judged) -> Iterator[Flaw]:
+    quotes = judged.layout.quotes[: judged.layout.quotes.searchsorted(judged.upto)]
+    if not quotes.size:
+        return
+    codes, openings, behind = judged.layout.codes, quotes[::2], quotes[1::2] + 1
+    at_start = (openings == 0) | _BEFORE_OPENING[codes[openings - 1]]
+    for at in openings[~(at_start | _doubled(quotes))][:1].tolist():
+        yield Flaw("a quote inside a field that does not begin with one", at, at)
+    for at in behind[~_BEHIND_CLOSING[codes[behind]]][:1].tolist():
+        yield Flaw("neither a comma nor a line end behind a closing quote", at, at)
+
+
+def _uneven_columns(judged: _Judged) -> Iterator[Flaw]:
+    commas, wanted = judged.layout.commas, judged.columns
+    if wanted is None or (wanted == 1 and not commas.size):
+        return
+    first = commas.searchsorted(judged.starts)
+    columns = commas.searchsorted(judged.stops) - first + 1
+    for index in np.flatnonzero(columns != wanted)[:1].tolist():
+        start, stop = int(judged.starts[index]), int(judged.stops[index])
+        if columns[index] > wanted:
+            yield Flaw(f"more columns than the first line's {wanted}", start, int(commas[first[index] + wanted - 1]))
+        else:
+            yield Flaw(f"fewer columns than the first line's {wanted}", start, stop)
+
+
+def _long_ids(judged: _Judged) -> Iterator[Flaw]:
+    layout = judged.layout
+    for index in np.flatnonzero(layout.first_stops() - layout.starts > MAX_ID_BYTES)[:1].tolist():
+        yield Flaw(f"an id longer than {MAX_ID_BYTES:,} bytes", int(layout.starts[index]), int(layout.stops[index]))
+
+
+_CHECKS: tuple[Callable[[_Judged], Iterator[Flaw]], ...] = (
+    _encoding,
+    _nul,
+    _stray_quotes,
+    _uneven_columns,
+    _long_ids,
+)

@@ -1,0 +1,57 @@
+"""Slices: a CSV audience as a count looks it up, some rows after the others. Who stands in it several times is found
+where he stands first, as by the cuts of a job's batches."""
+
+from collections.abc import Iterator
+from itertools import compress
+
+from msgspec import Struct
+
+from shared.domain.audience.csv_rows import FIELD, HEADER_ONLY, RowReader, Rows
+from shared.domain.audience.repeats import Repeats, hashes_of
+from shared.domain.audience.user_ids import Normalize
+from shared.domain.errors import Invalid
+
+
+class Slice(Struct, frozen=True):
+    """Neighbouring rows: the `users` of them who do not stand before, how many rows are `repeated` ones, and the byte
+    `upto` which the file has been read with them."""
+
+    users: list[str]
+    repeated: int
+    upto: int
+
+
+class Slicer:
+    """Slices a file, from its beginning, after `size` rows or where a chunk ends. Ids of one normal form are one user.
+
+    Memory is that of a `RowReader`, and 8 bytes for each user up to those that `Repeats` remembers.
+
+    Raises, from `feed` and `finish`:
+        Invalid: the file breaks a rule, or nobody stands in it.
+    """
+
+    def __init__(self, size: int, normalize: Normalize | None = None) -> None:
+        self._size = size
+        self._normalize = normalize
+        self._reader = RowReader()
+        self._repeats = Repeats()
+        self._is_empty = True
+
+    def feed(self, chunk: bytes) -> list[Slice]:
+        """The rows that this chunk completes."""
+        return [*self._sliced(self._reader.feed(chunk))]
+
+    def finish(self) -> list[Slice]:
+        """The last row, if it has no line end."""
+        slices = [*self._sliced(self._reader.finish())]
+        if self._is_empty:
+            raise Invalid(HEADER_ONLY, field=FIELD)
+        return slices
+
+    def _sliced(self, rows: Rows) -> Iterator[Slice]:
+        fresh = ~self._repeats.mark(hashes_of(rows.ids, self._normalize))
+        self._is_empty = self._is_empty and not rows.ids
+        for first in range(0, len(rows.ids), self._size):
+            ids, chosen = rows.ids[first : first + self._size], fresh[first : first + self._size]
+            users = [str(id, "utf-8") for id in compress(ids, chosen.tolist())]
+            yield Slice(users, len(ids) - len(users), int(rows.ends[first + len(ids) - 1]))

@@ -1,0 +1,117 @@
+"""Repeats: which of millions of ids have been seen before, in about 8 bytes each.
+
+What is kept is a 64-bit hash of each id: Python's own, SipHash under a key that each process draws for itself. Two
+different ids share one with a probability of 2**-64, so among 20 million the odds that any two do are 1 to 90,000. Who
+writes a file cannot make ids collide without that key (unless the operator gives it away by setting PYTHONHASHSEED),
+and could only take recipients from his own job. Hashes live as long as the process and are never written down; a true
+repeat is found by every process alike.
+
+The hashes lie in order on *shelves*, pieces of a sorted sequence that are cut in two when they grow too long, as the
+leaves of a B-tree are. New ones gather on a tray, and go to the shelves together: one shelf at a time is copied, so
+that little memory is needed beside them.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.domain.audience.user_ids import Normalize
+
+Hashes = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+MAX_IDS = 20_000_000
+
+_SHELF = 128 * 1024  # hashes; 1 MiB, which a processor's cache holds
+_TRAY = 256 * 1024  # hashes; when it is full, all shelves are copied
+
+
+class Repeats:
+    """Remembers the first `limit` different ids that it is shown."""
+
+    def __init__(self, limit: int = MAX_IDS) -> None:
+        self.is_exhaustive = True
+        """Whether every id shown so far is remembered; once not, some repeats are not found."""
+        self._room = limit
+        self._shelves: list[Hashes] = [np.empty(0, np.int64)]
+        self._tray: Hashes = np.empty(0, np.int64)
+
+    def mark(self, hashes: Hashes) -> Flags:
+        """Which of these are repeats, of remembered ones or among each other, and remember the others.
+
+        Where an id stands in the sequence of all decides, not how many are shown at once.
+        """
+        ordered = np.sort(hashes)
+        remembered = self._remembered(ordered)
+        if not remembered.any() and ordered.size <= self._room and not (ordered[1:] == ordered[:-1]).any():
+            self._remember(ordered)
+            return np.zeros(hashes.size, np.bool_)
+        return self._mark_some(hashes, ordered[remembered])
+
+    def _mark_some(self, hashes: Hashes, remembered: Hashes) -> Flags:
+        known = within(remembered, hashes)
+        later = later_ones(hashes)
+        new = hashes[~known & ~later]
+        if new.size > self._room:
+            self.is_exhaustive = False
+            new = new[: self._room]
+            later &= within(np.sort(new), hashes)
+        self._remember(np.sort(new))
+        return known | later
+
+    def _remembered(self, ordered: Hashes) -> Flags:
+        flags = within(self._tray, ordered)
+        for shelf, first, last in self._by_shelf(ordered):
+            flags[first:last] |= within(self._shelves[shelf], ordered[first:last])
+        return flags
+
+    def _by_shelf(self, ordered: Hashes) -> Iterator[tuple[int, int, int]]:
+        """Which part of the hashes belongs on which shelf, where there is any."""
+        bounds = ordered.searchsorted([shelf[0] for shelf in self._shelves[1:]]).tolist()
+        for shelf, (first, last) in enumerate(zip([0, *bounds], [*bounds, ordered.size], strict=True)):
+            if first < last:
+                yield shelf, first, last
+
+    def _remember(self, ordered: Hashes) -> None:
+        self._room -= ordered.size
+        self._tray = _merged(self._tray, ordered)
+        if self._tray.size >= _TRAY:
+            self._put_away()
+
+    def _put_away(self) -> None:
+        # From the last, so that places stay what they are; one by one, as shelves of hashes grow alike.
+        for shelf, first, last in reversed([*self._by_shelf(self._tray)]):
+            self._shelves[shelf : shelf + 1] = _cut(_merged(self._shelves[shelf], self._tray[first:last]))
+        self._tray = np.empty(0, np.int64)
+
+
+def hashes_of(ids: Iterable[bytes], normalize: Normalize | None = None) -> Hashes:
+    """A hash of each, or of its normal form, which this process alone can tell."""
+    return np.fromiter(map(hash, ids if normalize is None else map(normalize, ids)), np.int64)
+
+
+def later_ones(hashes: Hashes) -> Flags:
+    """Which of these are equal to one before them."""
+    order = hashes.argsort(kind="stable")
+    flags = np.zeros(hashes.size, np.bool_)
+    flags[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
+    return flags
+
+
+def within(ordered: Hashes, hashes: Hashes) -> Flags:
+    """Which of the hashes are among the ordered ones."""
+    if not ordered.size:
+        return np.zeros(hashes.size, np.bool_)
+    flags: Flags = ordered.take(ordered.searchsorted(hashes), mode="clip") == hashes
+    return flags
+
+
+def _merged(one: Hashes, other: Hashes) -> Hashes:
+    merged = np.concatenate((one, other))
+    merged.sort(kind="stable")  # two ascending runs, which this only has to merge
+    return merged
+
+
+def _cut(shelf: Hashes) -> list[Hashes]:
+    return np.array_split(shelf, -(-shelf.size // _SHELF))

@@ -1,0 +1,51 @@
+"""What became of occurrences: a line for each attempt, and the dead letters."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from shared.domain.clock.occurrences import Kind, Occurrence
+from shared.domain.instants import ms
+
+
+class OutcomeResult(StrEnum):
+    """How an attempt ended."""
+
+    FIRED = "fired"  # the target has it
+    FAILED = "failed"  # the target refused; it is tried again
+    SKIPPED = "skipped"  # found too late, by the schedule's rule
+    DEAD = "dead"  # refused for the last time
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One attempt. `late_ms` counts as the metric does: from `due`, or one tick after acceptance."""
+
+    id: str
+    owner: str
+    due: datetime
+    at: datetime
+    late_ms: int
+    attempt: int
+    result: OutcomeResult
+    error: str = ""
+
+
+def outcome_id(occurrence: Occurrence, attempt: int) -> str:
+    """The id of an attempt's outcome. What is asked for again has attempts of its own."""
+    asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is Kind.ASKED else ""
+    return f"{occurrence.message_id}/{occurrence.kind}{asked}/{attempt}"
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """An instant that was refused to the last attempt. `id` is the message id."""
+
+    id: str
+    namespace: str
+    key: str
+    schedule_id: str
+    generation: str
+    due: datetime
+    died_at: datetime
+    attempts: int
+    error: str

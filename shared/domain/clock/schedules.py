@@ -1,0 +1,266 @@
+"""Schedules: a caller's key, the instants, and the callback that each of them fires.
+
+    active <──> paused
+       └──> finished      (nothing is left to fire)
+
+Its occurrences are stored before the schedule: the document is what makes them count. So a schedule that is there is
+whole, and a process that dies half-way leaves occurrences of nobody. Whoever replaces a schedule gives it a new
+generation: what belongs to the old one is void wherever it still lies.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from enum import Enum, StrEnum
+from functools import lru_cache
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from shared.domain.clock.callbacks import Callback
+from shared.domain.clock.occurrences import Kind, Occurrence, ScheduleOwner, lateness, once, owner_text, series
+from shared.domain.clock.recurrence import Recurrence, next_after
+from shared.domain.errors import Invalid
+from shared.domain.instants import spread_ms, written
+
+KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
+TIMESTAMPS = 10_000
+# Occurrences of nobody are kept for so long. Their schedule is stored within a fraction of it or not at all.
+COMMITTED_WITHIN = timedelta(hours=1)
+
+
+class ScheduleState(StrEnum):
+    """Where a schedule stands."""
+
+    ACTIVE = "active"  # fires
+    PAUSED = "paused"  # held by its owner
+    FINISHED = "finished"  # every instant is dealt with; forgotten after a while
+
+
+class MisfireMode(StrEnum):
+    """What becomes of an instant that is found late."""
+
+    FIRE = "fire"  # fires, however late
+    SKIP = "skip"  # does not
+    WITHIN = "fire_within_seconds"  # fires unless it is later than that
+
+
+class Misfire(Struct, frozen=True):
+    """The rule for instants that are found late. A retry is not found late: the rule is for first attempts."""
+
+    mode: MisfireMode = MisfireMode.FIRE
+    within_seconds: float = 0.0
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """How often an instant is attempted, and the pauses between: from `first_delay_seconds`, growing by `factor` up to
+    `cap_seconds`."""
+
+    attempts: int = 10
+    first_delay_seconds: float = 5.0
+    factor: float = 3.0
+    cap_seconds: float = 3_600.0
+
+
+class Definition(Struct, frozen=True, kw_only=True):
+    """What a caller wants. Either `instants` (sorted, each once) or a `recurrence`.
+
+    `window_seconds` delays every instant by the same time below it, which a hash of the key tells.
+    """
+
+    callback: Callback
+    instants: tuple[datetime, ...] = ()
+    recurrence: Recurrence | None = None
+    max_occurrences: int | None = None
+    window_seconds: float = 0.0
+    misfire: Misfire = Misfire()
+    retry: RetryPolicy = RetryPolicy()
+    labels: dict[str, str] = {}
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """A stored schedule. `digest` tells two contents apart. Times are the database's.
+
+    `sweep_at` is when it is looked at whether anything is left of it: `None` for a series that goes on.
+    """
+
+    id: str
+    namespace: str
+    key: str
+    generation: str
+    digest: str
+    definition: Definition
+    state: ScheduleState = ScheduleState.ACTIVE
+    created_at: datetime
+    accepted_at: datetime
+    sweep_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whose occurrences they are."""
+        return owner_text(ScheduleOwner(self.id))
+
+    @property
+    def size(self) -> int:
+        """About that of a message, in bytes."""
+        return len(self.definition.callback.payload)
+
+
+def schedule_id(namespace: str, key: str) -> str:
+    """The id of a caller's key. Those of one namespace stand together, by their keys."""
+    return f"{_quoted(namespace)}/{key}"
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(namespace: str) -> str:
+    return quote(namespace, safe=":@")
+
+
+def check_key(key: str) -> None:
+    """Raise `Invalid` where this cannot be a schedule's key."""
+    if KEY.fullmatch(key) is None:
+        raise Invalid("a key has 1 to 255 of letters, digits and - _ . ~ :", field="key", value=key)
+
+
+def digest(definition: Definition) -> str:
+    """What tells two contents apart: SHA-256 of the definition, whatever the order of its keys."""
+    return hashlib.sha256(msgspec.json.encode(definition, order="deterministic")).hexdigest()
+
+
+def spread(definition: Definition, key: str) -> timedelta:
+    """By how much the key's instants are delayed within their window."""
+    return (
+        timedelta(milliseconds=spread_ms(key, definition.window_seconds)) if definition.window_seconds else timedelta()
+    )
+
+
+def divided(definition: Definition, now: datetime) -> tuple[list[datetime], list[datetime]]:
+    """A list's instants that lie ahead, and those that are past: what was asked for in the past is not fired."""
+    ahead = [instant for instant in definition.instants if instant > now]
+    return ahead, list(definition.instants[: len(definition.instants) - len(ahead)])
+
+
+def next_due(definition: Definition, key: str, after: datetime) -> datetime | None:
+    """The instant of a recurrence that follows `after`, with its delay; `None` when there is none."""
+    if definition.recurrence is None:
+        return None
+    delay = spread(definition, key)
+    following = next_after(definition.recurrence, after - delay)
+    return None if following is None else following + delay
+
+
+def upcoming(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
+    """The instants that follow `after`, with their delay, for as long as there are some; `runs` have been."""
+    if definition.recurrence is None:
+        delay = spread(definition, key)
+        yield from (instant + delay for instant in definition.instants if instant + delay > after)
+        return
+    due = next_due(definition, key, after)
+    while due is not None and (definition.max_occurrences is None or runs < definition.max_occurrences):
+        yield due
+        runs += 1
+        due = next_due(definition, key, due)
+
+
+def occurrences(schedule: Schedule) -> list[Occurrence]:
+    """All that must be inserted for the schedule: one for each instant ahead of its acceptance, or the series."""
+    definition, accepted_at = schedule.definition, schedule.accepted_at
+    if definition.recurrence is not None:
+        first = next_due(definition, schedule.key, accepted_at)
+        if first is None:
+            return []
+        return [series(schedule.owner, schedule.generation, first, accepted_at=accepted_at, size=schedule.size)]
+    delay = spread(definition, schedule.key)
+    ahead, _ = divided(definition, accepted_at)
+    owner, generation, size = schedule.owner, schedule.generation, schedule.size
+    return [once(owner, generation, due + delay, accepted_at=accepted_at, size=size) for due in ahead]
+
+
+def last_due(definition: Definition, key: str) -> datetime | None:
+    """After which instant nothing of a list is left; a series ends when it says so."""
+    return definition.instants[-1] + spread(definition, key) if definition.instants else None
+
+
+def following(
+    definition: Definition, key: str, occurrence: Occurrence, *, passed_over: datetime | None = None
+) -> Occurrence | None:
+    """A series' document at its next instant; `None` when the series has ended. Instants up to `passed_over` are passed
+    over, unless they count."""
+    runs = occurrence.runs + 1
+    if definition.max_occurrences is not None and runs >= definition.max_occurrences:
+        return None
+    after = occurrence.due
+    if passed_over is not None and definition.max_occurrences is None:
+        after = max(after, passed_over)
+    due = next_due(definition, key, after)
+    if due is None:
+        return None
+    return msgspec.structs.replace(
+        occurrence, due=due, fires_at=due, visible_at=due, token="", attempts=0, claims=0, begun=0, runs=runs
+    )
+
+
+class Verdict(Enum):
+    """What is to be done with an occurrence whose time has come."""
+
+    FIRE = "fire"
+    SKIP = "skip"  # found too late, by the rule that its owner chose
+    HOLD = "hold"  # its schedule is paused
+    WAIT = "wait"  # its schedule is not there, and may be on its way
+    VOID = "void"  # its schedule is gone, or was replaced
+
+
+def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> Verdict:
+    """Decide about an occurrence that is due, however late it is."""
+    if schedule is None or schedule.generation != occurrence.generation:
+        return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
+    if schedule.state is ScheduleState.PAUSED and occurrence.kind is not Kind.ASKED:
+        return Verdict.HOLD
+    return Verdict.FIRE
+
+
+def judge(
+    schedule: Schedule | None, occurrence: Occurrence, now: datetime, *, tick: timedelta, misfire_after: timedelta
+) -> Verdict:
+    """As `stands`, and by the misfire rule. Later than `misfire_after` is "found late"."""
+    verdict = stands(schedule, occurrence, now)
+    if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is Kind.ASKED:
+        return verdict
+    late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
+    if occurrence.attempts == 0 and missed(schedule.definition.misfire, late, misfire_after=misfire_after):
+        return Verdict.SKIP
+    return Verdict.FIRE
+
+
+def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> datetime | None:
+    """Up to which instants the rule lets all of them go."""
+    match rule.mode:
+        case MisfireMode.FIRE:
+            return None
+        case MisfireMode.SKIP:
+            return now - misfire_after
+        case MisfireMode.WITHIN:
+            return now - timedelta(seconds=rule.within_seconds)
+
+
+def missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
+    """Whether the rule lets an instant go that is so late."""
+    match rule.mode:
+        case MisfireMode.FIRE:
+            return False
+        case MisfireMode.SKIP:
+            return late > misfire_after
+        case MisfireMode.WITHIN:
+            return late > timedelta(seconds=rule.within_seconds)
+
+
+def carillon_headers(occurrence: Occurrence, schedule: Schedule) -> dict[str, str]:
+    """What every message tells beside its payload and its id."""
+    return {
+        "carillon-key": schedule.key,
+        "carillon-due": written(occurrence.due),
+        "carillon-attempt": str(occurrence.attempts + 1),
+    }

@@ -1,0 +1,219 @@
+"""Batches: the unit of sending, of exactly-once and of pause.
+
+A batch is a reference, never data: a range that can be read again and gives the same rows. Its life:
+
+    planned <──> queued <──> sending ──> sent | failed
+       └───────────┴──────────────────> dropped
+
+`sending` means that a lane owns the batch. It leaves that status only by the owner after a confirmed commit or abort,
+or by recovery, which fences the owner first. Settled statuses are final.
+
+What a batch holds is read when it is sent, and may have grown since it was planned. What does not fit goes out in
+*parts*: each is a take of its own and a transaction of its own, whose marker says how far the batch has come. Between
+two parts the batch is `queued` again. When a transaction fails, the next part is smaller.
+
+A job has `SLOTS` chains. Batch n stands in slot n mod SLOTS and is fed only when batch n - SLOTS is settled, so that a
+chain has one batch in flight and its slot's marker on the ledger is always the last one that went out.
+"""
+
+from collections import Counter
+from datetime import datetime
+from enum import StrEnum
+from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.audience.ranges import ByteRange, Range
+
+SLOTS = 32
+RECEIPT_ENTRIES = 20
+RECEIPT_KEY_BYTES = 40
+OTHER = "other"
+
+
+class BatchStatus(StrEnum):
+    """Where a batch stands."""
+
+    PLANNED = "planned"  # cut, not on the broker
+    QUEUED = "queued"  # a message of its turn is on the broker, or was lost there
+    SENDING = "sending"  # a lane owns it: its outcome is that lane's transaction
+    SENT = "sent"  # its records are out; final
+    FAILED = "failed"  # too many recipients failed, or it cannot be sent; final
+    DROPPED = "dropped"  # its job was stopped or it expired first; final
+
+
+TRANSITIONS: dict[BatchStatus, frozenset[BatchStatus]] = {
+    BatchStatus.PLANNED: frozenset({BatchStatus.QUEUED, BatchStatus.DROPPED}),
+    BatchStatus.QUEUED: frozenset({BatchStatus.PLANNED, BatchStatus.SENDING, BatchStatus.FAILED, BatchStatus.DROPPED}),
+    BatchStatus.SENDING: frozenset({BatchStatus.QUEUED, BatchStatus.SENT, BatchStatus.FAILED}),
+    BatchStatus.SENT: frozenset(),
+    BatchStatus.FAILED: frozenset(),
+    BatchStatus.DROPPED: frozenset(),
+}
+
+SETTLED = frozenset(status for status, targets in TRANSITIONS.items() if not targets)
+
+
+class Receipt(Struct, frozen=True, omit_defaults=True):
+    """What became of recipients. `reasons` tells failed and skipped ones apart by why, `locales` counts what was
+    sent. `unknown` users of a file have no device here, and so are no recipients."""
+
+    sent: int = 0
+    failed: int = 0
+    skipped: int = 0
+    held_out: int = 0
+    unknown: int = 0
+    reasons: dict[str, int] = {}
+    locales: dict[str, int] = {}
+
+    @property
+    def recipients(self) -> int:
+        """How many devices the receipt accounts for."""
+        return self.sent + self.failed + self.skipped + self.held_out
+
+    def bounded(self) -> Self:
+        """The same sums with at most `RECEIPT_ENTRIES` reasons and locales each, the rarest folded into `other`."""
+        return replace(self, reasons=top(self.reasons), locales=top(self.locales))
+
+    def __add__(self, more: "Receipt") -> "Receipt":
+        return Receipt(
+            self.sent + more.sent,
+            self.failed + more.failed,
+            self.skipped + more.skipped,
+            self.held_out + more.held_out,
+            self.unknown + more.unknown,
+            merged(self.reasons, more.reasons),
+            merged(self.locales, more.locales),
+        )
+
+
+class Part(Struct, frozen=True):
+    """What one transaction of a batch leaves behind: `number` counts from 1, `receipt` sums up all parts so far, and
+    the next part begins at `next`; there is none where that is `None`.
+
+    What `next` is depends on the batch's range: the `seq_id` behind which the rest of a `KeyRange` or a `DeviceList`
+    lies, or how many users of a `ByteRange` are dealt with.
+    """
+
+    receipt: Receipt
+    number: int = 1
+    next: int | None = None
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """One page of a job's audience; `job_id` is the job's key.
+
+    `size` counts the rows of the push table when the plan was cut, or the users of a file's lines; once the batch is
+    sent, its recipients. `whole` says that it is all of its job's audience. `turn` is raised, by compare-and-set, by
+    whoever puts the batch on the broker; a message of another turn is void. `attempts` counts takes, `owner` names the
+    lane that holds it. By the database's clock, `taken_at` is the last take and `changed_at` the last move of any kind.
+
+    So many `parts` are out, with `receipt` as their sums, and the rest begins at `next`; `holders` names the takes of
+    those that held users out. Since the last part, `fruitless` takes sent nothing. A part has as many recipients as
+    fit, halved so often as `halvings` says.
+    """
+
+    job_id: str
+    ordinal: int
+    range: Range
+    size: int
+    status: BatchStatus = BatchStatus.PLANNED
+    turn: int = 0
+    attempts: int = 0
+    owner: str = ""
+    whole: bool = False
+    receipt: Receipt = Receipt()
+    parts: int = 0
+    next: int | None = None
+    holders: tuple[str, ...] = ()
+    fruitless: int = 0
+    halvings: int = 0
+    taken_at: datetime | None = None
+    changed_at: datetime | None = None
+
+    @property
+    def id(self) -> str:
+        """Unique, and in the order of the plan within a job."""
+        return batch_id(self.job_id, self.ordinal)
+
+    @property
+    def take(self) -> str:
+        """The take by which a lane owns it, one of its own for each part. A batch of one part has that of its lane."""
+        return f"{self.owner}/{self.parts}" if self.parts else self.owner
+
+    @property
+    def slot(self) -> int:
+        """The chain that the batch stands in."""
+        return self.ordinal % SLOTS
+
+    @property
+    def at_stake(self) -> int:
+        """How many recipients count as failed where nobody can tell them: what is left of its size; of a batch that has
+        grown, one at least; or the users of its lines, where nobody has read yet which of them belong to the zone."""
+        left = self.size - self.receipt.recipients
+        if isinstance(self.range, ByteRange) and (self.parts or not self.size):
+            return max(left, self.range.users - (self.next or 0))
+        return max(left, 1 if self.parts else 0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its status is final."""
+        return self.status in SETTLED
+
+
+_HALVED_AT_FAILURE = 2
+_MOST_HALVINGS = 30
+# A day or so of tries, however long the job is held in between.
+_HOPELESS = 5_000
+
+
+def part_limit(batch: Batch, most: int) -> int:
+    """How many recipients the next part may have, where `most` fit into one."""
+    return max(most >> batch.halvings, 1)
+
+
+def smaller(batch: Batch) -> int:
+    """The halvings after one more take that sent nothing: what a server cannot take in time, it may take in pieces. Of
+    the first one, only the process may have died."""
+    return min(batch.halvings + _HALVED_AT_FAILURE, _MOST_HALVINGS) if batch.fruitless else batch.halvings
+
+
+def larger(batch: Batch, lasted: float, patience: float) -> int:
+    """The halvings after a part that took so many seconds of those that it might have taken: the next one would take
+    half of them at most."""
+    doublings = sum(lasted * factor <= patience for factor in (4, 8))
+    return max(batch.halvings - doublings, 0)
+
+
+def is_hopeless(batch: Batch) -> bool:
+    """Whether nothing of it went out, however small the parts, so often that nothing ever will."""
+    return batch.fruitless >= _HOPELESS
+
+
+def batch_id(job_id: str, ordinal: int) -> str:
+    """The key of the plan's entry `ordinal`."""
+    return f"{job_id}/{ordinal:08d}"
+
+
+def verdict(receipt: Receipt, *, max_failed_share: float) -> BatchStatus:
+    """`sent`, or `failed` where more than `max_failed_share` of the recipients failed; the rest is out all the same."""
+    if receipt.failed > max_failed_share * receipt.recipients:
+        return BatchStatus.FAILED
+    return BatchStatus.SENT
+
+
+def merged(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """Key by key sums."""
+    return dict(Counter(one) + Counter(other))
+
+
+def top(counts: dict[str, int]) -> dict[str, int]:
+    """At most `RECEIPT_ENTRIES` keys of at most `RECEIPT_KEY_BYTES`, the largest first; what is left is `other`."""
+    ranked = [key for key, _ in Counter(counts).most_common() if key != OTHER]
+    kept = {key for key in ranked if len(key.encode()) <= RECEIPT_KEY_BYTES}
+    kept &= set(ranked[: RECEIPT_ENTRIES - 1])
+    folded: Counter[str] = Counter()
+    for key, count in counts.items():
+        folded[key if key in kept else OTHER] += count
+    return dict(folded)

@@ -1,0 +1,112 @@
+"""Filling: a template's body with values in the place of its tags, and how large that is before anybody makes it.
+
+A short template can stand for a text that no memory holds: thousands of tags, each for the same long value. So every
+place that fills a body asks `filled_bytes` first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shared.domain.errors import Invalid
+from shared.domain.jobs.templates import Template, dumps, fill, tags_of, texts_of, unterminated
+
+BAD_CONTEXT = "bad-context"  # a tag stands for an object or an array
+BAD_TEMPLATE = "bad-template"  # a tag is never closed
+
+
+class Unrenderable(Exception):
+    """No recipient of this template can be served; `reason` is the key that they are counted under."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any]:
+    """The template's body with the context, over its defaults, in place of the tags in its texts and keys.
+
+    A number or a boolean is written as in JSON; null, or nothing at all, leaves nothing.
+
+    Raises:
+        Unrenderable: a tag stands for an object or an array (`bad-context`), or never ends (`bad-template`).
+    """
+    values = {**template.defaults, **context}
+    return {_filled_text(key, values): _filled(inner, values) for key, inner in template.body.items()}
+
+
+def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
+    """How many bytes `filled_body` has as compact JSON, by the tags and the lengths of their values. Where several
+    keys of an object become the same, it has fewer.
+
+    Raises:
+        Unrenderable: as `filled_body`.
+    """
+    values = {**template.defaults, **context}
+    grown: dict[str, int] = {}
+    size = len(dumps(template.body).encode())
+    for text in texts_of(template.body):
+        if unterminated(text):
+            raise Unrenderable(BAD_TEMPLATE)
+        for tag, times in Counter(tags_of(text)).items():
+            if tag not in grown:
+                grown[tag] = _written_bytes(_inserted(values.get(tag))) - _written_bytes(f"{{{{{tag}}}}}")
+            size += times * grown[tag]
+    return size
+
+
+def most_filled_bytes(template_bytes: int, context: Mapping[str, Any]) -> int:
+    """What `filled_bytes` cannot exceed, told without the template, whose body and defaults have so many bytes as JSON:
+    a tag has four of them or more, and stands for a value of the context or of the defaults."""
+    longest = max((len(dumps(value).encode()) for value in context.values()), default=0)
+    return template_bytes + template_bytes // len("{{}}") * max(longest, template_bytes)
+
+
+def check_filled(
+    templates: Iterable[Template], context: Mapping[str, Any], metadata: Mapping[str, Any], *, most: int, field: str
+) -> None:
+    """Raise `Invalid` for the first template whose records would all have more than `most` bytes."""
+    around = len(dumps(metadata).encode()) if metadata else 0
+    for template in templates:
+        try:
+            size = filled_bytes(template, context) + around
+        except Unrenderable:
+            continue  # it makes no record at all, and a preview tells so
+        if size > most:
+            made = f"the template {template.name!r} in {template.locale!r} makes records of {size:,} bytes or more"
+            raise Invalid(f"invalid {field}: {made}, {most:,} are allowed", field=field)
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    match value:
+        case str():
+            return _filled_text(value, values)
+        case dict():
+            return {_filled_text(key, values): _filled(inner, values) for key, inner in value.items()}
+        case list():
+            return [_filled(inner, values) for inner in value]
+        case _:
+            return value
+
+
+def _filled_text(text: str, values: Mapping[str, Any]) -> str:
+    if unterminated(text):
+        raise Unrenderable(BAD_TEMPLATE)
+    return fill(text, lambda tag: _inserted(values.get(tag)))
+
+
+def _inserted(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case dict() | list():
+            raise Unrenderable(BAD_CONTEXT)
+        case _:
+            return dumps(value)
+
+
+def _written_bytes(text: str) -> int:
+    """Of a text between the quotes of a JSON string."""
+    return len(dumps(text).encode()) - len('""')

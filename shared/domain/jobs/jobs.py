@@ -1,0 +1,313 @@
+"""Push jobs: their life, their plan and what is known of their progress.
+
+    scheduled ──> running ──> completed
+        ↑          ↑  ↓ ↘
+        │          │  │  circuitbreak
+        │          │  ↓   ↙
+        └<──────> paused ───> stopped      (stopped can follow everything but completed)
+
+A scheduled job can be paused and resumed: it is scheduled again while its start lies ahead, and runs once that has
+passed.
+
+`TRANSITIONS` is that drawing as data. It makes the filter of every compare-and-set, and nothing outside
+this package compares statuses.
+"""
+
+from datetime import datetime
+from enum import Enum, StrEnum
+from typing import Any, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.audience.sources import Source
+from shared.domain.idempotency import Idempotency
+from shared.domain.instants import from_ms
+from shared.domain.jobs.templates import Template
+
+
+class JobStatus(StrEnum):
+    """Where a job stands."""
+
+    SCHEDULED = "scheduled"  # accepted, its start lies ahead
+    RUNNING = "running"  # planned, fed and sent
+    PAUSED = "paused"  # held by a user: nothing is fed
+    TRIPPED = "circuitbreak"  # held because too many batches failed
+    STOPPED = "stopped"  # ended by a user or by a fault that no retry mends; final
+    COMPLETED = "completed"  # planned to the end, every batch settled; final
+
+
+TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.SCHEDULED: frozenset({JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.STOPPED}),
+    JobStatus.RUNNING: frozenset({JobStatus.PAUSED, JobStatus.TRIPPED, JobStatus.STOPPED, JobStatus.COMPLETED}),
+    JobStatus.PAUSED: frozenset({JobStatus.SCHEDULED, JobStatus.RUNNING, JobStatus.STOPPED}),
+    JobStatus.TRIPPED: frozenset({JobStatus.RUNNING, JobStatus.STOPPED}),
+    JobStatus.STOPPED: frozenset(),
+    JobStatus.COMPLETED: frozenset(),
+}
+
+STARTABLE = frozenset({JobStatus.SCHEDULED})
+PAUSABLE = frozenset({JobStatus.SCHEDULED, JobStatus.RUNNING})
+RESUMABLE = frozenset({JobStatus.PAUSED, JobStatus.TRIPPED})
+STOPPABLE = frozenset(status for status, targets in TRANSITIONS.items() if JobStatus.STOPPED in targets)
+
+
+def sources(to: JobStatus) -> frozenset[JobStatus]:
+    """The statuses that `to` may directly follow."""
+    return frozenset(status for status, targets in TRANSITIONS.items() if to in targets)
+
+
+class Plan(Struct, frozen=True):
+    """How far the audience has been cut.
+
+    `source` is what the audience is read from, fixed before the first cut; `end` the number of batches, once the
+    audience is cut to its end; `templates` the copies that the job renders with. `unknown` counts the users of a file
+    who have no device, where planning finds them; otherwise sending does.
+    """
+
+    source: Source | None = None
+    end: int | None = None
+    templates: tuple[Template, ...] = ()
+    unknown: int = 0
+
+
+class Totals(Struct, frozen=True):
+    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + what is
+    unsettled or was dropped. `unknown` counts users of a file who have no device."""
+
+    batches: int = 0
+    settled: int = 0
+    planned: int = 0
+    sent: int = 0
+    failed: int = 0
+    skipped: int = 0
+    held_out: int = 0
+    unknown: int = 0
+
+    @property
+    def done(self) -> int:
+        """Recipients about whom all is decided."""
+        return self.sent + self.failed + self.skipped + self.held_out
+
+
+def with_plan(job: "Job", summed: Totals) -> Totals:
+    """The sums over a job's batches, and what its plan counts besides."""
+    return replace(summed, unknown=summed.unknown + job.plan.unknown)
+
+
+class EventState(StrEnum):
+    """How a stage of a job fares."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAIL = "fail"
+
+
+class Event(Struct, frozen=True):
+    """Something that happened to a job, at this time in ns since the epoch. The stages have Marathon's names."""
+
+    stage: str
+    state: EventState
+    message: str
+    at: int
+
+
+class DueMail(Struct, frozen=True):
+    """A mail that is still to be sent: its kind (`shared.domain.jobs.mails`), when what it tells happened (ns), and who
+    did it."""
+
+    kind: str
+    at: int
+    by: str = ""
+
+
+READ_FILE = "csv_split_worker"
+PLAN = "create_batches_worker"
+SEND = "process_batch_worker"
+SEND_ENDED = "process_batche_worker"  # as Marathon writes it where it went well
+SEND_DIRECT = "direct_worker"
+FINISH = "job_completed_worker"
+
+
+class Counts(Struct, frozen=True):
+    """How many batches a job has by now: those that are settled among them, and of these the failed ones."""
+
+    planned: int = 0
+    settled: int = 0
+    failed: int = 0
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A push to one audience of one app, by one of the `shared.domain.push.records.SERVICES`. Times are nanoseconds
+    since the epoch, 0 where unset.
+
+    The audience is everybody, what `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>"); of a
+    localized job's group, each job has those of one `zone`. The group's devices are divided among these `offsets` and
+    the rest; a group that an earlier version made has none. `control_group` is the share of users who get nothing.
+
+    `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
+    and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
+    failed when the job was last resumed. `mails` are those still to be sent. `changed_at` is the database's time of the
+    last move or page of planning.
+
+    A caller may choose the `id`, and may use it again once its app was deleted. `incarnation` is random, and tells such
+    jobs apart: whatever is derived from a job (batches, tasks, occurrences, markers, message ids) is named by its
+    `key`. Jobs of the first version have no incarnation.
+    """
+
+    id: str
+    incarnation: str = ""
+    app_id: str
+    app_name: str
+    service: str
+    template_names: tuple[str, ...]
+    created_by: str
+    group_id: str
+    status: JobStatus = JobStatus.RUNNING
+    open: bool = True
+    filters: dict[str, str] = {}
+    context: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    past_time_strategy: str = ""
+    csv_path: str = ""
+    control_group: float = 0.0
+    control_group_csv_path: str = ""
+    localized: bool = False
+    zone: str = ""
+    offsets: tuple[str, ...] = ()
+    counts_unknown: bool = True
+    expires_at: int = 0
+    starts_at: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+    completed_at: int = 0
+    idempotency: Idempotency | None = None
+    plan: Plan = Plan()
+    totals: Totals | None = None
+    reasons: dict[str, int] = {}
+    locales: dict[str, int] = {}
+    feedbacks: dict[str, int] = {}
+    failure: str = ""
+    forgiven: int = 0
+    events: tuple[Event, ...] = ()
+    mails: tuple[DueMail, ...] = ()
+    changed_at: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        """Its id and its incarnation, as one text."""
+        return job_key(self.id, self.incarnation)
+
+    @property
+    def starts(self) -> datetime:
+        """When it is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
+        return from_ms(-(-self.starts_at // 1_000_000))
+
+    @property
+    def file_plan_id(self) -> str:
+        """The key under which its file is cut: all zones of a localized job share the cuts."""
+        return job_key(self.group_id if self.zone else self.id, self.incarnation)
+
+    @property
+    def divided(self) -> bool:
+        """Whether its audience is what a division gives to its zone."""
+        return bool(self.zone and self.offsets)
+
+    @property
+    def unplanned(self) -> bool:
+        """Whether nobody has begun to plan it."""
+        return self.plan.source is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is not begun: its start lies ahead, or passed while it was paused."""
+        return self.starts_at != 0 and self.unplanned and self.status in {JobStatus.SCHEDULED, JobStatus.PAUSED}
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of the job will be planned any more."""
+        return not self.open or self.status is JobStatus.STOPPED
+
+    @property
+    def standing(self) -> "Standing":
+        """What of it decides about its batches."""
+        return Standing(self.status, self.plan.end, self.expires_at)
+
+
+def job_key(job_id: str, incarnation: str) -> str:
+    """What names one job among all that ever had this id."""
+    return f"{job_id}.{incarnation}" if incarnation else job_id
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """The id and the incarnation in a job's key; the incarnation is "" where the key is a bare id."""
+    job_id, _, incarnation = key.partition(".")
+    return job_id, incarnation
+
+
+class Standing(Struct, frozen=True):
+    """The little of a job that decides about its batches: its status and, once known, the number of batches."""
+
+    status: JobStatus
+    end: int | None
+    expires_at: int
+
+    @property
+    def feeds(self) -> bool:
+        """Whether its batches may go to the broker."""
+        return self.status is JobStatus.RUNNING
+
+    @property
+    def stopped(self) -> bool:
+        """Whether what is not sent by now will never be."""
+        return self.status is JobStatus.STOPPED
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether the job closes as soon as all its batches are settled."""
+        match self.status:
+            case JobStatus.RUNNING:
+                return self.end is not None
+            case JobStatus.STOPPED:
+                return True
+            case JobStatus.SCHEDULED | JobStatus.PAUSED | JobStatus.TRIPPED | JobStatus.COMPLETED:
+                return False
+            case _:
+                assert_never(self.status)
+
+
+# Before its plan is known to the end, a job is only judged by so many batches.
+_ENOUGH_SETTLED = 20
+
+
+def breaks(counts: Counts, *, forgiven: int, planned: bool, max_failed_share: float) -> bool:
+    """Whether so many batches failed, since the job was last resumed, that it should be held. `planned`: to the end.
+
+    A share of 1 never holds one: nothing would be left to hold.
+    """
+    failed = counts.failed - forgiven
+    judged = planned or counts.settled >= _ENOUGH_SETTLED
+    return max_failed_share < 1 and judged and failed > 0 and failed >= max_failed_share * counts.planned
+
+
+class Gate(Enum):
+    """What may happen to a batch now."""
+
+    OPEN = "open"  # send it
+    PARK = "park"  # back to planned: the job is held
+    DROP = "drop"  # never: the job has ended, or the batch is too late
+
+
+def gate(standing: Standing, now_ns: int) -> Gate:
+    """Decide whether a batch of this job may leave the system now."""
+    if standing.expires_at and standing.expires_at <= now_ns:
+        return Gate.DROP
+    match standing.status:
+        case JobStatus.RUNNING:
+            return Gate.OPEN
+        case JobStatus.SCHEDULED | JobStatus.PAUSED | JobStatus.TRIPPED:
+            return Gate.PARK
+        case JobStatus.STOPPED | JobStatus.COMPLETED:
+            return Gate.DROP
+        case _:
+            assert_never(standing.status)

@@ -1,0 +1,280 @@
+"""Mails: which there are, what each of them says, and to whom.
+
+The occasions, the subjects and the facts are Marathon's; the numbers of recipients and the reasons are added. A
+`Letter` cannot be made with anything that would end a line of its head, so nobody can slip a header or an address in.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from email.utils import format_datetime
+from enum import StrEnum
+from typing import assert_never
+
+import msgspec
+from msgspec import Struct
+
+from shared.domain.audience.zones import REST, SKIP
+from shared.domain.errors import Invalid
+from shared.domain.instants import from_ms
+from shared.domain.jobs.jobs import Job, Totals
+from shared.domain.push.records import SERVICES
+
+ACCEPTED = "ack"
+"""The feedback key of what the push service took."""
+
+_ID = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+")
+_MAILBOX = re.compile(r"""[^\s@<>()\[\],;:\\"\x00-\x1f\x7f]+@[^\s@<>()\[\],;:\\"\x00-\x1f\x7f]+""")
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})  # controls, lone surrogates, ends of lines and paragraphs
+_LABEL_WIDTH = 15
+_LINE_CHARACTERS = 1_000  # a filter may have 64 KiB
+
+
+class Kind(StrEnum):
+    """What a mail is about."""
+
+    CREATED = "created"
+    SCHEDULED = "scheduled"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    TRIPPED = "circuitbreak"
+    COMPLETED = "completed"
+
+
+SUBJECTS: dict[Kind, str] = {
+    Kind.CREATED: "New push job created",
+    Kind.SCHEDULED: "New push job scheduled",
+    Kind.PAUSED: "Push job entered paused state",
+    Kind.STOPPED: "Push job stopped",
+    Kind.TRIPPED: "Push job entered circuit break state",
+    Kind.COMPLETED: "Push job completed",
+}
+
+
+class Letter(Struct, frozen=True):
+    """A mail in plain text. `id` is its Message-ID without angle brackets, the same whenever it is sent again.
+
+    Raises `Invalid` when it is made of what cannot stand in a mail.
+    """
+
+    id: str
+    to: tuple[str, ...]
+    subject: str
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise Invalid("a Message-ID is made of letters, digits, '.', '-' and '_' around one @", field="id")
+        if not self.to or not all(map(is_mailbox, self.to)):
+            raise Invalid("a mail needs addresses such as name@example.com", field="to")
+        if not self.subject or printable(self.subject) != self.subject:
+            raise Invalid("a subject is one line of printable characters", field="subject")
+        if not self.text or any(printable(line) != line for line in self.text.split("\n")):
+            raise Invalid("a mail's text is made of lines of printable characters", field="text")
+
+    def __repr__(self) -> str:
+        """No address and no text: this ends in logs."""
+        return f"Letter({self.id!r}, {self.subject!r}, recipients={len(self.to)})"
+
+
+class Mailing(Struct, frozen=True):
+    """What a deployment has chosen for its mails.
+
+    `addressees` get all of them; whoever made a job gets none if their address contains an entry of `blacklist`.
+    `domain` makes Message-IDs unique in the world; `host` is the machine that tells of completed jobs.
+    """
+
+    domain: str
+    addressees: tuple[str, ...] = ()
+    blacklist: tuple[str, ...] = ()
+    host: str = ""
+
+
+def is_mailbox(address: str) -> bool:
+    """Whether this can be written to: a name, one @ and a domain, with nothing around and between them."""
+    return _MAILBOX.fullmatch(address) is not None and printable(address) == address
+
+
+def printable(text: str) -> str:
+    """The text on one line: whatever is no character to be seen or a blank becomes `?`."""
+    return "".join("?" if unicodedata.category(each) in _UNPRINTABLE else each for each in text)
+
+
+def arrival(job: Job) -> Kind:
+    """The occasion of a new job."""
+    return Kind.SCHEDULED if job.starts_at else Kind.CREATED
+
+
+def recipients(created_by: str, mailing: Mailing) -> tuple[str, ...]:
+    """Who gets a mail about the job of this user: each address once. A service's token has no address."""
+    unwanted = any(entry and entry in created_by for entry in mailing.blacklist)
+    creator = () if unwanted or not is_mailbox(created_by) else (created_by,)
+    return tuple({address.casefold(): address for address in (*creator, *mailing.addressees)}.values())
+
+
+def letter_id(job_key: str, kind: Kind, at_ns: int, domain: str) -> str:
+    """The Message-ID of the mail about the move that happened at `at_ns`, the same for whoever writes it."""
+    return f"{job_key}.{kind.value}.{at_ns}@{domain}"
+
+
+def written(
+    kind: Kind,
+    job: Job,
+    totals: Totals,
+    *,
+    at_ns: int,
+    mailing: Mailing,
+    by: str = "",
+    reasons: Mapping[str, int] | None = None,
+) -> Letter | None:
+    """The mail about a move of a job at `at_ns`; `None` when nobody is to get one.
+
+    `by` is who made the move, "" for Carillon itself. `totals` and `reasons` are the sums so far; the reasons that the
+    job has kept count where none are given.
+    """
+    to = recipients(job.created_by, mailing)
+    if not to:
+        return None
+    numbers = _numbers(totals, job.reasons if reasons is None else reasons)
+    match kind:
+        case Kind.CREATED | Kind.SCHEDULED:
+            parts = [_described(job), _audience(job)]
+        case Kind.PAUSED | Kind.STOPPED | Kind.TRIPPED:
+            parts = [_identified(job), numbers, _outlook(kind, job)]
+        case Kind.COMPLETED:
+            parts = [_identified(job), numbers, _feedback(job, totals), _result(job, mailing)]
+        case _:
+            assert_never(kind)
+    text = "\n\n".join([_clipped(_opening(kind, job, by)), *filter(None, parts)])
+    return Letter(letter_id(job.key, kind, at_ns, mailing.domain), to, SUBJECTS[kind], text + "\n")
+
+
+def _opening(kind: Kind, job: Job, by: str) -> str:
+    match kind:
+        case Kind.CREATED:
+            return f"A push job was created for {job.app_name}. It starts at once."
+        case Kind.SCHEDULED:
+            return f"A push job was scheduled for {job.app_name}. It starts at {_start(job)}."
+        case Kind.PAUSED:
+            return f"A push job of {job.app_name} was paused by {by or 'Carillon'}."
+        case Kind.STOPPED:
+            return f"A push job of {job.app_name} was stopped by {by or 'Carillon'}."
+        case Kind.TRIPPED:
+            return f"A push job of {job.app_name} is held: too many of its batches failed."
+        case Kind.COMPLETED:
+            return f"A push job of {job.app_name} is completed."
+        case _:
+            assert_never(kind)
+
+
+def _identified(job: Job) -> str:
+    return _table({
+        "App": job.app_name,
+        "Template": ", ".join(job.template_names),
+        "Platform": SERVICES[job.service].platform if job.service in SERVICES else job.service,
+        "Job": job.id,
+        "Group": job.group_id if job.localized else "",
+        "Created by": job.created_by,
+        "Fault": job.failure,
+    })  # fmt: skip
+
+
+def _described(job: Job) -> str:
+    times = _table({
+        "Scheduled": f"yes, for {_start(job)}" if job.starts_at else "no",
+        "Localized": _localized(job),
+        "Expires": _moment(job.expires_at) if job.expires_at else "",
+        "Control group": f"{job.control_group * 100:g} % of the users get nothing" if job.control_group else "",
+    })  # fmt: skip
+    return f"{_identified(job)}\n{times}"
+
+
+def _start(job: Job) -> str:
+    zones = {"": "", REST: " for users without a known time zone"}
+    return _moment(job.starts_at) + zones.get(job.zone, f" in the zone {job.zone}")
+
+
+def _localized(job: Job) -> str:
+    if not job.localized:
+        return "no"
+    late = "gets nothing" if job.past_time_strategy == SKIP else "gets it a day later"
+    return f"yes: each time zone at its own time, and one where that has passed {late}"
+
+
+def _audience(job: Job) -> str:
+    if job.csv_path:
+        return f"To the users in the file {_clipped(job.csv_path)}."
+    if job.filters:
+        return f"To the users whom these filters keep:\n{_indented(job.filters)}"
+    return "To everybody: it has neither filters nor a CSV file."
+
+
+def _numbers(totals: Totals, reasons: Mapping[str, int]) -> str:
+    lines = [
+        _line("Batches", _of(totals.settled, totals.batches)),
+        _line("Recipients", _of(totals.done, totals.planned)),
+        _line("  sent", f"{totals.sent:,}"),
+        _line("  held out", f"{totals.held_out:,}"),
+        _line("  skipped", f"{totals.skipped:,}"),
+        _line("  failed", f"{totals.failed:,}"),
+    ]
+    if reasons:
+        lines += ["Skipped and failed, by reason:", *(_line(f"  {key}", f"{n:,}") for key, n in _by_size(reasons))]
+    return "\n".join(lines)
+
+
+def _outlook(kind: Kind, job: Job) -> str:
+    if kind is Kind.STOPPED:
+        return "A stopped job cannot be resumed, and what was sent cannot be taken back."
+    sentences = [
+        "It waits until somebody resumes or stops it, however long that takes: what is not sent is kept.",
+        "If its start passes meanwhile, it starts when it is resumed." if job.waits else "",
+        f"It expires at {_moment(job.expires_at)}: nothing is sent from then on." if job.expires_at else "",
+    ]
+    return "\n".join(filter(None, sentences))
+
+
+def _feedback(job: Job, totals: Totals) -> str:
+    counts = {ACCEPTED: job.feedbacks.get(ACCEPTED, 0)} | dict(_by_size(job.feedbacks))
+    lines = (_line(f"  {key}", f"{_percent(count, totals.planned)} ({count:,})") for key, count in counts.items())
+    return "\n".join(["Feedback so far, of all recipients:", *lines])
+
+
+def _result(job: Job, mailing: Mailing) -> str:
+    return _table({"Held-out users": job.control_group_csv_path, "Written by": mailing.host})
+
+
+def _by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{_percent(part, whole)} ({part:,} of {whole:,})"
+
+
+def _percent(part: int, whole: int) -> str:
+    """Rounded down, so that 100 % means all."""
+    return f"{part * 1_000 // whole / 10:.1f} %" if whole else "-"
+
+
+def _moment(ns: int) -> str:
+    """RFC 1123 in UTC, as Marathon writes it."""
+    return format_datetime(from_ms(ns // 1_000_000), usegmt=True).replace("GMT", "UTC")
+
+
+def _indented(filters: Mapping[str, str]) -> str:
+    text = msgspec.json.format(msgspec.json.encode(filters, order="sorted"), indent=2).decode()
+    return "\n".join(f"  {_clipped(line)}" for line in text.split("\n"))
+
+
+def _table(facts: Mapping[str, str]) -> str:
+    """One line a fact; what is empty is left out."""
+    return "\n".join(_line(label, value) for label, value in facts.items() if value)
+
+
+def _line(label: str, value: str) -> str:
+    return f"{_clipped(label) + ':':<{_LABEL_WIDTH}} {_clipped(value)}"
+
+
+def _clipped(text: str) -> str:
+    return printable(text if len(text) <= _LINE_CHARACTERS else f"{text[:_LINE_CHARACTERS]}…")

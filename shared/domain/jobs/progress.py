@@ -1,0 +1,58 @@
+"""How far a job is: what became of its recipients so far, how fast it goes, and when it will be done."""
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.jobs import Totals
+
+WINDOW = timedelta(seconds=30)
+_AT_LEAST = timedelta(seconds=1)
+
+
+class Settled(Struct, frozen=True):
+    """A settled batch: what became of its recipients, when it was taken and when it was settled."""
+
+    receipt: Receipt
+    taken_at: datetime | None
+    changed_at: datetime | None
+
+
+class Progress(Struct, frozen=True):
+    """`rate` is in recipients a second, over the last half minute; `ends_at` is a guess, `None` where there is nothing
+    to guess from."""
+
+    summed: Receipt = Receipt()
+    rate: float = 0.0
+    ends_at: datetime | None = None
+
+
+class Meter:
+    """Sums settled batches up, one at a time."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        self._since = now
+        self._recent = 0
+        self._summed = Receipt()
+
+    def add(self, batch: Settled) -> None:
+        """Count a batch."""
+        self._summed = self._summed + batch.receipt
+        if batch.changed_at is not None and batch.changed_at > self._now - WINDOW:
+            self._recent += batch.receipt.recipients
+            self._since = min(self._since, batch.taken_at or batch.changed_at)
+
+    def progress(self, totals: Totals, *, planned: bool, sized: bool = True) -> Progress:
+        """What they tell. `planned`: no more batches will come than `totals` knows of. `sized`: how many recipients an
+        unsettled batch has is known; else it is taken to be like the settled ones."""
+        rate = self._recent / max(self._now - self._since, _AT_LEAST).total_seconds()
+        left = totals.planned - totals.done if sized else _like_the_settled(totals)
+        if not planned or not rate or left <= 0:
+            return Progress(self._summed, rate)
+        return Progress(self._summed, rate, self._now + timedelta(seconds=left / rate))
+
+
+def _like_the_settled(totals: Totals) -> float:
+    return (totals.batches - totals.settled) * totals.done / max(totals.settled, 1)

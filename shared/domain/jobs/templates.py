@@ -1,0 +1,235 @@
+"""Templates: a JSON body with `{{name}}` tags, per name and locale, that a job renders for its recipients.
+
+Tags are exact: what stands between `{{` and the next `}}` is the name, blanks and all; there is no nesting and no
+logic. The rules that a template must meet before it is stored are here too, and those of any JSON that a caller gives
+us to keep.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+
+# Quick only where every `{{` has its `}}`: behind the last `}}` it would look from each `{{` to the text's end.
+_TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+
+NAME_CHARACTERS = 255
+LOCALE_CHARACTERS = 10
+VALUE_BYTES = 64 * 1024
+KEY_BYTES = 1_024
+# MongoDB nests documents at most 100 deep, and a job's copy of a template lies a few levels down already.
+JSON_DEPTH = 64
+INTEGERS = range(-(2**63), 2**63)
+# A job's document, which MongoDB lets grow to 16 MB, holds copies of its templates beside what else the job says.
+COPIES_BYTES = 8 * 2**20
+
+_SHOWN_CHARACTERS = 64
+_TOO_DEEP = f"nested more than {JSON_DEPTH} deep"
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """One body in one locale. `defaults` fill the tags that a job's context leaves open. Times in ns since 1970."""
+
+    id: str
+    app_id: str
+    name: str
+    locale: str
+    body: dict[str, Any]
+    defaults: dict[str, Any] = {}
+    created_by: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+
+
+class Repeated:
+    """Stands in decoded JSON for the values of a key that an object holds twice."""
+
+
+def check_template(*, name: str, locale: str, body: Any, defaults: Any) -> None:
+    """Apply the rules in the order in which a client expects them to be reported.
+
+    Raises:
+        Invalid: `field` names the value, down to the leaf, as in `body.alert.title` or `body.loc-args[2]`.
+    """
+    check_name(name)
+    check_locale(locale)
+    check_body(body)
+    check_defaults(defaults)
+
+
+def check_name(name: str) -> None:
+    """1 to 255 characters. Raises `Invalid`."""
+    _check_length("name", name, NAME_CHARACTERS)
+
+
+def check_locale(locale: str) -> None:
+    """1 to 10 characters. Kept as given, though only one in lower case is ever picked. Raises `Invalid`."""
+    _check_length("locale", locale, LOCALE_CHARACTERS)
+
+
+def check_body(body: Any) -> None:
+    """An object with a key or more, in which every `{{` has its `}}`, in texts as in keys. Raises `Invalid`."""
+    if not isinstance(body, dict) or not body:
+        raise Invalid("invalid body: an object with at least one key is needed", field="body", value=body)
+    check_json("body", body)
+    found = _first_fault(body, _tag_fault, _tag_fault)
+    if found is not None:
+        path = _path("body", found.keys)
+        raise Invalid(f"invalid body: {path} {found.fault}", field=path, value=found.leaf)
+
+
+def check_defaults(defaults: Any) -> None:
+    """An object. Raises `Invalid`."""
+    if not isinstance(defaults, dict):
+        raise Invalid("invalid defaults: an object is needed", field="defaults", value=defaults)
+    check_json("defaults", defaults)
+
+
+def check_json(field: str, value: Any) -> None:
+    """Whether decoded JSON from a caller can be kept and sent as it is; `field` is its name in the request.
+
+    Texts and keys are free of NUL, a text has at most 64 KiB and a key 1 KiB, numbers fit in 64 bits, no object holds a
+    key twice (`Repeated`), nesting ends at `JSON_DEPTH`.
+
+    Raises:
+        Invalid: `field` is the path of what breaks a rule; the reason begins with `invalid <field>`.
+    """
+    found = _first_fault(value, _leaf_fault, _key_fault)
+    if found is None:
+        return
+    if found.fault is _TOO_DEEP:
+        raise Invalid(f"invalid {field}: {found.fault}", field=field)
+    path = _path(field, found.keys)
+    raise Invalid(f"invalid {field}: {path} {found.fault}", field=path)
+
+
+def check_copies(size: int) -> None:
+    """Whether a job can copy templates whose bodies and defaults have this many bytes of JSON. Raises `Invalid`."""
+    if size > COPIES_BYTES:
+        rule = f"the templates of a job, in all locales, may have {COPIES_BYTES} bytes together"
+        raise Invalid(f"invalid template: {rule}, not {size}", field="template")
+
+
+def unterminated(text: str) -> bool:
+    """Whether a `{{` has no `}}` after it."""
+    return text.rfind("{{") > text.rfind("}}")
+
+
+def tags_of(text: str) -> list[str]:
+    """The names of the text's tags, in order, each as often as it stands there."""
+    return _TAG.findall(text, 0, text.rfind("}}") + 2)
+
+
+def fill(text: str, value: Callable[[str], str]) -> str:
+    """The text with the value of each tag's name in the tag's place."""
+    closed = text.rfind("}}") + 2
+    return _TAG.sub(lambda tag: value(tag[1]), text[:closed]) + text[closed:]
+
+
+def _check_length(field: str, text: str, most: int) -> None:
+    if not 1 <= len(text) <= most:
+        raise Invalid(f"invalid {field}: 1 to {most} characters are needed", field=field, value=text)
+    check_json(field, text)
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Every text of decoded JSON, keys included, in their order."""
+    rest = [value]
+    while rest:
+        match rest.pop():
+            case str() as text:
+                yield text
+            case dict() as entries:
+                for key, inner in reversed(entries.items()):
+                    rest += (inner, key)
+            case list() as items:
+                rest += reversed(items)
+            case _:
+                pass
+
+
+class _Found(Struct):
+    """A leaf or a key that breaks a rule, and the keys and indexes that lead to it, the innermost first."""
+
+    leaf: Any
+    fault: str
+    keys: list[str | int]
+
+
+def _first_fault(
+    value: Any, leaf_fault: Callable[[Any], str], key_fault: Callable[[str], str], depth: int = 0
+) -> _Found | None:
+    """Paths are made of what is found, not of what is looked at: there may be as many leaves as a body has bytes."""
+    if depth > JSON_DEPTH:
+        return _Found(None, _TOO_DEEP, [])
+    entries: Iterable[tuple[str | int, Any]]
+    match value:
+        case dict():
+            entries = value.items()
+        case list():
+            entries = enumerate(value)
+        case _:
+            fault = leaf_fault(value)
+            return _Found(value, fault, []) if fault else None
+    for key, inner in entries:
+        if isinstance(key, str) and (fault := key_fault(key)):
+            return _Found(key, fault, [key])
+        if inner.__class__ is int and inner in INTEGERS and depth < JSON_DEPTH:
+            continue  # most of a large body, where one is full of numbers
+        if found := _first_fault(inner, leaf_fault, key_fault, depth + 1):
+            found.keys.append(key)
+            return found
+    return None
+
+
+def _path(field: str, keys: list[str | int]) -> str:
+    steps = (f"[{key}]" if isinstance(key, int) else f".{_shortened(key)}" for key in reversed(keys))
+    return field + "".join(steps)
+
+
+def _shortened(key: str) -> str:
+    return key if len(key) <= KEY_BYTES else f"{key[:_SHOWN_CHARACTERS]}…"
+
+
+def _leaf_fault(leaf: Any) -> str:
+    match leaf:
+        case str():
+            return _text_fault(leaf, VALUE_BYTES)
+        case bool() | None:
+            return ""
+        case int():
+            return "" if leaf in INTEGERS else "does not fit in 64 bits"
+        case float():
+            return "" if math.isfinite(leaf) else "does not fit in 64 bits"
+        case Repeated():
+            return "stands twice in one object"
+        case _:
+            return ""
+
+
+def _key_fault(key: str) -> str:
+    return _text_fault(key, KEY_BYTES)
+
+
+def _tag_fault(leaf: Any) -> str:
+    return "opens a tag with {{ and never closes it" if isinstance(leaf, str) and unterminated(leaf) else ""
+
+
+def _text_fault(text: str, most: int) -> str:
+    if "\0" in text:
+        return "holds a NUL character"
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair"
+    return "" if size <= most else f"is longer than {most} bytes"
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON, never with a line break; only what must be escaped is."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,135 @@
+"""What whoever previews a job should know before it is posted: things that are allowed, and may not be meant.
+
+Each notice has a code, which stays, and a sentence for people.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from shared.domain.audience.counts import Counted
+from shared.domain.audience.zones import starts, zones
+from shared.domain.errors import Invalid
+from shared.domain.jobs.jobs import Job
+from shared.domain.push.preview import Sample, Use, is_picked, valueless_tags
+from shared.domain.push.rendering import DEFAULT_LOCALE
+
+NAMED = 10  # how many a sentence names at most
+DRY_RUN = "dryRun"
+
+_ZONES = {
+    "zone-skipped": "their start has passed, and they get nothing",
+    "zone-next-day": "their start has passed, and they start 24 hours later",
+    "zone-at-once": "their start passed more than 24 hours ago, and they start at once",
+    "zone-expired": "the job expires before they start, and they get nothing",
+}
+
+
+class Notice(Struct, frozen=True):
+    """Something to look at."""
+
+    code: str
+    message: str
+
+
+def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
+    """About who would get it, as far as it was counted."""
+    if counted.exact and not counted.devices:
+        yield Notice("nobody", _nobody(job, counted))
+    elif counted.unknown:
+        yield Notice("unknown-users", f"{counted.unknown:,} of the users in the file have no device and get nothing.")
+    if counted.without_token:
+        yield Notice("no-token", f"{_devices(counted.without_token)} have no token and would be skipped.")
+    if not counted.indexed:
+        place = "user_id: every batch" if job.csv_path else "seq_id: every page"
+        yield Notice("no-index", f"The push table has no index on {place} of the job reads the whole table.")
+    own = {(template.name, template.locale) for template in job.plan.templates}
+    for name in dict.fromkeys(job.template_names):
+        yield from _in_english(
+            name, {locale: n for locale, n in counted.locales.items() if not _has(own, name, locale)}
+        )
+
+
+def of_flaw(flaw: Invalid) -> Notice:
+    """About a file over which the job would fail."""
+    return Notice("bad-file", f"The job would fail: {flaw.reason}.")
+
+
+def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_record_bytes: int) -> Iterator[Notice]:
+    """About what would be sent."""
+    for use in used:
+        if tags := valueless_tags(use.template, job.context):
+            place = _template(use.template.name, use.template.locale)
+            yield Notice("tag-without-value", f"{place}: nothing fills {_named([f'{{{{{tag}}}}}' for tag in tags])}.")
+    for sample in shown:
+        place = _template(sample.template_name, sample.locale)
+        if sample.failure:
+            yield Notice(sample.failure, f"{place} cannot be rendered: all of its devices would fail.")
+        if sample.size > max_record_bytes:
+            yield Notice(
+                "too-large",
+                f"{place} makes records of {sample.size:,} bytes; over {max_record_bytes:,} its devices would fail.",
+            )
+    for template in job.plan.templates:
+        if not is_picked(template):
+            yield Notice(
+                "never-picked",
+                f"{_template(template.name, template.locale)} is never used: locales are compared in lower case.",
+            )
+    if not isinstance(job.metadata.get(DRY_RUN, False), bool):
+        yield Notice(
+            "dry-run-ignored", f"metadata.{DRY_RUN} is neither true nor false: real devices would be addressed."
+        )
+
+
+def of_zones(
+    job: Job, group: Sequence[tuple[str, int]], devices: Mapping[str, int] | None, *, published_sign: bool, now_ns: int
+) -> Iterator[Notice]:
+    """About when each zone would get a localized job: `group` is what `zone_starts` made, `devices` are those of a
+    zone, where they are known."""
+    at = dict(group)
+    unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
+    chosen = {
+        "zone-skipped": [zone for zone in zones() if zone not in at],
+        "zone-next-day": [zone for zone in at if at[zone] > now_ns and zone not in unmoved],
+        "zone-at-once": [zone for zone in at if at[zone] <= now_ns],
+        "zone-expired": [zone for zone in at if 0 < job.expires_at <= at[zone]],
+    }
+    for code, found in chosen.items():
+        if found:
+            number = "" if devices is None else f" ({_devices(sum(devices.get(zone, 0) for zone in found))} counted)"
+            yield Notice(code, f"{_named(found)}{number}: {_ZONES[code]}.")
+
+
+def _nobody(job: Job, counted: Counted) -> str:
+    if job.csv_path:
+        return f"None of the {counted.unknown:,} users in the file has a device: the job would be stopped."
+    return "No device belongs to the audience: nothing would be sent."
+
+
+def _in_english(name: str, locales: Mapping[str | None, int]) -> Iterator[Notice]:
+    if locales:
+        texts = [
+            "none" if locale is None else repr(locale) for locale in sorted(locales, key=lambda each: -locales[each])
+        ]
+        number = _devices(sum(locales.values()))
+        yield Notice(
+            "english-used", f"{name!r} has no template for the locales {_named(texts)} ({number}): English is used."
+        )
+
+
+def _has(own: set[tuple[str, str]], name: str, locale: str | None) -> bool:
+    return (name, (locale or "").lower()) in own
+
+
+def _template(name: str, locale: str) -> str:
+    return f"Template {name!r} in {'English' if locale == DEFAULT_LOCALE else repr(locale)}"
+
+
+def _devices(number: int) -> str:
+    return f"{number:,} device{'' if number == 1 else 's'}"
+
+
+def _named(texts: Sequence[str]) -> str:
+    more = len(texts) - NAMED
+    return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,106 @@
+"""A preview of a job: who would get it and what, without a trace of it anywhere.
+
+Samples go to recipients that are made up, so that no device's token and no user's id leaves the push database; these
+are as long as the longest that were counted, so that the size of a record is that of the largest.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.audience.counts import Counted
+from shared.domain.jobs.filling import Unrenderable, filled_bytes
+from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.jobs.templates import Template, tags_of, texts_of
+from shared.domain.push.records import SERVICES, RecordRules
+from shared.domain.push.rendering import DEFAULT_LOCALE, Renderer
+
+SHOWN_BYTES = 64 * 1024
+SHOWN_SAMPLES = 20
+
+_UNLIMITED = 2**62
+
+
+class Use(Struct, frozen=True):
+    """A template that some device can get, and how many of the counted ones would get it if it had the only name."""
+
+    template: Template
+    devices: int
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """One template's record for a made-up recipient, or why there is none (`failure`, a key of a job's `reasons`). Only
+    the first `SHOWN_SAMPLES` of a job have a record, and only those of at most `SHOWN_BYTES`; of all others the size is
+    told, from the lengths of what they would be made of."""
+
+    template_name: str
+    locale: str
+    devices: int
+    record: str = ""
+    size: int = 0
+    failure: str = ""
+
+
+def uses(job: Job, locales: Mapping[str | None, int]) -> list[Use]:
+    """The templates of a draft that its devices can get: what most of the counted ones get comes first."""
+    own = {(template.name, template.locale): template for template in job.plan.templates}
+    found = Counter({key: 0 for key, template in own.items() if is_picked(template)})
+    for name in dict.fromkeys(job.template_names):
+        for locale, devices in locales.items():
+            exact = (name, (locale or "").lower())
+            found[exact if exact in own else (name, DEFAULT_LOCALE)] += devices
+    return [Use(own[key], devices) for key, devices in found.most_common() if key in own]
+
+
+def is_picked(template: Template) -> bool:
+    """Whether any device can get it: a device's locale is compared in lower case."""
+    return template.locale == template.locale.lower()
+
+
+def samples(job: Job, used: Iterable[Use], counted: Counted, rules: RecordRules, now: datetime) -> list[Sample]:
+    """The record of each template, whatever its size, as it would go out at `now`."""
+    return [_sample(job, use, counted, rules, now, shown=place < SHOWN_SAMPLES) for place, use in enumerate(used)]
+
+
+def valueless_tags(template: Template, context: Mapping[str, Any]) -> list[str]:
+    """The tags for which neither the context nor the defaults have a value, so that nothing stands in their place."""
+    values = {**template.defaults, **context}
+    tags = {tag for text in texts_of(template.body) for tag in tags_of(text)}
+    return sorted(tag for tag in tags if values.get(tag) is None)
+
+
+def most(found: Mapping[str | None, int], limit: int) -> list[tuple[str | None, int]]:
+    """The most frequent ones, equal ones in the order of their texts."""
+    return sorted(found.items(), key=lambda entry: (-entry[1], entry[0] or ""))[:limit]
+
+
+def _sample(job: Job, use: Use, counted: Counted, rules: RecordRules, now: datetime, *, shown: bool) -> Sample:
+    about = Sample(template_name=use.template.name, locale=use.template.locale, devices=use.devices)
+    try:
+        body_bytes = filled_bytes(use.template, job.context)
+    except Unrenderable as error:
+        return replace(about, failure=error.reason)
+    if shown and body_bytes <= SHOWN_BYTES:
+        record = _record(job, use.template, counted, rules, now)
+        return replace(about, record=record.decode() if len(record) <= SHOWN_BYTES else "", size=len(record))
+    around = _record(job, replace(use.template, body={"": ""}), counted, rules, now)
+    return replace(about, size=len(around) - len('{"":""}') + body_bytes)
+
+
+def _record(job: Job, template: Template, counted: Counted, rules: RecordRules, now: datetime) -> bytes:
+    alone = replace(job, template_names=(template.name,), plan=Plan(templates=(template,)))
+    token_characters = counted.longest_token or SERVICES[job.service].token_characters
+    recipient = (
+        1,
+        "made-up".ljust(counted.longest_user, "-"),
+        "FAKE-".ljust(token_characters, "0"),
+        template.locale,
+        None,
+    )
+    rendered = Renderer(alone, replace(rules, max_record_bytes=_UNLIMITED)).render([recipient], now=now)
+    [record] = rendered.records
+    return record

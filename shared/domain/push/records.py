@@ -1,0 +1,227 @@
+"""Records: what stands on Kafka for one device, per push service, as the published Marathon writes it.
+
+A record differs from the next one in three places only: the token, the message id and the user id. So a shape is
+written once as a plain dictionary with a `Slot` in each of these places, turned into a `Frame` of JSON text around
+them, and the records of a batch are joined from that. A further push service is one more entry in `SERVICES`.
+
+Two things differ from Marathon on purpose, and a setting brings each back (`RecordRules`): the receiver compares
+`push_expiry` with milliseconds, so that seconds make it drop every push; and `time_to_live` is a duration, not an
+instant.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from hashlib import shake_128
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from shared.domain.instants import EPOCH
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.templates import dumps
+
+SECOND = 1_000_000_000
+LONGEST_TIME_TO_LIVE = 2_419_200
+LOW_48 = (1 << 48) - 1
+FAKE_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_FAKE_CHARACTERS = bytes(FAKE_ALPHABET[byte % len(FAKE_ALPHABET)] for byte in range(256))
+
+
+class RecordRules(Struct, frozen=True, kw_only=True):
+    """The choices that a deployment has.
+
+    `push_expiry` is the unit of that field for APNS. `time_to_live` is what GCM gets: the seconds that remain, with
+    `push_expiry` in ms beside it, or, as Marathon does, the instant in seconds since the epoch alone.
+    """
+
+    push_expiry: Literal["ms", "seconds"] = "ms"
+    time_to_live: Literal["remaining", "absolute"] = "remaining"
+    max_record_bytes: int = 1_000_000
+
+
+class Slot(Enum):
+    """Where a device's own text goes. A shape holds each slot once, in this order."""
+
+    TOKEN = "token"
+    MESSAGE_ID = "message id"
+    USER_ID = "user id"
+
+
+class Frame(NamedTuple):
+    """The JSON text of a record before, between and after its slots, the quotes of the slots included."""
+
+    head: str
+    before_message_id: str
+    before_user_id: str
+    tail: str
+
+
+class Push(Struct, frozen=True):
+    """What all records of one template share at one moment (`now`, in ns since the epoch)."""
+
+    job: Job
+    template_name: str
+    body: dict[str, Any]
+    now: int
+    rules: RecordRules
+
+
+class PushService(Struct, frozen=True, kw_only=True):
+    """A push service: its record as a dictionary with slots, the length of the tokens that it knows, and what people
+    call its devices. Its topics follow the deployment's template, or one of its own, with two `%s` for app and
+    service."""
+
+    fields: Callable[[Push], dict[str, Any]]
+    token_characters: int
+    platform: str
+    topic_template: str = ""
+
+
+def apns_fields(push: Push) -> dict[str, Any]:
+    """The record for Apple's service: the body is `Payload.aps`."""
+    return {
+        "DeviceToken": Slot.TOKEN,
+        "Payload": {"aps": push.body, **_custom(push)},
+        "push_expiry": push.job.expires_at // (SECOND // 1000 if push.rules.push_expiry == "ms" else SECOND),
+        "metadata": _metadata(push),
+    }
+
+
+def gcm_fields(push: Push) -> dict[str, Any]:
+    """The record for Google's service: the body is `data`, where `m` and `templateName` are ours."""
+    return {
+        "to": Slot.TOKEN,
+        "data": {**push.body, **_custom(push)},
+        **_time_to_live(push),
+        "dry_run": is_dry_run(push.job),
+        "message_id": "",
+        "metadata": _metadata(push),
+    }
+
+
+APNS = "apns"
+GCM = "gcm"
+
+SERVICES: dict[str, PushService] = {
+    APNS: PushService(fields=apns_fields, token_characters=64, platform="iOS"),
+    GCM: PushService(fields=gcm_fields, token_characters=152, platform="Android"),
+}
+"""Every push service that a job can address, by the name that stands in jobs and in the names of tables and topics:
+lower-case letters and digits. A further one is one more entry."""
+
+
+def is_dry_run(job: Job) -> bool:
+    """Whether the devices are spared: their tokens are replaced."""
+    return job.metadata.get("dryRun") is True
+
+
+def frame(push: Push) -> Frame:
+    """The constant text of all records of this push."""
+    slots: list[Slot] = []
+    texts = [""]
+    for piece in _pieces(SERVICES[push.job.service].fields(push)):
+        if isinstance(piece, Slot):
+            slots.append(piece)
+            texts[-1] += '"'
+            texts.append('"')
+        else:
+            texts[-1] += piece
+    if slots != list(Slot):
+        raise AssertionError(f"the shape for {push.job.service} must hold every slot once, in their order")
+    return Frame(*texts)
+
+
+def message_ids(key: int, seq_ids: Sequence[int]) -> list[str]:
+    """A UUID (version 8) for each device: unique within the job for every `seq_id` of 64 bits, the same whenever asked.
+
+    The last group is the low 48 bits of `seq_id`; its high 16 are folded into the second group; the rest is the job's.
+    """
+    if min(seq_ids) >= 0 and max(seq_ids) <= LOW_48:
+        prefix = _id_prefix(key, 0)
+        return [f"{prefix}{seq_id:012x}" for seq_id in seq_ids]
+    return [f"{_id_prefix(key, seq_id >> 48 & 0xFFFF)}{seq_id & LOW_48:012x}" for seq_id in seq_ids]
+
+
+def message_ids_of_shared(key: int, seq_ids: Sequence[int], devices: Sequence[str]) -> list[str]:
+    """As `message_ids`, but devices that share a `seq_id` have ids of their own: `devices` is what tells them apart.
+
+    Such ids come from all that a device is and not from its place, since these rows come in any order.
+    """
+    shared = {seq_id for seq_id, count in Counter(seq_ids).items() if count > 1}
+    return [
+        message_ids(key ^ _key_of(device) if seq_id in shared else key, [seq_id])[0]
+        for seq_id, device in zip(seq_ids, devices, strict=True)
+    ]
+
+
+def fake_tokens(service: str, key: int, seq_ids: Sequence[int]) -> list[str]:
+    """For each device a token that no device has, as long as a real one behind `FAKE-`."""
+    length = SERVICES[service].token_characters
+    seed = shake_128(key.to_bytes(8))
+    return [_fake_token(seed, seq_id, length) for seq_id in seq_ids]
+
+
+def nanoseconds(moment: datetime) -> int:
+    """An aware datetime in ns since the epoch, without a detour over floats."""
+    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _custom(push: Push) -> dict[str, Any]:
+    own = {"m": push.job.metadata} if push.job.metadata else {}
+    return {**own, "templateName": push.template_name}
+
+
+def _metadata(push: Push) -> dict[str, Any]:
+    dry_run = push.job.metadata.get("dryRun")
+    return {
+        "jobId": push.job.id,
+        "muid": Slot.MESSAGE_ID,
+        "pushTime": push.now // SECOND,
+        "pushType": "massive",
+        "templateName": push.template_name,
+        "userId": Slot.USER_ID,
+        **({"dryRun": dry_run} if isinstance(dry_run, bool) else {}),
+    }
+
+
+def _time_to_live(push: Push) -> dict[str, Any]:
+    expires_at = push.job.expires_at
+    if not expires_at:
+        return {}
+    if push.rules.time_to_live == "absolute":
+        return {"time_to_live": expires_at // SECOND}
+    # A negative number would make the whole message unreadable for the receiver.
+    remaining = max(0, (expires_at - push.now) // SECOND)
+    return {"time_to_live": min(remaining, LONGEST_TIME_TO_LIVE), "push_expiry": expires_at // (SECOND // 1000)}
+
+
+def _pieces(value: Any) -> Iterator[str | Slot]:
+    match value:
+        case Slot():
+            yield value
+        case dict():
+            separator = "{"
+            for key, inner in value.items():
+                yield f"{separator}{dumps(key)}:"
+                yield from _pieces(inner)
+                separator = ","
+            yield "}" if value else "{}"
+        case _:
+            yield dumps(value)
+
+
+def _id_prefix(key: int, high: int) -> str:
+    second = (key >> 16 & 0xFFFF) ^ high
+    return f"{key >> 32:08x}-{second:04x}-8{key >> 4 & 0xFFF:03x}-{0x8000 | key & 0x3FFF:04x}-"
+
+
+def _key_of(device: str) -> int:
+    return int.from_bytes(shake_128(device.encode()).digest(8))
+
+
+def _fake_token(seed: Any, seq_id: int, length: int) -> str:
+    stream = seed.copy()
+    stream.update(seq_id.to_bytes(8, signed=True))
+    return "FAKE-" + str(stream.digest(length).translate(_FAKE_CHARACTERS), "ascii")

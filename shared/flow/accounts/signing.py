@@ -1,0 +1,71 @@
+"""What callbacks are signed by: the secrets of their namespace."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from msgspec import Struct
+
+from shared.domain.accounts.signing_secrets import OVERLAP, NamespaceSecrets, derived, rotated, signing_secrets
+from shared.domain.errors import Conflict
+from shared.domain.recent import Recent
+from shared.store import Store
+
+REMEMBERED_SECONDS = 10.0
+_REMEMBERED = 10_000
+_SALT_BYTES = 32
+
+
+class IssuedSecret(Struct, frozen=True):
+    """A new secret, and when it is the only one that signs."""
+
+    namespace: str
+    version: int
+    secret: str
+    alone_from: datetime
+
+
+class _Remembered(Struct, frozen=True):
+    secrets: NamespaceSecrets | None
+    until: float
+
+
+class Signing:
+    """The secrets of namespaces. `deployment_key` is `callbacks.signing_secret`; without one nothing is signed."""
+
+    def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]], *, deployment_key: str) -> None:
+        self._store = store
+        self._now = now
+        self._key = deployment_key
+        self._remembered: Recent[str, _Remembered] = Recent(_REMEMBERED)
+
+    async def issue(self, namespace: str) -> IssuedSecret:
+        """Give a namespace a new secret; what signed until now signs beside it for a day.
+
+        Raises:
+            Conflict: the deployment has no key, or too many of the namespace's secrets sign already.
+        """
+        if not self._key:
+            reason = "there is no deployment key to derive secrets from: callbacks.signing_secret must be set first"
+            raise Conflict(reason, field="callbacks.signing_secret")
+        while True:
+            old, now = await self._store.signing_secrets.get(namespace), await self._now()
+            new = rotated(old, namespace, secrets.token_hex(_SALT_BYTES), now)
+            if await self._store.signing_secrets.replace(old, new):
+                secret = derived(self._key, namespace, new.newest)
+                return IssuedSecret(namespace, new.newest.number, secret, now + OVERLAP)
+
+    async def get_secrets(self, namespace: str, at: datetime) -> tuple[str, ...]:
+        """What signs a callback of this namespace now, the newest first; as it was some seconds ago."""
+        if not self._key:
+            return ()
+        return signing_secrets(await self._recall(namespace), self._key, at)
+
+    async def _recall(self, namespace: str) -> NamespaceSecrets | None:
+        now = asyncio.get_running_loop().time()
+        known = self._remembered.get(namespace)
+        if known is None or known.until < now:
+            known = _Remembered(await self._store.signing_secrets.get(namespace), now + REMEMBERED_SECONDS)
+            self._remembered[namespace] = known
+        return known.secrets

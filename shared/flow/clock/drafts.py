@@ -1,0 +1,155 @@
+"""What callers ask for, and what is to be stored for it: the rules of `schedules`, without any I/O."""
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.clock.occurrences import Kind, Occurrence, once
+from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.clock.recurrence import Cron, Every
+from shared.domain.clock.schedules import (
+    Definition,
+    Schedule,
+    ScheduleState,
+    digest,
+    divided,
+    last_due,
+    occurrences,
+    schedule_id,
+)
+from shared.domain.errors import Conflict, Invalid, Refused
+from shared.runtime.turns import Turns
+
+
+class Wanted(Struct, frozen=True):
+    """What a caller asks for under a key."""
+
+    namespace: str
+    key: str
+    definition: Definition
+
+    @property
+    def id(self) -> str:
+        """The schedule's id."""
+        return schedule_id(self.namespace, self.key)
+
+
+class Draft(Struct, frozen=True):
+    """What is to be stored of a schedule."""
+
+    schedule: Schedule
+    occurrences: list[Occurrence]
+
+
+class Made(Struct, frozen=True):
+    """What is remembered of a schedule that a request has made, or has found as it wanted it."""
+
+    generation: str
+    created_at: datetime
+    accepted_at: datetime
+
+
+class Accepted(Struct, frozen=True):
+    """A schedule that is there with all of its occurrences. `skipped` are instants that were past when it was made."""
+
+    schedule: Schedule
+    created: bool = False
+    changed: bool = False
+    skipped: tuple[datetime, ...] = ()
+
+
+Answer = Accepted | Refused
+
+
+async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[Draft], dict[str, Answer]]:
+    """What is to be stored, and what cannot be. A list may have 10,000 instants, so others run between two of them."""
+    made: list[Draft] = []
+    refused: dict[str, Answer] = {}
+    generation, turns = fresh_generation(), Turns()
+    for each in wanted:
+        try:
+            made.append(drafted(each, now, generation))
+        except Invalid as error:
+            refused[each.id] = error
+        await turns.give()
+    return made, refused
+
+
+def drafted(wanted: Wanted, now: datetime, generation: str) -> Draft:
+    """The schedule and its occurrences. Raises `Invalid` where no instant lies ahead."""
+    schedule = Schedule(
+        id=wanted.id,
+        namespace=wanted.namespace,
+        key=wanted.key,
+        generation=generation,
+        digest=digest(wanted.definition),
+        definition=wanted.definition,
+        created_at=now,
+        accepted_at=now,
+        sweep_at=last_due(wanted.definition, wanted.key),
+    )
+    ahead = occurrences(schedule)
+    if not ahead:
+        raise nothing_ahead(wanted.definition)
+    return Draft(schedule, ahead)
+
+
+def in_the_place_of(existing: Schedule, fresh: Schedule) -> Schedule:
+    """What a replacement leaves: a pause outlives it."""
+    state = ScheduleState.PAUSED if existing.state is ScheduleState.PAUSED else ScheduleState.ACTIVE
+    return replace(fresh, created_at=existing.created_at, state=state)
+
+
+def compared(wanted: Wanted, existing: Schedule) -> Answer:
+    """The answer to a request whose key is taken."""
+    if existing.digest != digest(wanted.definition):
+        return Conflict("a schedule with this key and another content exists", field="key", value=wanted.key)
+    return as_it_is(existing)
+
+
+def as_it_is(existing: Schedule) -> Accepted:
+    """The answer to a request that changes nothing."""
+    return Accepted(existing, skipped=skipped_of(existing))
+
+
+def as_it_was(wanted: Wanted, made: Made) -> Accepted:
+    """The answer to a repeated request whose schedule is gone, or was replaced: nothing is left of what it made."""
+    schedule = drafted(wanted, made.accepted_at, made.generation).schedule
+    gone = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
+    return as_it_is(gone)
+
+
+def nothing_ahead(definition: Definition) -> Invalid:
+    """The error for a definition of which everything is past."""
+    return Invalid("no instant lies ahead", field=_field(definition))
+
+
+def _field(definition: Definition) -> str:
+    match definition.recurrence:
+        case None:
+            return "schedules"
+        case Cron(ends_at=ends_at) | Every(ends_at=ends_at) if ends_at is not None:
+            return "ends_at"
+        case Cron():
+            return "cron"
+        case Every():
+            return "every"
+
+
+def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
+    """Its instants that were past when it was made."""
+    return tuple(divided(schedule.definition, schedule.accepted_at)[1])
+
+
+def revived(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
+    """The instant of a dead letter, to be attempted now."""
+    again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=Kind.ASKED)
+    return replace(again, fires_at=now, visible_at=now, size=schedule.size)
+
+
+def fresh_generation() -> str:
+    """What tells one content of a key from all others."""
+    return secrets.token_hex(8)

@@ -1,0 +1,97 @@
+"""Taking a caller out: their token or user is removed, and what they have scheduled is paused.
+
+    note the revocation ──> remove the token or user ──> pause all their schedules ──> pause what requests in flight add
+
+The note comes first, so that whoever dies half-way leaves something to go on from: upkeep does each step again. A
+request that was let in before the removal may store a schedule after everything was paused. So upkeep looks again for
+as long as such a request can last. A schedule that an admin has resumed meanwhile stays as it is.
+
+Paused is the document of a schedule alone. Its occurrences stay where they are: whoever fires one looks the document up
+right before. Only what was fired by hand is deleted, because a pause does not hold it.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import assert_never
+
+from shared.domain.accounts.callers import Revocation, RevokedKind, Token, User, token_namespace, user_namespace
+from shared.domain.clock.schedules import COMMITTED_WITHIN, Schedule, ScheduleState
+from shared.runtime.faults import fault
+from shared.store import Store
+
+_STEP = 500
+
+
+class RevocationFlow:
+    """Takes callers out. `now` tells the database's time. Each move is safe to repeat; all raise `Unavailable`."""
+
+    def __init__(self, store: Store, now: Callable[[], Awaitable[datetime]]) -> None:
+        self._store = store
+        self._now = now
+
+    async def revoke_token(self, token: Token) -> None:
+        """Remove the token and pause all that it has scheduled."""
+        await self._revoke(token_namespace(token.id), RevokedKind.TOKEN, token.id)
+
+    async def delete_user(self, user: User) -> None:
+        """Remove the user and pause all that they have scheduled."""
+        await self._revoke(user_namespace(user.email), RevokedKind.USER, user.id)
+
+    async def complete_all(self) -> int:
+        """Go on with what was begun, and pause what requests in flight have added: how many were paused."""
+        revocations = await self._store.revocations.all()
+        return sum([await self._carry_on(revocation) for revocation in revocations])
+
+    async def _revoke(self, namespace: str, kind: RevokedKind, subject_id: str) -> None:
+        revocation = Revocation(id=namespace, kind=kind, subject_id=subject_id, at=await self._now())
+        await self._store.revocations.begin(revocation)
+        await fault("revocation.after_note")
+        await self._carry_on(revocation)
+
+    async def _carry_on(self, revocation: Revocation) -> int:
+        await self._remove_subject(revocation)
+        await fault("revocation.after_removal")
+        paused = await self._pause(revocation)
+        if not revocation.paused:
+            await self._store.revocations.mark_paused(revocation)
+        elif await self._now() > revocation.at + COMMITTED_WITHIN:
+            await self._store.revocations.forget(revocation)
+        return paused
+
+    async def _remove_subject(self, revocation: Revocation) -> None:
+        match revocation.kind:
+            case RevokedKind.TOKEN:
+                await self._store.tokens.remove(revocation.subject_id)
+            case RevokedKind.USER:
+                await self._store.users.remove(revocation.subject_id)
+            case _:
+                assert_never(revocation.kind)
+
+    async def _pause(self, revocation: Revocation) -> int:
+        """Pause page by page; after the first time only what is active is looked at."""
+        state = ScheduleState.ACTIVE if revocation.paused else None
+        after, paused = "", 0
+        while not await self._is_back(revocation):
+            page = await self._store.schedules.page(revocation.id, state=state, after=after, limit=_STEP)
+            if not page:
+                break
+            paused += await self._pause_page(revocation, page)
+            await fault("revocation.after_page")
+            after = page[-1].key
+        return paused
+
+    async def _pause_page(self, revocation: Revocation, page: list[Schedule]) -> int:
+        # Read for each page: an admin may have resumed one of these since the last.
+        known = await self._store.revocations.get(revocation.id)
+        spared = known.spared if known is not None else ()
+        schedules = [schedule for schedule in page if schedule.id not in spared]
+        if not schedules:
+            return 0
+        paused = await self._store.schedules.pause([schedule.id for schedule in schedules])
+        await self._store.occurrences.remove_asked([schedule.owner for schedule in schedules])
+        return paused
+
+    async def _is_back(self, revocation: Revocation) -> bool:
+        """Whether a user of the same address was made since: the namespace is theirs, and so is what they schedule."""
+        email = revocation.id.removeprefix(user_namespace(""))
+        return revocation.kind is RevokedKind.USER and email in await self._store.users.with_emails([email])

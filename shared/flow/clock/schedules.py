@@ -1,0 +1,222 @@
+"""What callers do with schedules: make, replace, pause, resume, remove, fire by hand, and retry dead letters.
+
+A schedule goes in by two steps: its occurrences, of a fresh generation, then its document, which makes them count.
+Replacing is the same with a compare-and-set in the place of the second. Who dies between the two leaves occurrences of
+nobody: they never fire, and the clock deletes them when it meets them. So nothing is ever half there, and there is
+nothing to take over or to mend. (The other order, with a mark at the end that says "all are there", took one more
+update of each document, a third of the time, and needed a way to find and finish what had no mark.)
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from shared.domain.clock.occurrences import Kind, Occurrence, once
+from shared.domain.clock.outcomes import DeadLetter, outcome_id
+from shared.domain.clock.schedules import COMMITTED_WITHIN, Schedule, ScheduleState, digest, spread
+from shared.domain.errors import Conflict, Unavailable
+from shared.flow.clock.drafts import (
+    Accepted,
+    Answer,
+    Draft,
+    Made,
+    Wanted,
+    as_it_is,
+    as_it_was,
+    compared,
+    draft_all,
+    drafted,
+    fresh_generation,
+    in_the_place_of,
+    revived,
+    skipped_of,
+)
+from shared.flow.clock.settlement import let_go_if_active
+from shared.flow.time import DatabaseTime
+from shared.runtime.faults import fault
+from shared.store import Store
+
+
+class ScheduleFlow:
+    """The moves of a schedule. Each is safe to repeat; all raise `Unavailable`."""
+
+    def __init__(self, store: Store, time: DatabaseTime) -> None:
+        self._store = store
+        self._time = time
+
+    async def now(self) -> datetime:
+        """The database's time."""
+        return await self._time.now()
+
+    async def accept(self, wanted: Sequence[Wanted]) -> list[Answer]:
+        """Make schedules, however many in three round trips; an answer for each, in their order.
+
+        The same content under a key that exists changes nothing; another one is a `Conflict`. A list of which no
+        instant lies ahead is `Invalid`, unless it is there already.
+        """
+        answers: dict[int, Answer] = {}
+        places: dict[str, list[int]] = {}
+        for place in reversed(range(len(wanted))):
+            places.setdefault(wanted[place].id, []).append(place)
+        while places:
+            # One of each key at a time: what comes twice in a request finds what the first one made.
+            turn = {id: wanted[left[-1]] for id, left in places.items()}
+            for id, answer in (await self._accepted(turn)).items():
+                answers[places[id].pop()] = answer
+            places = {id: left for id, left in places.items() if left}
+        return [answers[place] for place in range(len(wanted))]
+
+    async def repeat(self, wanted: Wanted, made: Made) -> Accepted:
+        """Answer a repeated request by what the first one made: as it is now, or as it was if it is gone."""
+        existing = await self._store.schedules.get(wanted.id)
+        if existing is not None and existing.generation == made.generation:
+            return as_it_is(existing)
+        return as_it_was(wanted, made)
+
+    async def put(self, wanted: Wanted) -> Accepted:
+        """Make the schedule, or replace what is pending of it. Raises `Invalid` where no instant lies ahead."""
+        while True:
+            existing = await self._store.schedules.get(wanted.id)
+            if existing is not None and existing.digest == digest(wanted.definition):
+                return as_it_is(existing)
+            draft = drafted(wanted, await self._time.now(), fresh_generation())
+            if existing is None:
+                if not await self._commit([draft]):
+                    return Accepted(draft.schedule, created=True, skipped=skipped_of(draft.schedule))
+            elif await self._replaced(existing, draft):
+                fresh = in_the_place_of(existing, draft.schedule)
+                return Accepted(fresh, changed=True, skipped=skipped_of(fresh))
+
+    async def pause(self, id: str) -> Schedule | None:
+        """Hold the schedule; `None` when there is none. Raises `Conflict` for a finished one."""
+        schedule = await self._moved(id, to=ScheduleState.PAUSED)
+        if schedule is not None:
+            await fault("schedule.after_pause")
+            await self._store.occurrences.hold(schedule.owner, schedule.generation)
+            # Somebody may have resumed it after it was paused and before its occurrences were held back.
+            await let_go_if_active(self._store, [schedule.id])
+        return schedule
+
+    async def resume(self, id: str) -> Schedule | None:
+        """Let the schedule go on; what came due meanwhile is dealt with by its misfire rule. As `pause`."""
+        schedule = await self._moved(id, to=ScheduleState.ACTIVE)
+        if schedule is not None:
+            await fault("schedule.after_resume")
+            await self._store.occurrences.let_go(schedule.owner, schedule.generation)
+        return schedule
+
+    async def remove(self, id: str) -> bool:
+        """Forget the schedule and all that is pending of it; `False` when there is none."""
+        removed = await self._store.schedules.remove(id)
+        if removed is None:
+            return False
+        await fault("schedule.after_remove")
+        # Only of this generation: the key may be in use again by now.
+        await self._store.occurrences.remove_of(removed.owner, generation=removed.generation)
+        return True
+
+    async def cancel(self, id: str, instant: datetime) -> bool:
+        """Forget one pending instant, given as the definition has it or as it was delayed; `False` when there is
+        none."""
+        schedule = await self._store.schedules.get(id)
+        if schedule is None:
+            return False
+        if schedule.definition.recurrence is not None:
+            raise Conflict("an instant of a recurrence cannot be taken out: pause it, or replace it", field="timestamp")
+        delayed = instant + spread(schedule.definition, schedule.key)
+        due = delayed if instant in schedule.definition.instants else instant
+        pending = once(schedule.owner, schedule.generation, due, accepted_at=schedule.accepted_at)
+        return await self._store.occurrences.remove(pending.id)
+
+    async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
+        """Have the callback done once, now; `None` when there is no such schedule.
+
+        A repeated request gives the moment of the first one, `at`, and the generation that this one found: what was
+        done then is not done again, nor for what has come in its place.
+        """
+        schedule = await self._store.schedules.get(id)
+        if schedule is None:
+            return None
+        now = await self._time.now()
+        generation = generation or schedule.generation
+        asked = once(schedule.owner, generation, at or now, accepted_at=at or now, kind=Kind.ASKED, size=schedule.size)
+        if generation != schedule.generation or await self._has_ended(asked, at):
+            return asked
+        # It must not be forgotten while this is pending: see `Retention`.
+        if schedule.state is ScheduleState.FINISHED and not await self._store.schedules.keep_finished([id], at=now):
+            return None
+        await self._store.occurrences.add([asked])
+        return asked
+
+    async def _has_ended(self, asked: Occurrence, at: datetime | None) -> bool:
+        return at is not None and await self._store.outcomes.has(outcome_id(asked, 1))
+
+    async def retry(self, letters: Sequence[DeadLetter]) -> list[str]:
+        """Have these instants attempted again, with what their schedules say now: the ids of those whose schedules
+        exist."""
+        now = await self._time.now()
+        ids = [letter.schedule_id for letter in letters]
+        await self._store.schedules.keep_finished(ids, at=now)
+        schedules = await self._store.schedules.many(ids)
+        possible = [letter for letter in letters if letter.schedule_id in schedules]
+        await self._store.occurrences.add([revived(schedules[letter.schedule_id], letter, now) for letter in possible])
+        await self._store.dead_letters.remove(possible)
+        return [letter.id for letter in possible]
+
+    async def _accepted(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
+        """Insert; those whose key is taken, now or before, are compared with what is there."""
+        answers: dict[str, Answer] = {}
+        while left := {id: each for id, each in wanted.items() if id not in answers}:
+            there = await self._store.schedules.many(list(left), whole=True)
+            answers |= {id: compared(left[id], schedule) for id, schedule in there.items()}
+            fresh, refused = await draft_all(
+                [each for id, each in left.items() if id not in there], await self._time.now()
+            )
+            taken = await self._commit(fresh)
+            made = [each.schedule for each in fresh if each.schedule.id not in taken]
+            answers |= refused | {each.id: Accepted(each, created=True, skipped=skipped_of(each)) for each in made}
+        return answers
+
+    async def _commit(self, drafts: Sequence[Draft]) -> set[str]:
+        """Insert the occurrences, then their schedules, which makes them count: the ids that were taken.
+
+        Drafts of one call are of one generation.
+        """
+        if not drafts:
+            return set()
+        await self._insert_occurrences(drafts)
+        taken = await self._store.schedules.add([draft.schedule for draft in drafts])
+        await fault("schedule.after_insert")
+        if taken:
+            void = [draft.schedule for draft in drafts if draft.schedule.id in taken]
+            await self._store.occurrences.remove_of(*(each.owner for each in void), generation=void[0].generation)
+        return taken
+
+    async def _replaced(self, existing: Schedule, draft: Draft) -> bool:
+        """As `_commit`, in the place of what is there; `False` when somebody else was faster."""
+        owner, fresh = existing.owner, draft.schedule
+        await self._insert_occurrences([draft])
+        if not await self._store.schedules.replace(fresh, generation=existing.generation):
+            await self._store.occurrences.remove_of(owner, generation=fresh.generation)
+            return False
+        await fault("schedule.after_replace")
+        await self._store.occurrences.remove_of(owner, generation=existing.generation)
+        return True
+
+    async def _insert_occurrences(self, drafts: Sequence[Draft]) -> None:
+        for some in _in_steps([each for draft in drafts for each in draft.occurrences]):
+            await self._store.occurrences.add(some)
+        await fault("schedule.after_occurrences")
+        # Occurrences of nobody are kept for a while only: a process that slept for so long must not make them count.
+        if await self._time.now() > drafts[0].schedule.accepted_at + COMMITTED_WITHIN / 2:
+            raise Unavailable("storing the occurrences took too long")
+
+    async def _moved(self, id: str, *, to: ScheduleState) -> Schedule | None:
+        only = frozenset({ScheduleState.ACTIVE, ScheduleState.PAUSED})
+        moved = await self._store.schedules.move(id, to=to, only=only)
+        if moved is None and await self._store.schedules.get(id) is not None:
+            raise Conflict("the schedule has finished", field="state", value=ScheduleState.FINISHED.value)
+        return moved
+
+
+def _in_steps(all_: Sequence[Occurrence], size: int = 5_000) -> Iterable[Sequence[Occurrence]]:
+    return (all_[start : start + size] for start in range(0, len(all_), size))

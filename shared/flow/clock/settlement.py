@@ -1,0 +1,251 @@
+"""What follows an attempt: the same for the scheduler, which publishes, and for a worker, which calls.
+
+    the target has it        an outcome; the entry is deleted, or the series moves on
+    the target refused       an outcome; the entry is visible again after a back-off. A series' instant is first copied
+                             into an entry of its own, so that retries never delay the series
+    refused the last time    an outcome and a dead letter; then as if it had it
+    no answer came           visible again soon; nothing is counted
+
+Every step matches (id, token), and each is in an order that lets it be done again: what is told about an occurrence is
+stored before the occurrence goes. What is inserted cannot match a token, so the claims of refused attempts are looked
+up first: a process that slept must not bury what another one has delivered.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from shared.domain.clock.deliveries import Undeliverable
+from shared.domain.clock.occurrences import Kind, Occurrence, lateness, retried
+from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id
+from shared.domain.clock.schedules import RetryPolicy, Schedule, ScheduleState, following
+from shared.domain.errors import CarillonError, Unavailable
+from shared.runtime.faults import fault
+from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
+from shared.runtime.retries import Backoff, next_delay
+from shared.store import Store
+from shared.store.clock.occurrences import Retry
+
+_SOONEST, _LATEST = timedelta(seconds=1), timedelta(seconds=10)
+
+
+class Attempt(Struct, frozen=True):
+    """One occurrence, its schedule, and how the attempt at `at` ended: `None` for well, `Unavailable` for no answer,
+    any other error for a refusal. `skipped` says that nothing was attempted, by the misfire rule, which lets all
+    go up to `passed_over`; after a `final` one there is no other. One that is not `made` was put off before it
+    began."""
+
+    occurrence: Occurrence
+    schedule: Schedule
+    at: datetime
+    error: CarillonError | None = None
+    lasted: timedelta = timedelta()
+    retry_after_seconds: float | None = None
+    skipped: bool = False
+    passed_over: datetime | None = None
+    final: bool = False
+    made: bool = True
+
+    @property
+    def ended_at(self) -> datetime:
+        """From when the pause before the next attempt counts."""
+        return self.at + self.lasted
+
+    @property
+    def answered(self) -> bool:
+        """Whether it counts."""
+        return not isinstance(self.error, Unavailable)
+
+    @property
+    def number(self) -> int:
+        """Which attempt it was, from 1; 0 where none was made."""
+        return 0 if self.skipped else self.occurrence.attempts + 1
+
+    @property
+    def result(self) -> OutcomeResult:
+        """How it ended, if it was answered."""
+        if self.skipped:
+            return OutcomeResult.SKIPPED
+        if self.error is None:
+            return OutcomeResult.FIRED
+        last = self.final or self.number >= self.schedule.definition.retry.attempts
+        return OutcomeResult.DEAD if last else OutcomeResult.FAILED
+
+
+def not_attempted(occurrence: Occurrence, schedule: Schedule, at: datetime) -> Attempt:
+    """What is told of a poisonous occurrence."""
+    reason = f"not attempted any more: {occurrence.begun} attempts began, and the process ended or failed in each"
+    return Attempt(occurrence, schedule, at, Undeliverable(reason), final=True)
+
+
+class Settlement:
+    """Stores what became of attempts. Raises `Unavailable`; then the leases decide."""
+
+    def __init__(self, store: Store, *, tick: timedelta) -> None:
+        self._store = store
+        self._tick = tick
+
+    async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
+        """Settle them all, in a few round trips: the series' documents that have moved on."""
+        attempts = await self._still_claimed(attempts)
+        answered = [attempt for attempt in attempts if attempt.answered]
+        for attempt in attempts:
+            self._measure(attempt)
+        dead = [attempt for attempt in answered if attempt.result is OutcomeResult.DEAD]
+        await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
+        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
+        tried_again = [attempt for attempt in attempts if _is_tried_again(attempt)]
+        # One for all: what is put off to the same moment is written at once.
+        chance = random.random()
+        copies = [_copy(attempt, chance) for attempt in tried_again if _is_series_refused(attempt)]
+        if copies:
+            await self._store.occurrences.add(copies)
+            await fault("clock.after_copy")
+        await self._store.occurrences.retry(
+            [_again(each, chance) for each in tried_again if not _is_series_refused(each)]
+        )
+        done = [each for each in answered if _is_done(each)]
+        passed_over = {each.occurrence.id: each.passed_over for each in done if each.passed_over is not None}
+        return await self.move_on([(each.occurrence, each.schedule) for each in done], passed_over)
+
+    async def _still_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Without those that were refused and are somebody else's by now."""
+        refused = [attempt.occurrence for attempt in attempts if attempt.error is not None and attempt.answered]
+        if not refused:
+            return list(attempts)
+        ours = await self._store.occurrences.ours(refused, also_held_back=True)
+        lost = {each.id for each in refused} - {each.id for each in ours}
+        return [attempt for attempt in attempts if attempt.occurrence.id not in lost]
+
+    async def move_on(
+        self, done: Sequence[tuple[Occurrence, Schedule]], passed_over: Mapping[str, datetime] = MappingProxyType({})
+    ) -> list[Occurrence]:
+        """Delete what is dealt with, or take it to the next instant of its series: the documents that moved."""
+        moves: list[tuple[Occurrence, Occurrence]] = []
+        ended: list[Occurrence] = []
+        finished: list[Schedule] = []
+        for occurrence, schedule in done:
+            moved = _moved(occurrence, schedule, passed_over.get(occurrence.id))
+            if moved is not None:
+                moves.append((occurrence, moved))
+                continue
+            ended.append(occurrence)
+            if occurrence.kind is Kind.SERIES:
+                finished.append(schedule)
+        if finished:
+            await self._store.schedules.end(finished, at=max(each.due for each in ended))
+        await self._store.occurrences.complete(ended)
+        await self._store.occurrences.move(moves)
+        if moves:
+            await fault("clock.after_move")
+        return [moved for _, moved in moves]
+
+    async def hold_back(self, claimed: Sequence[Occurrence], schedule_ids: Sequence[str]) -> None:
+        """Hold back what came due of schedules that are paused."""
+        await self._store.occurrences.hold_these(claimed)
+        # Somebody may have resumed one after it was read and before its occurrence was held back.
+        await let_go_if_active(self._store, schedule_ids)
+
+    def _outcome(self, attempt: Attempt) -> Outcome:
+        occurrence = attempt.occurrence
+        return Outcome(
+            id=outcome_id(occurrence, attempt.number),
+            owner=occurrence.owner,
+            due=occurrence.due,
+            at=attempt.at,
+            late_ms=self._late(attempt) // timedelta(milliseconds=1),
+            attempt=attempt.number,
+            result=attempt.result,
+            error=str(attempt.error or ""),
+        )
+
+    def _measure(self, attempt: Attempt) -> None:
+        result = attempt.result if attempt.answered else "unanswered"
+        FIRED.labels(type(attempt.schedule.definition.callback).__struct_config__.tag, result).inc()
+        match result:
+            case OutcomeResult.FIRED if attempt.number == 1:
+                LATENESS.observe(self._late(attempt).total_seconds())
+            case OutcomeResult.FAILED:
+                RETRIES.inc()
+            case OutcomeResult.DEAD:
+                DEAD.inc()
+            case _:
+                pass
+
+    def _late(self, attempt: Attempt) -> timedelta:
+        return lateness(attempt.occurrence.due, attempt.occurrence.accepted_at, attempt.at, self._tick)
+
+
+async def let_go_if_active(store: Store, schedule_ids: Sequence[str]) -> None:
+    """Let go what is held back of schedules that are not paused."""
+    for schedule in (await store.schedules.many(schedule_ids)).values():
+        if schedule.state is ScheduleState.ACTIVE:
+            await store.occurrences.let_go(schedule.owner, schedule.generation)
+
+
+def _is_tried_again(attempt: Attempt) -> bool:
+    return not attempt.answered or attempt.result is OutcomeResult.FAILED
+
+
+def _is_series_refused(attempt: Attempt) -> bool:
+    return attempt.answered and attempt.occurrence.kind is Kind.SERIES
+
+
+def _is_done(attempt: Attempt) -> bool:
+    """Nothing is left of the entry: an instant of a series that is tried again has an entry of its own by now."""
+    return not _is_tried_again(attempt) or _is_series_refused(attempt)
+
+
+def _again(attempt: Attempt, chance: float) -> Retry:
+    occurrence = attempt.occurrence
+    if attempt.answered:
+        return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number)
+    return Retry(occurrence, attempt.ended_at + _soon(attempt, chance), occurrence.attempts, attempt.made)
+
+
+def _copy(attempt: Attempt, chance: float) -> Occurrence:
+    return retried(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
+
+
+def _soon(attempt: Attempt, chance: float) -> timedelta:
+    """The later it is, the longer the pause, unless its turn is known: how often nobody answered is not counted."""
+    if attempt.retry_after_seconds is not None:
+        return timedelta(seconds=attempt.retry_after_seconds)
+    late = (attempt.ended_at - attempt.occurrence.due) / 4
+    return min(max(late, _SOONEST), _LATEST) * (1 - chance / 2)
+
+
+def _delay(attempt: Attempt, chance: float) -> timedelta:
+    policy: RetryPolicy = attempt.schedule.definition.retry
+    backoff = Backoff(
+        first_seconds=policy.first_delay_seconds,
+        factor=policy.factor,
+        cap_seconds=max(policy.cap_seconds, policy.first_delay_seconds),
+        jitter=0.2,
+    )
+    seconds = next_delay(backoff, attempt.number, chance, attempt.retry_after_seconds)
+    return timedelta(milliseconds=round(seconds * 1000))
+
+
+def _moved(occurrence: Occurrence, schedule: Schedule, passed_over: datetime | None) -> Occurrence | None:
+    if occurrence.kind is not Kind.SERIES:
+        return None
+    return following(schedule.definition, schedule.key, occurrence, passed_over=passed_over)
+
+
+def _letter(attempt: Attempt) -> DeadLetter:
+    schedule, occurrence = attempt.schedule, attempt.occurrence
+    return DeadLetter(
+        id=occurrence.message_id,
+        namespace=schedule.namespace,
+        key=schedule.key,
+        schedule_id=schedule.id,
+        generation=occurrence.generation,
+        due=occurrence.due,
+        died_at=attempt.at,
+        attempts=attempt.number,
+        error=str(attempt.error or ""),
+    )

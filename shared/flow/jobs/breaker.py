@@ -1,0 +1,54 @@
+"""The circuit breaker: a job of which too many batches fail is held before the rest fails like them."""
+
+import structlog
+
+from shared.domain.jobs.jobs import SEND, DueMail, Event, EventState, Job, JobStatus, breaks
+from shared.domain.jobs.mails import Kind
+from shared.runtime.clock import Clock
+from shared.runtime.faults import fault
+from shared.runtime.metrics import JOBS_TRIPPED
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+_RUNNING = frozenset({JobStatus.RUNNING})
+
+
+class Breaker:
+    """Looks whether a job should be held. To look once too often does no harm."""
+
+    def __init__(self, store: Store, clock: Clock, *, max_failed_share: float, mails: bool) -> None:
+        self._store = store
+        self._clock = clock
+        self._max_failed_share = max_failed_share
+        self._mails = mails
+
+    async def look(self, job_id: str) -> Job | None:
+        """The job, if this held it. Raises `Unavailable`."""
+        await fault("breaker.before_look")
+        if not await self._store.batches.any_failed(job_id):
+            return None
+        job = await self._store.jobs.view(job_id)
+        if job is None or job.status is not JobStatus.RUNNING:
+            return None
+        counts = await self._store.batches.counts(job.key)
+        planned = job.plan.end is not None
+        share = self._max_failed_share
+        if not breaks(counts, forgiven=job.forgiven, planned=planned, max_failed_share=share):
+            return None
+        now = self._clock.now_ns()
+        message = f"{counts.failed - job.forgiven} of {counts.planned} batches failed"
+        tripped = await self._store.jobs.move(
+            job_id,
+            to=JobStatus.TRIPPED,
+            only=_RUNNING,
+            at=now,
+            # Whoever has resumed it since has forgiven what was counted here.
+            still_forgiven=job.forgiven,
+            events=[Event(SEND, EventState.FAIL, message, now)],
+            mail=DueMail(Kind.TRIPPED, now) if self._mails else None,
+        )
+        if tripped is not None:
+            JOBS_TRIPPED.inc()
+            log.warning("job held", job_id=job_id, reason=message)
+        return tripped

@@ -1,0 +1,175 @@
+"""Feeding: putting the next batch of each chain on the broker, and noticing when none is left.
+
+A chain's next batch is published only when the one before it is settled, by whoever settled it. The planner feeds
+what it cuts and `lost` feeds what a dead process did not. They cannot race: planned → queued is a compare-and-set,
+and only its winner publishes.
+
+Work that cannot be done now is **put off**: it becomes an occurrence, and the clock brings it back. For a batch this is
+safe because the occurrence's generation names all that the return compares (status, turn and owner): once the batch was
+settled, parked, given another turn or taken by another lane, the occurrence does nothing. So to put the same try off
+twice is harmless. Plans and finishes can be done by anybody at any time, and are published as they are.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterable
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from shared.broker import Broker
+from shared.domain.clock.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, once, owner_text
+from shared.domain.errors import Unavailable
+from shared.domain.jobs.batches import SLOTS, Batch, BatchStatus
+from shared.domain.jobs.jobs import Job
+from shared.domain.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail, Task, encode, queue_of
+from shared.runtime.faults import fault
+from shared.runtime.retries import Backoff, next_delay
+from shared.store import Store
+
+# The cap is half of what upkeep, by default, takes for lost; with less patience it looks for the occurrence first.
+PUT_OFF = Backoff(first_seconds=2, cap_seconds=30)
+_ON_ITS_WAY = frozenset({BatchStatus.QUEUED, BatchStatus.SENDING})
+
+
+class Feed:
+    """Publishes tasks, each after the move that makes it due."""
+
+    def __init__(self, store: Store, broker: Broker) -> None:
+        self._store = store
+        self._broker = broker
+
+    async def job(self, job_id: str) -> None:
+        """Queue every chain's lowest unsettled batch that is planned, if the job runs; have it finished if none is
+        left.
+
+        Raises `Unavailable`; what was not queued then stays planned.
+        """
+        standing = await self._store.jobs.standing(job_id)
+        if standing is None or not standing.feeds:
+            return
+        heads = await self._store.batches.heads(job_id)
+        await self._queue_all(job_id, await self._due(job_id, [head.ordinal for head in heads if head.planned]))
+        if not heads and standing.end is not None:
+            await self.publish(FinishJob(job_id))
+
+    async def chain_of(self, batch: Batch) -> None:
+        """Queue the batch's successor, if the job runs; have the job finished if this was the last one to settle."""
+        standing = await self._store.jobs.standing(batch.job_id)
+        if standing is None:
+            return
+        successor = batch.ordinal + SLOTS
+        if standing.feeds and (standing.end is None or successor < standing.end):
+            await self._queue_all(batch.job_id, [successor])
+        elif standing.may_finish:
+            await self.finish_if_done(batch.job_id)
+
+    async def finish_if_done(self, job_id: str) -> None:
+        """Have the job closed if none of its batches is unsettled."""
+        if not await self._store.batches.any_unsettled(job_id):
+            await self.publish(FinishJob(job_id))
+
+    async def again(self, batch: Batch, *, attempt: int = 0, faults: int = 0) -> bool:
+        """Give a queued or owned batch a new turn and a new message; its old message is void. `False`: somebody else
+        did.
+
+        Raises `Unavailable`; a message that the broker did not confirm is put off with its new turn.
+        """
+        renewed = await self._store.batches.requeue(batch)
+        if renewed is None:
+            return False
+        task = replace(_send(renewed), attempt=attempt, faults=faults)
+        try:
+            await self.publish(task)
+        except Unavailable:
+            await self.put_off(task)
+            raise
+        return True
+
+    async def put_off(self, task: JobTask) -> None:
+        """Have the clock bring the task back after a pause that grows with its attempts; the batch of another turn, or
+        of none, is left alone.
+
+        Raises `Unavailable`: then nothing brings it back.
+        """
+        match task:
+            case SendBatch(job_id, ordinal, turn):
+                batch = await self._store.batches.get(job_id, ordinal)
+                if batch is None or batch.turn != turn or batch.status not in _ON_ITS_WAY:
+                    return
+                await self._add(task, BatchOwner(job_id, ordinal), generation_of(batch))
+            case PlanJob(job_id):
+                await self._store.jobs.touch(job_id)
+                await self._add(task, JobOwner(job_id, JobStage.PLAN), str(task.attempt))
+            case FinishJob(job_id):
+                owner = JobOwner(job_id, JobStage.FINISH)
+                # Whoever looks at a job that is all settled publishes one more of these; each would come back for ever.
+                if task.faults or not await self._store.occurrences.with_any([owner_text(owner)]):
+                    await self._add(task, owner, str(task.attempt))
+            case SendMail(job_id, kind, at):
+                await self._add(task, JobOwner(job_id, JobStage.MAIL), f"{kind}/{at}/{task.attempt}")
+
+    async def bring_back(self, occurrence: Occurrence, owner: BatchOwner) -> None:
+        """Give the batch that was put off its next turn, if it stands as it stood then. Raises `Unavailable`."""
+        batch = await self._store.batches.get(owner.job_id, owner.ordinal)
+        if batch is not None and generation_of(batch) == occurrence.generation:
+            await self.again(batch, attempt=occurrence.runs, faults=occurrence.attempts)
+
+    async def plan(self, job_id: str) -> None:
+        """Have the job planned, from wherever its plan stands."""
+        await self.publish(PlanJob(job_id))
+
+    async def mails(self, job: Job) -> None:
+        """Have the mails sent that are due about the job."""
+        for due in job.mails:
+            await self.publish(SendMail(job.key, due.kind, due.at))
+
+    async def publish(self, task: Task) -> None:
+        """Put the task into its queue. Raises `Unavailable`."""
+        await self._broker.publish(queue_of(task), encode(task))
+
+    async def _add(self, task: JobTask, owner: JobOwner | BatchOwner, generation: str) -> None:
+        now = await self._store.now()
+        pause = next_delay(PUT_OFF, task.attempt, random.random())
+        entry = once(owner_text(owner), generation, now + timedelta(milliseconds=int(pause * 1000)), accepted_at=now)
+        # What an occurrence counts: refusals, and the instants before this one.
+        await self._store.occurrences.add([replace(entry, attempts=task.faults, runs=task.attempt)])
+
+    async def _due(self, job_id: str, ordinals: list[int]) -> list[int]:
+        """Those whose predecessor in the chain is settled, for certain.
+
+        A server that yields in the middle of a scan may miss a lower batch that moves meanwhile; two batches of one
+        chain in flight could go out twice.
+        """
+        before = [ordinal - SLOTS for ordinal in ordinals if ordinal >= SLOTS]
+        settled = await self._store.batches.settled_among(job_id, before) if before else set()
+        return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
+
+    async def _queue_all(self, job_id: str, ordinals: Iterable[int]) -> None:
+        await asyncio.gather(*(self._queue(job_id, ordinal) for ordinal in ordinals))
+
+    async def _queue(self, job_id: str, ordinal: int) -> None:
+        batch = await self._store.batches.queue(job_id, ordinal)
+        if batch is None:
+            return
+        await fault("feed.after_queue")
+        try:
+            await self.publish(_send(batch))
+        except Unavailable:
+            await self._store.batches.put_back(batch)
+            raise
+
+
+def generation_of(batch: Batch) -> str:
+    """What the occurrence of a batch that is put off now is fenced by: all that `Batches.requeue` compares."""
+    return f"{batch.status}/{batch.turn}/{batch.owner}"
+
+
+def mail_of(occurrence: Occurrence) -> tuple[str, int]:
+    """The kind of the mail that was put off, and when what it tells happened (ns)."""
+    kind, at, _ = occurrence.generation.split("/")
+    return kind, int(at)
+
+
+def _send(batch: Batch) -> SendBatch:
+    return SendBatch(batch.job_id, batch.ordinal, batch.turn)

@@ -1,0 +1,129 @@
+"""Closing a job: exact totals, summed from its batches, and the file of its control group, each written once.
+
+Completion is counted, never guessed: the plan has its end, and as many batches are settled as it says. A stopped job
+closes when nothing of it is unsettled, wherever its plan stood. A file that cannot be had keeps no job from closing: a
+`fail` event tells of it.
+"""
+
+from shared.blobs import Blobs
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.jobs import (
+    FINISH,
+    SEND,
+    SEND_ENDED,
+    STOPPABLE,
+    DueMail,
+    Event,
+    EventState,
+    Job,
+    JobStatus,
+    Totals,
+    with_plan,
+)
+from shared.domain.jobs.mails import Kind
+from shared.flow.jobs.breaker import Breaker
+from shared.flow.push.control_group import ControlGroupFile, Written
+from shared.runtime.clock import Clock
+from shared.runtime.faults import fault
+from shared.store import Store
+from shared.store.jobs.batches import PlanEnd
+
+
+class Finish:
+    """Closes jobs; doing it twice does nothing more."""
+
+    def __init__(
+        self, store: Store, blobs: Blobs, breaker: Breaker, clock: Clock, *, control_group_folder: str, mails: bool
+    ) -> None:
+        self._store = store
+        self._breaker = breaker
+        self._clock = clock
+        self._control_group = ControlGroupFile(store, blobs, clock, folder=control_group_folder)
+        self._mails = mails
+
+    async def job(self, job_id: str) -> Job | None:
+        """The job as it was closed; `None` when it is not ready to be, or was closed before. Raises `Unavailable`."""
+        job = await self._ready(job_id)
+        if job is None or (job.standing.feeds and await self._breaker.look(job.key)):
+            return None
+        totals = with_plan(job, (await self._store.batches.totals([job.key])).get(job.key, Totals()))
+        summed, receipts = Receipt(), 0
+        async for receipt in self._store.batches.receipts(job.key):
+            summed, receipts = summed + receipt, receipts + 1
+        # A server that answers with an older state, as one that has just become the primary may, leaves batches out.
+        if not totals.settled == receipts == job.plan.end:
+            return None
+        await fault("finish.after_totals")
+        if await self._found_nobody(job, totals):
+            await self._stop(job, totals)
+        return await self._closed(job, totals, summed)
+
+    async def _ready(self, job_id: str) -> Job | None:
+        """The job, if it has nothing left to be settled. A process of the first version names it by its bare id."""
+        job = await self._store.jobs.view(job_id)
+        if job is None or not job.standing.may_finish:
+            return None
+        if job.standing.stopped:
+            await self._end_plan(job.key)
+            await self._store.batches.drop_unsent(job.key)
+            job = await self._store.jobs.view(job.key)
+        if job is None or job.plan.end is None or await self._store.batches.any_unsettled(job.key):
+            return None
+        return job
+
+    async def _closed(self, job: Job, totals: Totals, summed: Receipt) -> Job | None:
+        written = await self._control_group.write(job)
+        await fault("finish.after_file")
+        now = self._clock.now_ns()
+        return await self._store.jobs.close(
+            job.key,
+            totals=totals,
+            summed=summed,
+            completed_at=now,
+            control_group_csv_path=written.path,
+            events=_events(written, now),
+            failures=[Event(FINISH, EventState.FAIL, written.failure, now)] if written.failure else (),
+            mail=DueMail(Kind.COMPLETED, now) if self._mails else None,
+        )
+
+    async def _found_nobody(self, job: Job, totals: Totals) -> bool:
+        if not job.csv_path or not totals.unknown or job.status is not JobStatus.RUNNING:
+            return False
+        plan = await self._store.files.plan(job.file_plan_id)
+        return plan is not None and totals.unknown == plan.users
+
+    async def _stop(self, job: Job, totals: Totals) -> None:
+        """A file in which nobody is known is a mistake, so the job is stopped.
+
+        It has a time of completion all the same, as in Marathon.
+        """
+        now = self._clock.now_ns()
+        failure = f"none of the {totals.unknown:,} users in the file has a device"
+        await self._store.jobs.move(
+            job.key,
+            to=JobStatus.STOPPED,
+            only=STOPPABLE,
+            at=now,
+            failure=failure,
+            completed_at=now,
+            events=[Event(SEND, EventState.FAIL, failure, now)],
+        )
+
+    async def _end_plan(self, job_id: str) -> None:
+        """Put the end behind the last batch, so that a planner that still cuts adds nothing to a closed job."""
+        while True:
+            match await self._store.batches.last(job_id):
+                case PlanEnd(ordinal=end):
+                    await self._store.jobs.end_plan(job_id, end=end)
+                    return
+                case last:
+                    await self._store.batches.add_end(job_id, 0 if last is None else last.ordinal + 1)
+
+
+def _events(written: Written, now: int) -> list[Event]:
+    """What happened to a completed job in the end, failures apart."""
+    ended = Event(SEND_ENDED, EventState.SUCCESS, "Finished all batches", now)
+    if written.failure:
+        return [ended]
+    writing = [Event(FINISH, EventState.RUNNING, "sending control group", now)] if written.path else []
+    return [ended, *writing, Event(FINISH, EventState.SUCCESS, "finished", now)]

@@ -1,0 +1,140 @@
+"""Localized pushes: making the jobs of all zones, and moving them together.
+
+A group is stored first. Whoever dies before its jobs are all there leaves a group that is not `made`; upkeep completes
+it, and so does whoever wants to move it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from shared.domain.clock.occurrences import once
+from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.idempotency import Idempotency
+from shared.domain.instants import ms
+from shared.domain.jobs.groups import Group, zone_jobs
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.flow.jobs.jobs import JobFlow, start_of
+from shared.runtime.faults import fault
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+# A POST that still runs completes its group itself.
+_UNMADE_FOR = timedelta(seconds=5)
+_AT_ONCE = 8
+
+_Move = Callable[[str], Awaitable[Job | None]]
+
+
+class _QuietMove(Protocol):
+    def __call__(self, job_id: str, *, quietly: bool = False) -> Awaitable[Job | None]: ...
+
+
+class GroupFlow:
+    """What users do with localized jobs. Each move is safe to repeat."""
+
+    def __init__(self, store: Store, jobs: JobFlow) -> None:
+        self._store = store
+        self._jobs = jobs
+
+    async def start(self, group: Group) -> tuple[Group, bool]:
+        """Store the group and all its jobs. The second value is `False` when the same request had made it before.
+
+        Raises:
+            Invalid: its idempotency key was used for another request.
+            Conflict: its id is taken, by a group or by a job.
+        """
+        if await self._store.jobs.view(group.id) is not None:
+            raise Conflict("a job has this id", field="id", value=group.id)
+        try:
+            await self._store.groups.add(group)
+        except Conflict:
+            earlier = await self.earlier(group.idempotency)
+            if earlier is None:
+                raise
+            return earlier, False
+        await fault("api.after_group_insert")
+        await self._attempt(group)
+        await self._jobs.announce(zone_jobs(group)[-1])
+        return group, True
+
+    async def earlier(self, key: Idempotency | None) -> Group | None:
+        """The group that the same request made before, if any. Raises `Invalid` where that was another request."""
+        group = None if key is None else await self._store.groups.with_key(key.key)
+        if group is not None and group.idempotency != key:
+            raise Invalid("this key was used for another request", field="Idempotency-Key")
+        if group is not None and not group.made:
+            await self._attempt(group)
+        return group
+
+    async def unmade(self) -> AsyncIterator[Group]:
+        """The groups whose POST died before their jobs were all there."""
+        before = await self._store.now() - _UNMADE_FOR
+        async for group in self._store.groups.unmade(ms(before) * 1_000_000):
+            yield group
+
+    async def complete(self, group: Group) -> None:
+        """Make the jobs and the starts that are not there. Raises `Unavailable`."""
+        jobs = zone_jobs(group)
+        await self._store.jobs.add_missing(jobs)
+        await fault("group.after_jobs")
+        now = await self._store.now()
+        await self._store.occurrences.add([once(start_of(job.key), "", job.starts, accepted_at=now) for job in jobs])
+        await fault("group.before_made")
+        await self._store.groups.mark_made(group.id)
+
+    async def jobs(self, group: Group) -> list[Job]:
+        """Its jobs, in the order of their zones."""
+        found = await self._store.jobs.with_ids(group.job_ids)
+        return [found[job_id] for job_id in group.job_ids if job_id in found]
+
+    async def pause(self, group: Group, *, by: str = "") -> int:
+        """Pause every job whose status allows it; how many."""
+        return await self._telling_once(group, partial(self._jobs.pause, by=by), JobStatus.PAUSED)
+
+    async def resume(self, group: Group) -> int:
+        """Resume every job whose status allows it; how many."""
+        await self._made(group)
+        return await self._each(group.job_keys, self._jobs.resume)
+
+    async def stop(self, group: Group, *, by: str = "") -> int:
+        """Stop every job whose status allows it; how many."""
+        return await self._telling_once(group, partial(self._jobs.stop, by=by), JobStatus.STOPPED)
+
+    async def _telling_once(self, group: Group, move: _QuietMove, to: JobStatus) -> int:
+        """Move the jobs, the last one first: its move brings the mail that tells of all of them. Where it has ended,
+        the next one's does; where it has moved already, somebody who was interrupted has told."""
+        await self._made(group)
+        left = list(group.job_keys)
+        last = await self._store.jobs.standing(left[-1])
+        if last is not None and last.status is to:
+            return await self._each(left, partial(move, quietly=True))
+        while left:
+            if await move(left.pop()) is not None:
+                return 1 + await self._each(left, partial(move, quietly=True))
+        return 0
+
+    async def _made(self, group: Group) -> None:
+        if not group.made:
+            await self.complete(group)
+
+    async def _each(self, job_keys: Sequence[str], move: _Move) -> int:
+        """Move these jobs, some at a time; how many there were to move."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def moved(job_key: str) -> Job | None:
+            async with gate:
+                return await move(job_key)
+
+        return sum(job is not None for job in await asyncio.gather(*map(moved, job_keys)))
+
+    async def _attempt(self, group: Group) -> None:
+        try:
+            await self.complete(group)
+        except Unavailable as error:
+            log.warning("group left to upkeep", group_id=group.id, reason=str(error))

@@ -1,0 +1,219 @@
+"""What users do with jobs: start, pause, resume, stop, and look.
+
+A job with a start that lies ahead is stored first and gets an occurrence then, which begins it. A begun job is told by
+its status, so whoever dies between two steps leaves something that upkeep finds, and an occurrence that fires in vain
+does no harm.
+"""
+
+import secrets
+from collections.abc import Awaitable, Sequence
+
+import structlog
+
+from shared.domain.clock.occurrences import JobOwner, JobStage, once, owner_text
+from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.idempotency import Idempotency
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.jobs import (
+    PAUSABLE,
+    READ_FILE,
+    RESUMABLE,
+    STARTABLE,
+    STOPPABLE,
+    DueMail,
+    Event,
+    EventState,
+    Job,
+    JobStatus,
+    Totals,
+    with_plan,
+)
+from shared.domain.jobs.mails import Kind
+from shared.domain.jobs.progress import Meter, Progress
+from shared.flow.jobs.feed import Feed
+from shared.runtime.clock import Clock
+from shared.runtime.faults import fault
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+
+class JobFlow:
+    """The moves of a job that a user may ask for. Each is safe to repeat."""
+
+    def __init__(self, store: Store, feed: Feed, clock: Clock, *, mails: bool = False) -> None:
+        self._store = store
+        self._feed = feed
+        self._clock = clock
+        self._mails = mails
+
+    async def start(self, job: Job) -> tuple[Job, bool]:
+        """Store the job and have it planned, at its start if it waits for one. The second value is `False` when the
+        same request had made it before.
+
+        The broker may be away: the job is found and planned when it is back.
+
+        Raises:
+            Invalid: its idempotency key was used for another request.
+            Conflict: its id is taken, by a job or by a group.
+        """
+        if await self._store.groups.get(job.id) is not None:
+            raise Conflict("a localized job has this id", field="id", value=job.id)
+        try:
+            await self._store.jobs.add(job)
+        except Conflict:
+            earlier = await self.earlier(job.idempotency)
+            if earlier is None:
+                raise
+            return earlier, False
+        await fault("api.after_job_insert")
+        await self._attempt(self._await_start(job) if job.waits else self._feed.plan(job.key), job.id)
+        await self.announce(job)
+        return job, True
+
+    async def announce(self, job: Job) -> None:
+        """Have the mails sent that are due about the job."""
+        await self._attempt(self._feed.mails(job), job.id)
+
+    async def begin(self, job_id: str) -> None:
+        """Have a scheduled job planned now, for its start has come. Does nothing to a job that was begun, paused or
+        stopped meanwhile.
+
+        Raises `Unavailable` when the store is; that the broker is away is left to upkeep.
+        """
+        job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=STARTABLE, at=self._clock.now_ns())
+        if job is not None:
+            log.info("job begun", job_id=job_id)
+            await self._attempt(self._feed.plan(job.key), job_id)
+
+    async def earlier(self, key: Idempotency | None) -> Job | None:
+        """The job that the same request made before, if any. Raises `Invalid` where that was another request."""
+        job = None if key is None else await self._store.jobs.with_key(key.key)
+        if job is not None and job.idempotency != key:
+            raise Invalid("this key was used for another request", field="Idempotency-Key")
+        if job is not None and job.waits:
+            # Whoever made it may have died before it had its occurrence.
+            await self._attempt(self._await_start(job), job.id)
+        return job
+
+    async def pause(self, job_id: str, *, by: str = "", quietly: bool = False) -> Job | None:
+        """The paused job; `None` when its status does not allow it. `by` is who asked; `quietly` sends no mail."""
+        now = self._clock.now_ns()
+        mail = None if quietly else self._mail(Kind.PAUSED, now, by)
+        job = await self._store.jobs.move(job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=now, mail=mail)
+        if job is not None:
+            await self.announce(job)
+        return job
+
+    async def resume(self, job_id: str) -> Job | None:
+        """The job, running, or scheduled again if its start lies ahead; `None` when its status does not allow it."""
+        held = await self._store.jobs.view(job_id)
+        if held is None:
+            return None
+        if held.waits and held.starts > await self._store.now():
+            return await self._wait_again(held.key)
+        failed = (await self._store.batches.counts(held.key)).failed
+        job = await self._store.jobs.move(
+            held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns(), forgiven=failed
+        )
+        if job is not None:
+            await self._attempt(self._feed.plan(job.key) if job.unplanned else self._feed.job(job.key), job_id)
+        return job
+
+    async def stop(
+        self, job_id: str, *, by: str = "", quietly: bool = False, failure: str = "", stage: str = ""
+    ) -> Job | None:
+        """The stopped job, with all that was not being sent dropped; `None` when its status does not allow it. `by` is
+        who asked; where nobody did, `failure` says what went wrong, and at which stage."""
+        now = self._clock.now_ns()
+        job = await self._store.jobs.move(
+            job_id,
+            to=JobStatus.STOPPED,
+            only=STOPPABLE,
+            at=now,
+            failure=failure,
+            events=[Event(stage, EventState.FAIL, failure, now)] if stage else (),
+            mail=None if quietly else self._mail(Kind.STOPPED, now, by),
+        )
+        if job is not None:
+            await self._attempt(self._ended(job), job_id)
+            await self.announce(job)
+        return job
+
+    async def stop_over_file(self, job: Job, failure: str) -> None:
+        """Stop a job whose file cannot be used. The other zones of its group meet the same file: the mail about the
+        first of them tells of it."""
+        plan = await self._store.files.plan(job.file_plan_id)
+        told = bool(job.zone) and plan is not None and bool(plan.failure)
+        await self.stop(job.key, failure=failure, stage=READ_FILE, quietly=told)
+        await self._store.files.fail(job.file_plan_id, failure, path=job.csv_path)
+
+    async def withdraw(self, job_key: str) -> bool:
+        """Forget a job that nobody has begun to plan; `False` when there is no such."""
+        withdrawn = await self._store.jobs.withdraw(job_key)
+        if withdrawn:
+            await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)
+        return withdrawn
+
+    async def drop_unsent(self, job_key: str) -> None:
+        """Drop what no lane owns of a stopped job, and have it closed."""
+        await self._store.batches.drop_unsent(job_key)
+        await self._feed.finish_if_done(job_key)
+
+    async def progress(self, jobs: Sequence[Job]) -> dict[str, Totals]:
+        """The sums of each job by id: those of closed ones as written, those of open ones as they are now."""
+        written = {job.id: job.totals for job in jobs if job.totals is not None}
+        unwritten = [job.key for job in jobs if job.totals is None]
+        counted = await self._store.batches.totals(unwritten) if unwritten else {}
+        return {job.id: written.get(job.id) or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
+
+    async def shown(self, job: Job) -> tuple[Totals, Progress]:
+        """The sums of one job, by reason, and how fast they grow."""
+        totals = (await self.progress([job]))[job.id]
+        if not job.open:
+            return totals, Progress(Receipt(reasons=job.reasons, locales=job.locales))
+        meter = Meter(await self._store.now())
+        async for batch in self._store.batches.outcomes(job.key):
+            meter.add(batch)
+        sized = job.divided or not (job.csv_path and job.zone)
+        return totals, meter.progress(totals, planned=job.plan.end is not None, sized=sized)
+
+    async def _await_start(self, job: Job) -> None:
+        start = once(start_of(job.key), "", job.starts, accepted_at=await self._store.now())
+        await self._store.occurrences.add([start])
+
+    async def _wait_again(self, job_id: str) -> Job | None:
+        job = await self._store.jobs.move(job_id, to=JobStatus.SCHEDULED, only=RESUMABLE, at=self._clock.now_ns())
+        if job is not None:
+            await self._attempt(self._catch_up(job), job_id)
+        return job
+
+    async def _catch_up(self, job: Job) -> None:
+        """Have the job begun at its start, or now: its occurrence may have come in vain a moment before."""
+        await self._await_start(job)
+        if job.starts <= await self._store.now():
+            await self.begin(job.key)
+
+    def _mail(self, kind: Kind, at: int, by: str) -> DueMail | None:
+        return DueMail(kind.value, at, by) if self._mails else None
+
+    async def _ended(self, job: Job) -> None:
+        if job.starts_at:
+            await self._store.occurrences.remove_of(start_of(job.key))
+        await self.drop_unsent(job.key)
+
+    async def _attempt(self, work: Awaitable[None], job_id: str) -> None:
+        try:
+            await work
+        except Unavailable as error:
+            log.warning("job left to upkeep", job_id=job_id, reason=str(error))
+
+
+def fresh_incarnation() -> str:
+    """What tells a job from all others that ever had its id."""
+    return secrets.token_hex(8)
+
+
+def start_of(job_key: str) -> str:
+    """The owner of the occurrence that begins the job."""
+    return owner_text(JobOwner(job_key, JobStage.START))

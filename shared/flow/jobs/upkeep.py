@@ -1,0 +1,219 @@
+"""Finding work that lost its message or its process, and having it done.
+
+What is found, in every job that is open (those that wait for their start cost nothing):
+
+- a plan that nobody has worked at for a while: planned again from where it stands;
+- a chain whose next batch was never fed: fed;
+- a queued batch that has waited while its queue is empty, or for very long: its message is lost, it gets another;
+- an owned batch, longer than its transaction may last: its worker is dead or stopped; it gets a message, and whoever
+  takes that recovers it;
+- a scheduled job whose start has passed: begun, its occurrence was never made or is late;
+- a stopped job with unsent batches: dropped;
+- a job of which too many batches failed: held;
+- a localized job that lacks the jobs of some zones: completed;
+- a mail that is due: sent;
+- a job whose batches are all settled: closed.
+
+Work that was put off is not lost: while an occurrence of its owner is there, the clock will bring it back, with its
+tries counted. Only when the occurrence was lost as well is it found here.
+
+The ages spare healthy work; they are not needed for safety: all of this is right at any time.
+"""
+
+from collections.abc import Awaitable
+from datetime import datetime, timedelta
+
+import structlog
+from msgspec import Struct
+
+from shared.broker import Broker
+from shared.domain.clock.occurrences import BatchOwner, JobOwner, JobStage, owner_text
+from shared.domain.errors import Unavailable
+from shared.domain.instants import ms
+from shared.domain.jobs.batches import Batch, BatchStatus
+from shared.domain.jobs.groups import Group
+from shared.domain.jobs.jobs import Job
+from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
+from shared.flow.jobs.breaker import Breaker
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.groups import GroupFlow
+from shared.flow.jobs.jobs import JobFlow
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+# The clock begins what is due; only what it has missed is left for us.
+_START_GRACE = timedelta(seconds=2)
+_RARELY = 4
+
+
+class Patience(Struct, frozen=True):
+    """How long work may be silent before it counts as lost: in a lane's hands; on the broker while its queue is
+    empty; and on the broker at all, since a busy queue says nothing about one job's messages."""
+
+    owned: timedelta
+    queued: timedelta
+    at_latest: timedelta
+
+
+class Found(Struct, frozen=True):
+    """What one look found: jobs looked at, plans, batches by kind, jobs whose start was missed or
+    whose mails are due, and groups that lacked jobs."""
+
+    jobs: int = 0
+    plans: int = 0
+    queued: int = 0
+    owned: int = 0
+    starts: int = 0
+    mails: int = 0
+    groups: int = 0
+
+
+class Lost:
+    """Looks through the open jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        broker: Broker,
+        feed: Feed,
+        flow: JobFlow,
+        groups: GroupFlow,
+        breaker: Breaker,
+        patience: Patience,
+    ) -> None:
+        self._store = store
+        self._broker = broker
+        self._feed = feed
+        self._flow = flow
+        self._groups = groups
+        self._breaker = breaker
+        self._patience = patience
+        self._looks = 0
+
+    async def find(self) -> Found:
+        """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
+        since = await self._since()
+        found = Found()
+        async for job_id in self._store.jobs.open_keys():
+            found = _sum(found, await self._apart(self._in(job_id, since), job_id))
+        async for job_id in self._store.jobs.overdue_keys(since.starts_ns):
+            found = _sum(found, await self._apart(self._begin(job_id), job_id))
+        self._looks += 1
+        return _sum(found, await self._rarely(since)) if self._looks % _RARELY == 1 else found
+
+    async def _rarely(self, since: "_Since") -> Found:
+        """What only a dead process leaves behind costs an idle store little when it is looked for less often."""
+        found = Found()
+        async for job_id in self._store.mails.waiting(since.mails_ns):
+            found = _sum(found, await self._apart(self._mails(job_id), job_id))
+        async for group in self._groups.unmade():
+            found = _sum(found, await self._apart(self._group(group), group.id))
+        return found
+
+    async def _apart(self, look: Awaitable[Found], id_: str) -> Found:
+        try:
+            return await look
+        except Unavailable:
+            raise
+        except Exception:
+            # The other jobs' work must be found all the same.
+            log.exception("upkeep cannot look at a job or a group", id=id_)
+            return Found()
+
+    async def _since(self) -> "_Since":
+        now = await self._store.now()
+        at_latest, queued = now - self._patience.at_latest, now - self._patience.queued
+        return _Since(
+            owned=now - self._patience.owned,
+            plans=at_latest if await self._broker.depth(SPLIT_QUEUE) else queued,
+            batches=at_latest if await self._broker.depth(BATCH_QUEUE) else queued,
+            starts_ns=ms(now - _START_GRACE) * 1_000_000,
+            mails_ns=ms(queued) * 1_000_000,
+        )
+
+    async def _in(self, job_id: str, since: "_Since") -> Found:
+        job = await self._store.jobs.view(job_id)
+        if job is None or not job.open:
+            return Found()
+        owned = await self._renew(job, BatchStatus.SENDING, since.owned)
+        if job.standing.may_finish and await self._is_put_off(job.key, JobStage.FINISH):
+            return Found(jobs=1, owned=owned)
+        if job.standing.stopped:
+            await self._flow.drop_unsent(job.key)
+            return Found(jobs=1, owned=owned)
+        plans = await self._plan(job, since.plans)
+        if not job.standing.feeds:
+            return Found(jobs=1, plans=plans, owned=owned)
+        queued = await self._renew(job, BatchStatus.QUEUED, since.batches)
+        await self._breaker.look(job.key)
+        await self._feed.job(job.key)
+        return Found(jobs=1, plans=plans, queued=queued, owned=owned)
+
+    async def _begin(self, job_id: str) -> Found:
+        log.info("a start was missed", job_id=job_id)
+        await self._flow.begin(job_id)
+        return Found(jobs=1, starts=1)
+
+    async def _group(self, group: Group) -> Found:
+        log.info("a group is completed", group_id=group.id)
+        await self._groups.complete(group)
+        return Found(groups=1)
+
+    async def _mails(self, job_id: str) -> Found:
+        job = await self._store.jobs.view(job_id)
+        if job is None or await self._is_put_off(job_id, JobStage.MAIL):
+            return Found()
+        await self._store.mails.touch(job_id, ms(await self._store.now()) * 1_000_000)
+        await self._feed.mails(job)
+        return Found(mails=len(job.mails))
+
+    async def _plan(self, job: Job, since: datetime) -> int:
+        worked_at = job.changed_at is not None and job.changed_at >= since
+        if job.plan.end is not None or worked_at or job.waits:
+            return 0
+        if await self._is_put_off(job.key, JobStage.PLAN):
+            return 0
+        await self._store.jobs.touch(job.key)
+        await self._feed.plan(job.key)
+        log.info("plan taken up again", job_id=job.id)
+        return 1
+
+    async def _is_put_off(self, job_id: str, stage: JobStage) -> bool:
+        return bool(await self._store.occurrences.with_any([owner_text(JobOwner(job_id, stage))]))
+
+    async def _renew(self, job: Job, status: BatchStatus, since: datetime) -> int:
+        renewed = 0
+        for batch in await self._silent(job.key, status, since):
+            renewed += await self._feed.again(batch)
+        if renewed:
+            log.info("batches queued again", job_id=job.id, status=status, batches=renewed)
+        return renewed
+
+    async def _silent(self, job_id: str, status: BatchStatus, since: datetime) -> list[Batch]:
+        batches = await self._store.batches.changed_before(job_id, status, since)
+        owners = {owner_text(BatchOwner(batch.job_id, batch.ordinal)): batch for batch in batches}
+        put_off = await self._store.occurrences.with_any(list(owners)) if owners else set()
+        return [batch for owner, batch in owners.items() if owner not in put_off]
+
+
+class _Since(Struct, frozen=True):
+    """Work that has been silent since before these moments is lost."""
+
+    owned: datetime
+    plans: datetime
+    batches: datetime
+    starts_ns: int
+    mails_ns: int
+
+
+def _sum(one: Found, other: Found) -> Found:
+    return Found(
+        jobs=one.jobs + other.jobs,
+        plans=one.plans + other.plans,
+        queued=one.queued + other.queued,
+        owned=one.owned + other.owned,
+        starts=one.starts + other.starts,
+        mails=one.mails + other.mails,
+        groups=one.groups + other.groups,
+    )

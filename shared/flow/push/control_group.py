@@ -1,0 +1,101 @@
+"""The file of a job's control group: who was held out of it, written once all its batches are settled.
+
+The job does not wait for it for ever. What is refused for good (access is denied, there is no such bucket) is given up
+at once. What may pass is tried again as all work is, for a day from the first failure, which stands among the job's
+events, so that whoever looks at the job sees what it waits for.
+"""
+
+import csv
+import io
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+
+import structlog
+from msgspec import Struct
+
+from shared.blobs import Blobs
+from shared.domain.audience.repeats import Repeats, hashes_of
+from shared.domain.errors import Invalid, Unavailable
+from shared.domain.jobs.jobs import FINISH, Event, EventState, Job
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+_HEADER = ("controlGroupUserIds",)
+_TRIED_FOR = timedelta(days=1)
+
+
+class Written(Struct, frozen=True):
+    """The path of the file, or why there is none; both are empty where nobody is to be held out."""
+
+    path: str = ""
+    failure: str = ""
+
+
+class _StoreAway(Unavailable):
+    """It is not the file that cannot be written."""
+
+
+class ControlGroupFile:
+    """Writes the files; doing it twice does nothing more."""
+
+    def __init__(self, store: Store, blobs: Blobs, clock: Clock, *, folder: str) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._clock = clock
+        self._folder = folder
+
+    async def write(self, job: Job) -> Written:
+        """What came of it, for good. Raises `Unavailable` as long as it is worth another try."""
+        if not job.control_group:
+            return Written()
+        path = f"{self._blobs.bucket}/{self._folder}/job-{job.id}.csv"
+        failure = f"the control group could not be written to {path}: "
+        try:
+            await self._blobs.write(path, self._lines(job))
+        except _StoreAway:
+            raise
+        except Invalid as error:
+            failure += error.reason.removeprefix(f"{path}: ")
+        except Unavailable as error:
+            failure += str(error)
+            if not await self._tried_long_enough(job, failure):
+                raise
+        else:
+            return Written(path)
+        log.error("file of a control group given up", job_id=job.id, reason=failure)
+        return Written(failure=failure)
+
+    async def _tried_long_enough(self, job: Job, failure: str) -> bool:
+        """Whether the first failure is long past; if there was none, this one is noted as such."""
+        now = self._clock.now_ns()
+        first = next((event.at for event in job.events if event.stage == FINISH), None)
+        if first is None:
+            waits = f"{failure}; it is tried again for {_TRIED_FOR // timedelta(hours=1)} hours"
+            await self._store.jobs.note_first(job.key, Event(FINISH, EventState.FAIL, waits, now))
+            return False
+        return now - first >= _TRIED_FOR // timedelta(microseconds=1) * 1_000
+
+    async def _lines(self, job: Job) -> AsyncIterator[bytes]:
+        try:
+            async for lines in self._stored(job):
+                yield lines
+        except Unavailable as error:
+            raise _StoreAway(str(error)) from error
+
+    async def _stored(self, job: Job) -> AsyncIterator[bytes]:
+        yield _lines_of(_HEADER)
+        repeats = Repeats()
+        async for batch in self._store.batches.settled(job.key):
+            if batch.receipt.held_out:
+                users = await self._store.held_out.of(batch)
+                # Somebody's devices may stand in several batches.
+                repeated = repeats.mark(hashes_of([user.encode() for user in users]))
+                yield _lines_of([user for user, again in zip(users, repeated, strict=True) if not again])
+
+
+def _lines_of(users: Sequence[str]) -> bytes:
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([user] for user in users)
+    return lines.getvalue().encode()

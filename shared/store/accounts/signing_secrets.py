@@ -1,0 +1,32 @@
+"""Signing secrets: the random bytes that those of a namespace are made of, one document each."""
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.accounts.signing_secrets import NamespaceSecrets
+from shared.store.documents import Codec, Document, insert_new, translated
+
+_codec = Codec(NamespaceSecrets)
+
+
+class SigningSecretStore:
+    """The `signing_secrets` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._secrets = database["signing_secrets"]
+
+    async def setup(self) -> None:
+        """Nothing to make: everything is found by `_id`."""
+
+    async def get(self, namespace: str) -> NamespaceSecrets | None:
+        """Those of a namespace, if it ever asked for one."""
+        with translated():
+            return _codec.maybe(await self._secrets.find_one({"_id": namespace}))
+
+    async def replace(self, old: NamespaceSecrets | None, new: NamespaceSecrets) -> bool:
+        """Put the new ones in the place of the old; `False` when somebody else was faster."""
+        document = _codec.document(new)
+        if old is None:
+            return not await insert_new(self._secrets, [document])
+        unchanged = {"_id": old.id, "versions": _codec.document(old)["versions"]}
+        with translated():
+            return (await self._secrets.replace_one(unchanged, document)).matched_count == 1

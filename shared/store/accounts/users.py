@@ -1,0 +1,83 @@
+"""Users: one document each, found by their e-mail address with every request."""
+
+from collections.abc import Sequence
+
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.accounts.callers import User
+from shared.domain.errors import Conflict
+from shared.store.documents import Codec, Document, Page, insert_new, read_page, replace_unchanged, translated, with_ids
+
+_codec = Codec(User)
+_BATCH = 32  # who may use 27,000 apps has a megabyte
+
+
+def _taken() -> Conflict:
+    return Conflict("another user has this email (uix_users_email)", field="email")
+
+
+class Users:
+    """The `users` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._users = database["users"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._users.create_index([("email", ASCENDING)], unique=True)
+
+    async def add(self, user: User) -> None:
+        """Insert a user.
+
+        Raises:
+            Conflict: another user has this address.
+        """
+        with translated(duplicate=_taken):
+            await self._users.insert_one(_codec.document(user))
+
+    async def get(self, user_id: str) -> User | None:
+        """The user."""
+        with translated():
+            return _codec.maybe(await self._users.find_one({"_id": user_id}))
+
+    async def add_new(self, users: Sequence[User]) -> set[int]:
+        """Insert those whose ids and addresses are free: the positions of the others."""
+        return await insert_new(self._users, [_codec.document(user) for user in users])
+
+    async def with_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
+        """Those of these users that there are, by id."""
+        return await with_ids(self._users, _codec, user_ids)
+
+    async def replace(self, old: User, new: User) -> bool:
+        """Put the new user in the place of the old one; `False` when that was changed meanwhile.
+
+        Raises:
+            Conflict: another user has this address.
+        """
+        return await replace_unchanged(self._users, _codec.document(old), _codec.document(new), duplicate=_taken)
+
+    async def with_emails(self, emails: Sequence[str]) -> dict[str, User]:
+        """The users with exactly these addresses, by them. One query."""
+        with translated():
+            found = await self._users.find({"email": {"$in": list(emails)}}).to_list()
+        return {document["email"]: _codec.value(document) for document in found}
+
+    async def page(self, *, after: str = "", limit: int) -> Page[User]:
+        """The users whose ids follow `after`, the oldest first."""
+        query = {"_id": {"$gt": after}}
+        return await read_page(self._users, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
+
+    async def update(self, user_id: str, *, is_admin: bool, allowed_apps: Sequence[str] | None, at: int) -> User | None:
+        """Change what the user may do; `None` when there is none."""
+        allowed = None if allowed_apps is None else list(allowed_apps)
+        change = {"$set": {"is_admin": is_admin, "allowed_apps": allowed, "updated_at": at}}
+        with translated():
+            return _codec.maybe(
+                await self._users.find_one_and_update({"_id": user_id}, change, return_document=ReturnDocument.AFTER)
+            )
+
+    async def remove(self, user_id: str) -> bool:
+        """Forget the user; `False` when there is none."""
+        with translated():
+            return (await self._users.delete_one({"_id": user_id})).deleted_count == 1

@@ -1,0 +1,304 @@
+"""Occurrences, and the one claim protocol: `shared/domain/clock/occurrences.py` tells their life.
+
+A slice (all of a shard that is visible up to a moment) is claimed by one update that marks it with a fresh token, and
+read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query; a pause
+leaves the token, so that what was being fired meanwhile is still completed, and nobody may make it visible again.
+
+Everything after a claim matches (id, token): whoever lost it changes nothing. Only `acquit` may still take
+back what its own `begin` has counted.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+from pymongo import ASCENDING, DeleteMany, UpdateMany
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.clock.occurrences import HELD_BACK, Kind, Occurrence
+from shared.store.documents import Codec, Document, insert_new, translated
+
+_codec = Codec(Occurrence)
+_OPTIONAL = ("token", "begun")  # absent rather than empty: an index is sparse, and few are ever suspects
+_SOME = 64
+_BEHIND_SLASH = "0"  # the next character
+
+_RELEASED: list[Document] = [{"$set": {"visible_at": "$fires_at", "claims": 0}}, {"$unset": "token"}]
+
+
+class Visible(Struct, frozen=True):
+    """What is visible by `until`, or became so from `since` on, but for the groups of owners in `without`."""
+
+    until: datetime
+    since: datetime | None = None
+    without: frozenset[str] = frozenset()
+
+
+class Heads(Struct, frozen=True):
+    """What is visible: the shards in which something is (`None`: there is much, so all of them), and since when."""
+
+    shards: tuple[int, ...] | None
+    oldest: datetime
+
+
+class Retry(Struct, frozen=True):
+    """A claimed occurrence that is to fire (again) at a moment, after so many attempts. `made` tells whether an attempt
+    has ended by this."""
+
+    occurrence: Occurrence
+    fires_at: datetime
+    attempts: int
+    made: bool = True
+
+
+class Occurrences:
+    """The `occurrences` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._occurrences = database["occurrences"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._occurrences.create_index([("visible_at", ASCENDING)])
+        await self._occurrences.create_index([("shard", ASCENDING), ("visible_at", ASCENDING)])
+        await self._occurrences.create_index([("token", ASCENDING), ("_id", ASCENDING)], sparse=True)
+        await self._occurrences.create_index([("owner", ASCENDING), ("due", ASCENDING)])
+
+    async def add(self, occurrences: Sequence[Occurrence]) -> None:
+        """Insert those that are not there."""
+        await insert_new(self._occurrences, [_document(each) for each in occurrences])
+
+    async def heads(self, visible: Visible) -> Heads | None:
+        """What is visible; `None` for nothing. One query."""
+        with translated():
+            cursor = self._occurrences.find(_query(visible), {"shard": 1, "visible_at": 1})
+            found = await cursor.sort("visible_at", ASCENDING).limit(_SOME).to_list()
+        if not found:
+            return None
+        shards = None if len(found) == _SOME else tuple({document["shard"] for document in found})
+        return Heads(shards, found[0]["visible_at"])
+
+    async def claim(self, shard: int, token: str, visible: Visible, *, leased_until: datetime) -> int:
+        """Mark all of a shard that is visible with this fresh token: how many there are."""
+        with translated():
+            result = await self._occurrences.update_many(
+                {"shard": shard} | _query(visible),
+                {"$set": {"token": token, "visible_at": leased_until}, "$inc": {"claims": 1}},
+            )
+        return result.modified_count
+
+    async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
+        """What a token claims, by id."""
+        query = {"token": token, "_id": {"$gt": after}}
+        with translated():
+            found = self._occurrences.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)
+            return [_value(document) for document in await found.to_list()]
+
+    async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
+        """Those that are still there, under the same token and not held back by a pause. One query."""
+        wanted = {each.id: each for each in claimed}
+        query = {"_id": {"$in": list(wanted)}}
+        with translated():
+            found = await self._occurrences.find(
+                query, {"token": 1, "visible_at": 1}, batch_size=len(wanted) + 1
+            ).to_list()
+        return [
+            wanted[each["_id"]]
+            for each in found
+            if each.get("token") == wanted[each["_id"]].token and (also_held_back or each["visible_at"] < HELD_BACK)
+        ]
+
+    async def find_claimed(self, ids: Sequence[str]) -> set[str]:
+        """Which of these are there and claimed, by whomever."""
+        query = {"_id": {"$in": list(ids)}, "token": {"$exists": True}}
+        with translated():
+            found = await self._occurrences.find(query, {"_id": 1}, batch_size=len(ids) + 1).to_list()
+        return {document["_id"] for document in found}
+
+    async def complete(self, claimed: Iterable[Occurrence]) -> None:
+        """Delete what has been dealt with."""
+        await self._write([DeleteMany(query) for query in _claims(claimed)])
+
+    async def move(self, moves: Sequence[tuple[Occurrence, Occurrence]]) -> None:
+        """Take each claimed document of a series to its next instant; one that is held back stays so."""
+        by_due: dict[datetime, list[Occurrence]] = {}
+        for claimed, following in moves:
+            by_due.setdefault(following.due, []).append(claimed)
+        await self._write(
+            [
+                UpdateMany(query, [{"$set": _moved(due)}, {"$unset": ["token", "begun"]}])
+                for due, claimed in by_due.items()
+                for query in _claims(claimed)
+            ]
+        )
+
+    async def retry(self, retries: Sequence[Retry]) -> None:
+        """Make claimed ones visible again, each at its moment, unless they are held back."""
+        alike: dict[tuple[datetime, int, bool], list[Occurrence]] = {}
+        for each in retries:
+            alike.setdefault((each.fires_at, each.attempts, each.made), []).append(each.occurrence)
+        await self._write(
+            [
+                UpdateMany(_not_held_back(query), _retried(*values))
+                for values, claimed in alike.items()
+                for query in _claims(claimed)
+            ]
+        )
+
+    async def release(self, claimed: Iterable[Occurrence]) -> None:
+        """Let others claim these, as if they had never been claimed."""
+        await self._write([UpdateMany(_not_held_back(query), _RELEASED) for query in _claims(claimed)])
+
+    async def begin(self, suspect: Occurrence) -> bool:
+        """Store that an attempt of a claimed suspect begins; `False` when it is somebody else's, or held back."""
+        query = _not_held_back({"_id": suspect.id, "token": suspect.token})
+        with translated():
+            result = await self._occurrences.update_one(query, {"$inc": {"begun": 1}})
+        return result.matched_count == 1
+
+    async def acquit(self, suspects: Iterable[Occurrence]) -> None:
+        """Forget what speaks against suspects that were claimed, as they were read before `begin`. Their leases stay.
+        The reply to `begin` may have come so late that others claim them by now: then the count that it left tells that
+        nobody has begun another attempt since."""
+        change = {"$set": {"claims": 0}, "$unset": {"begun": ""}}
+        await self._write(
+            [
+                UpdateMany({"_id": each.id, "$or": [{"token": each.token}, {"begun": each.begun + 1}]}, change)
+                for each in suspects
+            ]
+        )
+
+    async def release_rest(self, token: str, *, after: str) -> None:
+        """As `release`, for all that a token claims behind what was read of it."""
+        with translated():
+            await self._occurrences.update_many(_not_held_back({"token": token, "_id": {"$gt": after}}), _RELEASED)
+
+    async def hand_over(self, claimed: Sequence[Occurrence], token: str, *, leased_until: datetime) -> None:
+        """Have them claimed by another token until then, for somebody who is told it. That ends nothing: their claims
+        still count."""
+        change = {"$set": {"visible_at": leased_until, "token": token}}
+        await self._write([UpdateMany(_not_held_back(query), change) for query in _claims(claimed)])
+
+    async def take(self, id: str, token: str, *, leased_until: datetime) -> Occurrence | None:
+        """Claim one that was handed over: `None` when it is somebody else's, or was taken before."""
+        query = _not_held_back({"_id": id, "token": token})
+        change = {"$set": {"visible_at": leased_until, "token": fresh_token()}, "$inc": {"claims": 1}}
+        with translated():
+            found = await self._occurrences.find_one_and_update(query, change, return_document=True)
+        return None if found is None else _value(found)
+
+    async def hold(self, owner: str, generation: str) -> None:
+        """Hold back all that an owner has of a generation, but for what is fired by hand."""
+        query = {"owner": owner, "generation": generation, "kind": {"$ne": Kind.ASKED.value}}
+        with translated():
+            await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
+
+    async def hold_these(self, claimed: Sequence[Occurrence]) -> None:
+        """Hold back claimed ones whose owner was paused."""
+        change = {"$set": {"visible_at": HELD_BACK}}
+        await self._write([UpdateMany(query, change) for query in _claims(claimed)])
+
+    async def let_go(self, owner: str, generation: str) -> None:
+        """Make what an owner has held back of a generation visible at its own moment."""
+        query = {"owner": owner, "generation": generation, "visible_at": HELD_BACK}
+        with translated():
+            await self._occurrences.update_many(query, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}])
+
+    async def held_back(self, shard: int, *, after: str = "", limit: int) -> dict[str, list[str]]:
+        """The next owners, behind that one, that have something held back in this shard, and its generations."""
+        query = {"shard": shard, "visible_at": HELD_BACK, "owner": {"$gt": after}}
+        grouped = {"_id": "$owner", "generations": {"$addToSet": "$generation"}}
+        with translated():
+            cursor = await self._occurrences.aggregate(
+                [{"$match": query}, {"$group": grouped}, {"$sort": {"_id": ASCENDING}}, {"$limit": limit}]
+            )
+            return {found["_id"]: found["generations"] async for found in cursor}
+
+    async def upcoming(
+        self, owner: str, limit: int, *, generation: str = "", kind: Kind | None = None
+    ) -> list[Occurrence]:
+        """The next ones of an owner, by their instants; of one generation and kind, if they are given."""
+        query = {"owner": owner} | ({"generation": generation} if generation else {}) | ({"kind": kind} if kind else {})
+        with translated():
+            found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
+            return [_value(document) async for document in found]
+
+    async def with_any(self, owners: Sequence[str]) -> set[str]:
+        """Which of these owners have any."""
+        with translated():
+            return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
+
+    async def remove(self, id: str) -> bool:
+        """Forget one, claimed or not; `False` when it is not there."""
+        with translated():
+            return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
+
+    async def remove_of(self, *owners: str, generation: str = "") -> None:
+        """Forget all that owners have, or all of one generation, claimed or not."""
+        query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
+        with translated():
+            await self._occurrences.delete_many(query)
+
+    async def remove_asked(self, owners: Sequence[str]) -> None:
+        """Forget what was fired by hand of these owners and is still pending."""
+        query: Document = {"owner": {"$in": list(owners)}, "kind": Kind.ASKED.value}
+        with translated():
+            await self._occurrences.delete_many(query)
+
+    async def count(self) -> int:
+        """About how many there are."""
+        with translated():
+            return await self._occurrences.estimated_document_count()
+
+    async def _write(self, requests: Sequence[DeleteMany | UpdateMany]) -> None:
+        if requests:
+            with translated():
+                await self._occurrences.bulk_write(requests, ordered=False)
+
+
+def fresh_token() -> str:
+    """What tells one claim from all others."""
+    return secrets.token_hex(12)
+
+
+def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
+    """A query for each token: few writes of many are worth many of one, and go by an index everywhere."""
+    by_token: dict[str, list[str]] = {}
+    for each in claimed:
+        by_token.setdefault(each.token, []).append(each.id)
+    return [{"_id": {"$in": ids}, "token": token} for token, ids in by_token.items()]
+
+
+def _query(visible: Visible) -> Document:
+    between = {"$lte": visible.until} | ({} if visible.since is None else {"$gte": visible.since})
+    passed_over = [{"owner": {"$gte": f"{group}/", "$lt": f"{group}{_BEHIND_SLASH}"}} for group in visible.without]
+    return {"visible_at": between} | ({"$nor": passed_over} if passed_over else {})
+
+
+def _not_held_back(query: Document) -> Document:
+    return query | {"visible_at": {"$lt": HELD_BACK}}
+
+
+def _retried(fires_at: datetime, attempts: int, made: bool) -> Document:
+    moments = {"fires_at": fires_at, "visible_at": fires_at}
+    ended = {"begun": ""} if made else {}
+    return {"$set": moments | {"attempts": attempts, "claims": 0}, "$unset": {"token": ""} | ended}
+
+
+def _moved(due: datetime) -> Document:
+    visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, due]}
+    moments = {"due": due, "fires_at": due, "visible_at": visible_at}
+    return moments | {"attempts": 0, "claims": 0, "runs": {"$add": ["$runs", 1]}}
+
+
+def _document(occurrence: Occurrence) -> Document:
+    document = _codec.document(occurrence)
+    for name in _OPTIONAL:
+        if not document[name]:
+            del document[name]
+    return document
+
+
+def _value(document: Document) -> Occurrence:
+    return _codec.value(document)

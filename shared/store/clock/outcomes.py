@@ -1,0 +1,54 @@
+"""Outcomes: one small document an attempt, kept for a while."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pymongo import ASCENDING, DESCENDING, ReplaceOne
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.clock.outcomes import Outcome, OutcomeResult
+from shared.store.documents import Codec, Document, forget_some, insert_new, translated
+
+_codec = Codec(Outcome)
+
+
+class Outcomes:
+    """The `outcomes` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._outcomes = database["outcomes"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._outcomes.create_index([("owner", ASCENDING), ("at", DESCENDING)])
+        await self._outcomes.create_index([("at", ASCENDING)])
+
+    async def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Insert them. Where an attempt was made twice, by a process that died and by another one, what the target has
+        is told; otherwise the last word is."""
+        taken = await insert_new(self._outcomes, [_codec.document(each) for each in outcomes])
+        repeated = [outcomes[place] for place in taken]
+        if repeated:
+            with translated():
+                await self._outcomes.bulk_write([_overrule(each) for each in repeated], ordered=False)
+
+    async def has(self, outcome_id: str) -> bool:
+        """Whether this attempt has ended."""
+        with translated():
+            return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
+
+    async def latest(self, owner: str, limit: int) -> list[Outcome]:
+        """An owner's last ones, the newest first."""
+        found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
+        return [outcome async for outcome in _codec.values(found)]
+
+    async def forget(self, *, before: datetime, limit: int) -> int:
+        """Forget some that are older; how many."""
+        return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
+
+
+def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
+    """Put it in the place of the one that is there, unless that knows better."""
+    known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
+    older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
+    return ReplaceOne(known | older, _codec.document(outcome))

@@ -1,0 +1,190 @@
+"""Schedules: one document each, with the callback that all of its occurrences share.
+
+A list of up to 10,000 instants is a field of its own, so that whoever fires reads a schedule without it.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from pymongo import ASCENDING, ReturnDocument, UpdateOne
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, schedule_id
+from shared.domain.instants import from_ms, ms
+from shared.store.documents import Document, Page, insert_new, read_page, translated
+
+_definitions = msgspec.json.Decoder(Definition)
+_WITHOUT_INSTANTS = {"instants": 0}
+_BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
+_OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
+
+
+class Schedules:
+    """The `schedules` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._schedules = database["schedules"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._schedules.create_index([("namespace", ASCENDING), ("state", ASCENDING), ("key", ASCENDING)])
+        await self._schedules.create_index([("sweep_at", ASCENDING)], sparse=True)
+        await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
+
+    async def add(self, schedules: Sequence[Schedule]) -> set[str]:
+        """Insert those whose ids are free; the ids that were taken."""
+        taken = await insert_new(self._schedules, [_document(each) for each in schedules])
+        return {schedules[index].id for index in taken}
+
+    async def get(self, id: str) -> Schedule | None:
+        """The whole schedule."""
+        with translated():
+            return _maybe(await self._schedules.find_one({"_id": id}))
+
+    async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
+        """Those that are there, by id, without their instants unless `whole`. One query; one round trip as well if they
+        are `small`, which is that the caller knows that all fit into a reply."""
+        query = {"_id": {"$in": list(ids)}}
+        with translated():
+            found = await self._schedules.find(
+                query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1 if small else _BATCH
+            ).to_list()
+        return {document["_id"]: _value(document) for document in found}
+
+    async def page(
+        self, namespace: str, *, prefix: str = "", state: ScheduleState | None = None, after: str = "", limit: int
+    ) -> Page[Schedule]:
+        """A caller's schedules by key, those behind the key `after`, without their instants."""
+        field, lead, equal = "_id", schedule_id(namespace, ""), {}
+        if state is not None:
+            field, lead, equal = "key", "", {"namespace": namespace, "state": state.value}
+        # Behind every key that begins so: keys are ASCII.
+        bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
+        query: Document = equal | {field: bounds}
+        return await read_page(
+            self._schedules, query, _value, order=(field,), limit=limit, without=_WITHOUT_INSTANTS, batch=_BATCH
+        )
+
+    async def count_pending(self, namespace: str) -> int:
+        """How many of a caller's schedules are not finished."""
+        pending = [ScheduleState.ACTIVE.value, ScheduleState.PAUSED.value]
+        with translated():
+            return await self._schedules.count_documents({"namespace": namespace, "state": {"$in": pending}})
+
+    async def replace(self, schedule: Schedule, *, generation: str) -> bool:
+        """Put this in the place of what has that generation; `False` when somebody else was faster. A pause stays."""
+        change = _document(schedule)
+        del change["_id"], change["created_at"], change["state"]
+        state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
+        literal = {field: {"$literal": value} for field, value in change.items()}
+        gone = [field for field in _OPTIONAL if field not in change]
+        with translated():
+            result = await self._schedules.update_one(
+                {"_id": schedule.id, "generation": generation}, [{"$set": literal | {"state": state}}, {"$unset": gone}]
+            )
+        return result.matched_count == 1
+
+    async def move(self, id: str, *, to: ScheduleState, only: frozenset[ScheduleState]) -> Schedule | None:
+        """Give the schedule this state if its present one is among `only`."""
+        with translated():
+            found = await self._schedules.find_one_and_update(
+                {"_id": id, "state": {"$in": sorted(only)}},
+                {"$set": {"state": to.value}},
+                return_document=ReturnDocument.AFTER,
+            )
+        return _maybe(found)
+
+    async def pause(self, ids: Sequence[str]) -> int:
+        """Pause those of these that are active: how many. Their occurrences are held back when they come due."""
+        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
+        with translated():
+            return (
+                await self._schedules.update_many(query, {"$set": {"state": ScheduleState.PAUSED.value}})
+            ).modified_count
+
+    async def remove(self, id: str) -> Schedule | None:
+        """Forget the schedule: what it was, `None` when there was none."""
+        with translated():
+            return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
+
+    async def to_sweep(self, *, before: datetime, limit: int) -> list[Schedule]:
+        """Some of those that are to be looked at since before that moment."""
+        with translated():
+            found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=_BATCH)
+            return [_value(document) async for document in found.limit(limit)]
+
+    async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
+        """Have these, which `to_sweep` named, looked at again then."""
+        await self._swept(ids, {}, before, {"$set": {"sweep_at": at}})
+
+    async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
+        """Nothing is left of these, which `to_sweep` named: active → finished."""
+        change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
+        await self._swept(ids, {"state": ScheduleState.ACTIVE.value}, before, change)
+
+    async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
+        """Nothing follows in these recurrences: have them swept, where the generation is still the same."""
+        updates = [
+            UpdateOne({"_id": each.id, "generation": each.generation}, {"$set": {"sweep_at": at}}) for each in schedules
+        ]
+        with translated():
+            await self._schedules.bulk_write(updates, ordered=False)
+
+    async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
+        """Some of those that were finished before then."""
+        with translated():
+            found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
+            return [_value(document) async for document in found.limit(limit)]
+
+    async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
+        """Keep those of these that are finished as long as if they had finished at that moment: how many."""
+        if not ids:
+            return 0
+        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
+        with translated():
+            return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
+
+    async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
+        """Forget those of these that were finished before then: how many."""
+        if not ids:
+            return 0
+        with translated():
+            result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
+        return result.deleted_count
+
+    async def _swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
+        # Whatever replaced one meanwhile has an instant ahead, or none that it ends at.
+        query = {"_id": {"$in": list(ids)}} | query | {"sweep_at": {"$lt": before}}
+        if ids:
+            with translated():
+                await self._schedules.update_many(query, change)
+
+
+def _document(schedule: Schedule) -> Document:
+    definition = msgspec.structs.replace(schedule.definition, instants=())
+    fields = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
+    for name in _OPTIONAL:
+        if fields[name] is None:
+            del fields[name]
+    return {
+        "_id": fields.pop("id"),
+        **fields,
+        "state": schedule.state.value,
+        "definition": msgspec.json.encode(definition).decode(),
+        "instants": [ms(instant) for instant in schedule.definition.instants],
+    }
+
+
+def _value(document: Document) -> Schedule:
+    fields = dict(document)
+    definition = _definitions.decode(fields["definition"])
+    if instants := fields.pop("instants", None):
+        definition = msgspec.structs.replace(definition, instants=tuple(from_ms(instant) for instant in instants))
+    state = ScheduleState(fields["state"])
+    id = fields.pop("_id")
+    return Schedule(**(fields | {"id": id, "state": state, "definition": definition}))
+
+
+def _maybe(document: Document | None) -> Schedule | None:
+    return None if document is None else _value(document)

@@ -1,0 +1,70 @@
+"""Groups of a localized push: one document each. What their jobs are made from is kept as JSON text."""
+
+from collections.abc import AsyncIterator
+
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.errors import Conflict
+from shared.domain.jobs.groups import Group
+from shared.store.documents import Codec, Document, free_keys, translated
+
+_codec = Codec(Group, json=("job",))
+
+
+class Groups:
+    """The `groups` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._groups = database["groups"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._groups.create_index([("idempotency.key", ASCENDING)], unique=True, sparse=True)
+        await self._groups.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
+        await self._groups.create_index([("unmade_since", ASCENDING)], sparse=True)
+        await self._groups.create_index([("app_id", ASCENDING)])
+
+    async def add(self, group: Group) -> None:
+        """Insert a group.
+
+        Raises:
+            Conflict: its id or its idempotency key is taken.
+        """
+        document = _codec.document(group) | {"unmade_since": group.created_at}
+        if group.idempotency is None:
+            del document["idempotency"]
+        else:
+            document["idempotency"]["created_at"] = group.created_at
+        with translated(duplicate=lambda: Conflict("a group with this id or idempotency key exists", field="id")):
+            await self._groups.insert_one(document)
+
+    async def get(self, group_id: str) -> Group | None:
+        """The group, whatever its app."""
+        with translated():
+            return _codec.maybe(await self._groups.find_one({"_id": group_id}))
+
+    async def with_key(self, key: str) -> Group | None:
+        """The group that was made with this idempotency key."""
+        with translated():
+            return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
+
+    async def unmade(self, before_ns: int) -> AsyncIterator[Group]:
+        """The groups that were stored before then (ns) and still lack jobs, perhaps."""
+        with translated():
+            async for document in self._groups.find({"unmade_since": {"$lt": before_ns}}):
+                yield _codec.value(document)
+
+    async def mark_made(self, group_id: str) -> None:
+        """Note that all its jobs are stored."""
+        with translated():
+            await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})
+
+    async def expire_keys(self, before_ns: int, *, limit: int) -> int:
+        """Free the idempotency keys of some groups that were made before then (ns); of how many."""
+        return await free_keys(self._groups, before_ns, limit)
+
+    async def remove_of(self, app_id: str) -> None:
+        """Forget an app's groups."""
+        with translated():
+            await self._groups.delete_many({"app_id": app_id})

@@ -1,0 +1,67 @@
+"""How a job stands in its document."""
+
+from collections.abc import Sequence
+
+from shared.domain.jobs.jobs import Job, split_key
+from shared.domain.jobs.templates import Template, check_copies
+from shared.store.documents import Codec, Document
+
+_codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
+_templates = Codec(Template, json=("body", "defaults"))
+
+
+def one_job(job_id: str) -> Document:
+    """The query for the job that a key means; for a bare id, whichever job has it."""
+    plain, incarnation = split_key(job_id)
+    return {"_id": plain, "incarnation": incarnation} if incarnation else {"_id": plain}
+
+
+def any_job(job_ids: Sequence[str]) -> Document:
+    """The query for all that these keys and bare ids mean, each as for `one_job`."""
+    queries = [one_job(job_id) for job_id in job_ids]
+    bare = [query["_id"] for query in queries if len(query) == 1]
+    return {"$or": [{"_id": {"$in": bare}}, *(query for query in queries if len(query) > 1)]}
+
+
+def document_of(job: Job) -> Document:
+    """A job that begins: nothing is counted of its feedback."""
+    document = _codec.document(job)
+    if job.mails:
+        document["mail_since"] = job.created_at
+    document["plan"]["templates"] = [_templates.document(template) for template in job.plan.templates]
+    document["feedbacks"] = {}
+    if job.idempotency is None:
+        del document["idempotency"]
+    else:
+        document["idempotency"]["created_at"] = job.created_at
+    return document
+
+
+def job_of(document: Document) -> Job:
+    """The job, with the templates if these were read."""
+    plan = dict(document["plan"])
+    plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
+    feedbacks = {unescaped(key): count for key, count in document["feedbacks"].items()}
+    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
+
+
+def copies_of(templates: Sequence[Template]) -> list[Document]:
+    """A job's copies of its templates. Raises `Invalid` where they are too large together."""
+    copies = [_templates.document(template) for template in templates]
+    check_copies(sum(len(copy[field].encode()) for copy in copies for field in _templates.json))
+    return copies
+
+
+def counts_of(job: Job) -> dict[str, int]:
+    """Its feedback as fields."""
+    return {escaped(outcome): count for outcome, count in job.feedbacks.items()}
+
+
+def escaped(key: str) -> str:
+    """A feedback outcome as a field name: MongoDB gives dots, dollars and NUL a meaning of their own."""
+    return key.replace("%", "%25").replace(".", "%2E").replace("$", "%24").replace("\0", "%00")
+
+
+def unescaped(key: str) -> str:
+    """What `escaped` was given."""
+    return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")

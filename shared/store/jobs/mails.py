@@ -1,0 +1,62 @@
+"""Mails that are due. Each stands in its job's document, put there by the move that it tells of; so there is no mail
+without the move, and none is lost behind it. `mail_since` is there while one is due.
+
+A `job_id` is a job's id or its key, as for `Jobs`.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import msgspec
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs.jobs import DueMail, job_key
+from shared.store.documents import Document, translated
+from shared.store.jobs.job_documents import one_job
+
+
+class Mails:
+    """The mails in the `jobs` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    async def setup(self) -> None:
+        """Make the index."""
+        await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
+
+    async def waiting(self, before_ns: int) -> AsyncIterator[str]:
+        """The keys of jobs with mails that were due, or queued the last time, before then (ns)."""
+        with translated():
+            async for document in self._jobs.find({"mail_since": {"$lt": before_ns}}, {"incarnation": 1}):
+                yield job_key(document["_id"], document.get("incarnation", ""))
+
+    async def touch(self, job_id: str, at: int) -> None:
+        """Note that the job's mails were queued at this time (ns)."""
+        with translated():
+            waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
+            await self._jobs.update_one(waiting, {"$set": {"mail_since": at}})
+
+    async def lease(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
+        """Take the right to send this mail, if it is due and nobody has it; one mail of a job at a time."""
+        query = one_job(job_id) | {
+            "mails": msgspec.to_builtins(mail),
+            "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
+        }
+        with translated():
+            lease = {"token": token, "until": until}
+            result = await self._jobs.update_one(query, {"$set": {"mail_lease": lease}})
+        return result.modified_count == 1
+
+    async def release(self, job_id: str, token: str) -> None:
+        """Let somebody else try."""
+        with translated():
+            leased = one_job(job_id) | {"mail_lease.token": token}
+            await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
+
+    async def sent(self, job_id: str, mail: DueMail) -> None:
+        """Note that this mail need not be sent any more."""
+        with translated():
+            await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
+            await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})

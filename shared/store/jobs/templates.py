@@ -1,0 +1,174 @@
+"""Templates: one document for each name and locale of an app."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+
+from shared.domain.errors import Conflict
+from shared.domain.jobs.templates import Template
+from shared.store.documents import (
+    BATCH,
+    Codec,
+    Document,
+    Page,
+    insert_new,
+    is_duplicate,
+    json_text,
+    read_page,
+    replace_unchanged,
+    translated,
+    with_ids,
+)
+
+_codec = Codec(Template, json=("body", "defaults"))
+
+
+class Outline(NamedTuple):
+    """A template from outside: what it is found by, and the bytes of JSON of its body and defaults."""
+
+    name: str
+    locale: str
+    size: int
+
+
+def _taken() -> Conflict:
+    return Conflict("the app has a template with this name and locale (name_locale_app)", field="name")
+
+
+@contextmanager
+def _duplicates_told() -> Iterator[None]:
+    """An insert of many tells a duplicate key as a failed bulk."""
+    try:
+        with translated(duplicate=_taken):
+            yield
+    except BulkWriteError as error:
+        if is_duplicate(error):
+            raise _taken() from error
+        raise
+
+
+class Templates:
+    """The `templates` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._database = database
+        self._templates = database["templates"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._templates.create_index(
+            [("app_id", ASCENDING), ("name", ASCENDING), ("locale", ASCENDING)], unique=True
+        )
+        await self._templates.create_index([("app_id", ASCENDING), ("_id", ASCENDING)])
+
+    async def add(self, template: Template) -> None:
+        """Insert a template.
+
+        Raises:
+            Conflict: the app has one with this name and locale.
+        """
+        with translated(duplicate=_taken):
+            await self._templates.insert_one(_codec.document(template))
+
+    async def add_many(self, templates: Sequence[Template]) -> None:
+        """Insert all of them or none, in one transaction.
+
+        Raises:
+            Conflict: two of them, or one of them and one that is there, have the same name and locale.
+        """
+        documents = [_codec.document(template) for template in templates]
+
+        async def insert(session: AsyncClientSession) -> None:
+            await self._templates.insert_many(documents, session=session)
+
+        if not documents:
+            return
+        with _duplicates_told():
+            async with self._database.client.start_session() as session:
+                await session.with_transaction(
+                    insert,
+                    write_concern=self._database.write_concern,
+                    read_preference=self._database.read_preference,
+                )
+
+    async def add_new(self, templates: Sequence[Template]) -> set[int]:
+        """Insert those whose ids, and whose names and locales in their apps, are free: the positions of the others."""
+        return await insert_new(self._templates, [_codec.document(template) for template in templates])
+
+    async def with_ids(self, template_ids: Sequence[str]) -> dict[str, Template]:
+        """Those of these templates that there are, by id."""
+        return await with_ids(self._templates, _codec, template_ids)
+
+    async def ids_of(self, app_ids: Sequence[str], names: Sequence[str]) -> dict[tuple[str, str, str], str]:
+        """The ids of these apps' templates with these names, by app, name and locale."""
+        query = {"app_id": {"$in": list(app_ids)}, "name": {"$in": list(names)}}
+        with translated():
+            found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
+        return {(each["app_id"], each["name"], each["locale"]): each["_id"] for each in found}
+
+    async def replace(self, old: Template, new: Template) -> bool:
+        """Put the new template in the place of the old one; `False` when that was changed meanwhile.
+
+        Raises:
+            Conflict: the app has another one with this name and locale.
+        """
+        return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_taken)
+
+    async def get(self, template_id: str) -> Template | None:
+        """The template, whatever its app."""
+        with translated():
+            return _codec.maybe(await self._templates.find_one({"_id": template_id}))
+
+    async def page(self, app_id: str, *, after: str = "", limit: int) -> Page[Template]:
+        """The app's templates whose ids follow `after`, the oldest first."""
+        query = {"app_id": app_id, "_id": {"$gt": after}}
+        return await read_page(self._templates, query, _codec.value, order=("_id",), limit=limit)
+
+    async def named(self, app_id: str, names: Sequence[str]) -> list[Template]:
+        """The app's templates with one of these names, in all locales."""
+        cursor = self._templates.find({"app_id": app_id, "name": {"$in": list(names)}}, batch_size=BATCH)
+        return [template async for template in _codec.values(cursor)]
+
+    async def outlines(self, app_id: str, names: Sequence[str]) -> list[Outline]:
+        """The app's templates with one of these names, without what they say."""
+        size = {"$add": [{"$strLenBytes": "$body"}, {"$strLenBytes": "$defaults"}]}
+        pipeline: list[Document] = [
+            {"$match": {"app_id": app_id, "name": {"$in": list(names)}}},
+            {"$project": {"_id": 0, "name": 1, "locale": 1, "size": size}},
+        ]
+        with translated():
+            return [Outline(**document) async for document in await self._templates.aggregate(pipeline)]
+
+    async def update(
+        self, app_id: str, template_id: str, *, name: str, locale: str, body: dict[str, Any],
+        defaults: dict[str, Any] | None, at: int,
+    ) -> Template | None:  # fmt: skip
+        """Replace what the template says, its defaults only where some are given; `None` when the app has none such.
+
+        Raises:
+            Conflict: the app has another one with this name and locale.
+        """
+        fields = {"name": name, "locale": locale, "body": json_text(body), "updated_at": at}
+        if defaults is not None:
+            fields["defaults"] = json_text(defaults)
+        with translated(duplicate=_taken):
+            return _codec.maybe(
+                await self._templates.find_one_and_update(
+                    {"_id": template_id, "app_id": app_id}, {"$set": fields}, return_document=ReturnDocument.AFTER
+                )
+            )
+
+    async def remove(self, app_id: str, template_id: str) -> bool:
+        """Forget the template; `False` when the app has none such."""
+        with translated():
+            return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
+
+    async def remove_of(self, app_id: str) -> None:
+        """Forget an app's templates."""
+        with translated():
+            await self._templates.delete_many({"app_id": app_id})

@@ -1,0 +1,116 @@
+"""Feedback: how far each partition is counted, and the counts on the jobs, moved together or not at all."""
+
+from collections.abc import Mapping, Sequence
+
+import pymongo
+from pymongo import AsyncMongoClient, UpdateOne
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import DuplicateKeyError
+
+from shared.domain.errors import Unavailable
+from shared.domain.push.feedback import Key, Position, admitted, by_job
+from shared.store.documents import Document, translated
+from shared.store.jobs.job_documents import escaped, unescaped
+
+# Together well under the grace period of a process that stores its last counts while the server is away.
+_TRANSACTION_SECONDS = 10.0
+_LOOK_SECONDS = 5.0
+_MAX_OUTCOMES = 100
+
+
+class Feedbacks:
+    """The `feedback_positions` collection, one document a partition, and the field `feedbacks` of jobs."""
+
+    def __init__(self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document]) -> None:
+        self._client = client
+        self._positions = database["feedback_positions"]
+        self._jobs = database["jobs"]
+
+    async def setup(self) -> None:
+        """Make the collection: a transaction on an older server cannot. Everything is found by `_id`."""
+        await self._positions.update_one({"_id": ""}, {"$setOnInsert": {"position": 0}}, upsert=True)
+
+    async def positions(self, partitions: Sequence[str]) -> dict[str, Position]:
+        """Up to where each partition is counted; one that never was is missing. Older versions stored no log."""
+        with translated():
+            found = self._positions.find({"_id": {"$in": list(partitions)}})
+            return {document["_id"]: _position(document) async for document in found}
+
+    async def flush(
+        self,
+        partition: str,
+        start: Position,
+        end: Position,
+        counts: Mapping[Key, int],
+        *,
+        max_outcomes: int = _MAX_OUTCOMES,
+    ) -> bool:
+        """Move the partition's position from `start` to `end` and add the counts to their jobs, as one.
+
+        `False` when the position is not `start`: what was counted belongs to somebody else, and nothing has changed.
+        Unknown jobs are ignored. A job has at most `max_outcomes` different outcomes, and `other` for the rest.
+
+        Raises:
+            Unavailable: the server is away. Whether the counts are stored shows at the next try, which is safe.
+        """
+
+        async def transaction(session: AsyncClientSession) -> bool:
+            if not await self._move(partition, start, end, session):
+                return False
+            await self._add(by_job(counts), max_outcomes, session)
+            return True
+
+        try:
+            with translated(), pymongo.timeout(_TRANSACTION_SECONDS):
+                async with self._client.start_session() as session:
+                    # Not inherited from the collections: without these, a transaction takes the URL's.
+                    return await session.with_transaction(
+                        transaction,
+                        write_concern=self._positions.write_concern,
+                        read_preference=self._positions.read_preference,
+                    )
+        except DuplicateKeyError:
+            return False  # somebody else stored the partition's first step
+        except Unavailable:
+            # Nobody but this step, or the same step of somebody else, leads from `start` to `end`.
+            with pymongo.timeout(_LOOK_SECONDS):
+                if (await self.positions([partition])).get(partition) == end:
+                    return True
+            raise
+
+    async def _move(self, partition: str, start: Position, end: Position, session: AsyncClientSession) -> bool:
+        """Whether the position was `start`. A missing document stands for the very beginning."""
+        if start == Position() and await self._positions.find_one({"_id": partition}, session=session) is None:
+            await self._positions.insert_one({"_id": partition, **_fields(end)}, session=session)
+            return True
+        # A field that is missing equals null.
+        stood = {"_id": partition, "position": start.offset, "log": start.log or None}
+        moved = await self._positions.update_one(stood, {"$set": _fields(end)}, session=session)
+        return moved.matched_count == 1
+
+    async def _add(self, jobs: Mapping[str, Mapping[str, int]], most: int, session: AsyncClientSession) -> None:
+        """Reading the outcomes that a job has inside the transaction is what makes their limit hold."""
+        cursor = self._jobs.find({"_id": {"$in": list(jobs)}}, {"feedbacks": 1}, session=session)
+        present = sorted([document async for document in cursor], key=lambda document: str(document["_id"]))
+        changes = [
+            UpdateOne({"_id": document["_id"]}, {"$inc": _increments(document, jobs[document["_id"]], most)})
+            for document in present
+        ]
+        if changes:
+            await self._jobs.bulk_write(changes, ordered=True, session=session)
+
+
+def _fields(position: Position) -> Document:
+    log = {"log": position.log} if position.log else {}
+    left = {"left": list(position.left)} if position.left else {}
+    return {"position": position.offset} | log | left
+
+
+def _position(document: Document) -> Position:
+    return Position(document["position"], document.get("log", ""), tuple(document.get("left", ())))
+
+
+def _increments(document: Document, new: Mapping[str, int], most: int) -> dict[str, int]:
+    names = (unescaped(key) for key in document.get("feedbacks", {}))
+    return {f"feedbacks.{escaped(outcome)}": count for outcome, count in admitted(names, new, most).items()}

@@ -1,0 +1,48 @@
+"""The users whom control groups hold out, batch by batch, until their job's file of them is written.
+
+A batch may be tried more than once, and its table change in between; so what each take holds out has a document of its
+own, written before the lane takes the batch, and the batch names the takes that count.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs.batches import Batch
+from shared.store.documents import Document, translated
+
+
+class HeldOut:
+    """The `held_out` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._held_out = database["held_out"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._held_out.create_index([("job_id", ASCENDING)])
+
+    async def put(self, batch: Batch, users: Sequence[str], *, owner: str) -> None:
+        """Note whom this lane holds out, should it take the batch."""
+        key = _key(batch.id, replace(batch, owner=owner).take)
+        with translated():
+            await self._held_out.replace_one({"_id": key}, {"job_id": batch.job_id, "users": list(users)}, upsert=True)
+
+    async def of(self, batch: Batch) -> list[str]:
+        """Whom the takes that sent the batch held out."""
+        # A batch of the first version names none: its last owner sent it.
+        keys = [_key(batch.id, take) for take in batch.holders or (batch.owner,)]
+        with translated():
+            found = self._held_out.find({"_id": {"$in": keys}}, {"users": 1})
+            return [user async for document in found for user in document["users"]]
+
+    async def remove_of(self, job_ids: Sequence[str]) -> None:
+        """Forget whom these jobs held out."""
+        with translated():
+            await self._held_out.delete_many({"job_id": {"$in": list(job_ids)}})
+
+
+def _key(batch_id: str, take: str) -> str:
+    return f"{batch_id}/{take}"

@@ -1,0 +1,53 @@
+"""Slices hold every row of a file once, whatever chunks it comes in, and each user where he stands first."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.domain.audience.csv_slices import Slice, Slicer
+from shared.domain.errors import Invalid
+from tests.domain.audience.csv_files import MARK, files, is_empty, oracle, pieces
+
+
+def sliced(chunks: Iterable[bytes], size: int) -> list[Slice]:
+    slicer = Slicer(size)
+    return [*(each for chunk in chunks for each in slicer.feed(chunk)), *slicer.finish()]
+
+
+@given(files(), st.lists(st.integers(0, 100), max_size=4), st.integers(1, 4))
+def test_each_user_is_in_one_slice_and_each_row_is_counted(text: str, at: list[int], size: int) -> None:
+    ids = [] if is_empty(text) else oracle(text)
+    content = text.encode()
+    if not ids:
+        with pytest.raises(Invalid):
+            sliced(pieces(content, at), size)
+        return
+    slices = sliced(pieces(content, at), size)
+    assert [user for each in slices for user in each.users] == list(dict.fromkeys(ids))
+    assert sum(each.repeated for each in slices) == len(ids) - len(set(ids))
+    assert all(0 < len(each.users) + each.repeated <= size for each in slices)
+
+
+def test_a_slice_tells_how_far_the_file_is_read() -> None:
+    content = MARK + b"id\nu1\nu2\nu1\n\nu3"
+    assert sliced([content], 2) == [Slice(["u1", "u2"], 0, 12), Slice([], 1, 15), Slice(["u3"], 0, 18)]
+    assert [each.upto for each in sliced([content], 9)] == [15, 18]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "empty"), (MARK, "empty"), (b"\n\r\n", "empty"), (b"id", "nobody"), (MARK + b"id\n\n", "nobody")],
+)
+def test_a_file_of_nobody_is_refused(content: bytes, reason: str) -> None:
+    with pytest.raises(Invalid, match=reason) as refused:
+        sliced([content], 3)
+    assert refused.value.field == "csvPath"
+
+
+def test_a_file_that_breaks_half_way_has_given_its_slices_before() -> None:
+    slicer = Slicer(3)
+    assert slicer.feed(b"id\nu1\nu2\n") == [Slice(["u1", "u2"], 0, 9)]
+    with pytest.raises(Invalid, match="byte 10, line 4"):
+        slicer.feed(b"u\x004\n")

@@ -1,0 +1,294 @@
+"""Schedules as values: what is due when, what is to be done with it, and which contents are the same."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
+from shared.domain.clock.occurrences import Kind, Occurrence, once, series
+from shared.domain.clock.recurrence import Cron, Every
+from shared.domain.clock.schedules import (
+    Definition,
+    Misfire,
+    MisfireMode,
+    RetryPolicy,
+    Schedule,
+    ScheduleState,
+    Verdict,
+    carillon_headers,
+    check_key,
+    digest,
+    divided,
+    following,
+    judge,
+    last_due,
+    missed,
+    missed_until,
+    next_due,
+    occurrences,
+    schedule_id,
+    spread,
+    stands,
+    upcoming,
+)
+from shared.domain.errors import Invalid
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+CALLBACK = HttpCallback(payload="1", url="https://example.com", headers={"a": "1", "b": "2"})
+LIST = Definition(callback=CALLBACK, instants=(NOON, NOON + HOUR, NOON + 2 * HOUR))
+HOURLY = Definition(callback=CALLBACK, recurrence=Every(3600, NOON))
+FIRE, SKIP = Misfire(), Misfire(MisfireMode.SKIP)
+
+
+def made(definition: Definition = LIST, *, accepted_at: datetime = NOON - HOUR, key: str = "a") -> Schedule:
+    return Schedule(
+        id=schedule_id("ns", key),
+        namespace="ns",
+        key=key,
+        generation="g",
+        digest=digest(definition),
+        definition=definition,
+        created_at=accepted_at,
+        accepted_at=accepted_at,
+    )
+
+
+def due(schedule: Schedule, *, kind: Kind = Kind.ONCE, attempts: int = 0) -> Occurrence:
+    entry = once(schedule.owner, schedule.generation, NOON, accepted_at=schedule.accepted_at, kind=kind)
+    return replace(entry, attempts=attempts)
+
+
+def verdict(schedule: Schedule | None, occurrence: Occurrence, late: timedelta = HOUR) -> Verdict:
+    """The occurrence was accepted an hour before it was due."""
+    return judge(schedule, occurrence, occurrence.due + late, tick=SECOND, misfire_after=MINUTE)
+
+
+def test_what_belongs_to_nobody_waits_a_while_and_is_void() -> None:
+    schedule = made()
+    replaced = replace(schedule, generation="h", state=ScheduleState.PAUSED)
+    for there, kind in itertools.product((None, replaced), (Kind.ONCE, Kind.ASKED)):
+        assert verdict(there, due(schedule, kind=kind), -MINUTE) is Verdict.WAIT
+        assert verdict(there, due(schedule, kind=kind), timedelta()) is Verdict.VOID
+
+
+def test_a_pause_holds_all_but_what_is_asked_for() -> None:
+    schedule = replace(made(replace(LIST, misfire=SKIP)), state=ScheduleState.PAUSED)
+    assert verdict(schedule, due(schedule)) is Verdict.HOLD
+    assert verdict(schedule, due(schedule, attempts=3)) is Verdict.HOLD
+    assert verdict(schedule, due(schedule, kind=Kind.SERIES)) is Verdict.HOLD
+    assert verdict(schedule, due(schedule, kind=Kind.ASKED)) is Verdict.FIRE
+
+
+def test_the_misfire_rule_is_for_first_attempts_that_are_late() -> None:
+    schedule = made(replace(LIST, misfire=SKIP))
+    assert verdict(schedule, due(schedule)) is Verdict.SKIP
+    assert verdict(schedule, due(schedule), MINUTE) is Verdict.FIRE
+    assert verdict(schedule, due(schedule, attempts=1)) is Verdict.FIRE
+    assert verdict(schedule, due(schedule, kind=Kind.ASKED)) is Verdict.FIRE
+    assert verdict(made(), due(schedule)) is Verdict.FIRE
+
+
+@pytest.mark.parametrize(
+    ("rule", "late", "gone"),
+    [
+        (FIRE, timedelta(days=1000), False),
+        (SKIP, MINUTE, False),
+        (SKIP, MINUTE + timedelta(milliseconds=1), True),
+        (Misfire(MisfireMode.WITHIN, 2.5), timedelta(seconds=2.5), False),
+        (Misfire(MisfireMode.WITHIN, 2.5), timedelta(seconds=2.501), True),
+        (Misfire(MisfireMode.WITHIN, 7200), HOUR, False),
+        (Misfire(MisfireMode.WITHIN, 0), timedelta(0), False),
+    ],
+)
+def test_a_rule_lets_go_what_is_later_than_it_says(rule: Misfire, late: timedelta, gone: bool) -> None:
+    assert missed(rule, late, misfire_after=MINUTE) is gone
+
+
+def test_what_stands_is_not_asked_how_late_it_is() -> None:
+    """The worker makes a call that was in time when it was handed over."""
+    schedule = made(replace(LIST, misfire=Misfire(MisfireMode.WITHIN, 5)))
+    entry = due(schedule)
+    assert verdict(schedule, entry) is Verdict.SKIP
+    assert stands(schedule, entry, NOON + HOUR) is Verdict.FIRE
+    assert stands(replace(schedule, state=ScheduleState.PAUSED), entry, NOON) is Verdict.HOLD
+    assert stands(None, entry, NOON) is Verdict.VOID
+
+
+def test_a_series_that_was_held_up_passes_over_what_its_rule_lets_go() -> None:
+    late = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
+    now = NOON + timedelta(days=100)
+    until = missed_until(SKIP, now, misfire_after=MINUTE)
+    moved = following(HOURLY, "a", late, passed_over=until)
+    assert moved is not None
+    assert (moved.due, moved.runs, moved.accepted_at) == (now, 1, NOON - HOUR)
+    within = missed_until(Misfire(MisfireMode.WITHIN, 7200), now, misfire_after=MINUTE)
+    moved = following(HOURLY, "a", late, passed_over=within)
+    assert moved is not None
+    assert moved.due == now - HOUR
+    counted = following(replace(HOURLY, max_occurrences=9), "a", late, passed_over=until)
+    assert counted is not None
+    assert counted.due == NOON + HOUR
+    assert missed_until(FIRE, now, misfire_after=MINUTE) is None
+
+
+def test_a_list_is_divided_at_the_present() -> None:
+    assert divided(LIST, NOON - SECOND) == (list(LIST.instants), [])
+    assert divided(LIST, NOON) == ([NOON + HOUR, NOON + 2 * HOUR], [NOON])
+    assert divided(LIST, NOON + 2 * HOUR) == ([], list(LIST.instants))
+    assert divided(HOURLY, NOON) == ([], [])
+
+
+def test_a_list_has_an_entry_for_each_instant_ahead() -> None:
+    schedule = made(accepted_at=NOON)
+    assert occurrences(schedule) == [
+        once("schedule/ns/a", "g", NOON + hours * HOUR, accepted_at=NOON, size=1) for hours in (1, 2)
+    ]
+    assert occurrences(made(accepted_at=NOON + 2 * HOUR)) == []
+    assert last_due(LIST, "a") == NOON + 2 * HOUR
+
+
+def test_a_recurrence_has_one_entry_at_its_first_instant_ahead() -> None:
+    accepted = NOON + 90 * MINUTE
+    assert occurrences(made(HOURLY, accepted_at=accepted)) == [
+        series("schedule/ns/a", "g", NOON + 2 * HOUR, accepted_at=accepted, size=1)
+    ]
+    over = replace(HOURLY, recurrence=Every(3600, NOON, ends_at=NOON))
+    assert occurrences(made(over, accepted_at=accepted)) == []
+    assert last_due(HOURLY, "a") is None
+
+
+def test_a_series_goes_on_from_its_instant_and_forgets_its_attempts() -> None:
+    first = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
+    worn = replace(first, token="t", attempts=4, claims=22, begun=2, fires_at=NOON + MINUTE, runs=3)
+    then = NOON + HOUR
+    assert following(HOURLY, "a", worn) == replace(first, due=then, fires_at=then, visible_at=then, runs=4)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_series_ends_after_its_occurrences(limit: int) -> None:
+    definition = replace(HOURLY, max_occurrences=limit)
+    current: Occurrence | None = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
+    instants = []
+    while current is not None:
+        instants.append(current.due)
+        current = following(definition, "a", current)
+    assert instants == [NOON + n * HOUR for n in range(limit)]
+    assert list(upcoming(definition, "a", NOON - SECOND)) == instants
+    assert list(upcoming(definition, "a", NOON, runs=1)) == instants[1:]
+
+
+def test_a_series_ends_at_its_bound() -> None:
+    definition = replace(HOURLY, recurrence=Every(3600, NOON, ends_at=NOON + HOUR))
+    last = series("schedule/ns/a", "g", NOON + HOUR, accepted_at=NOON)
+    assert following(definition, "a", replace(last, due=NOON)) is not None
+    assert following(definition, "a", last) is None
+    assert next_due(definition, "a", NOON + HOUR) is None
+    assert next_due(LIST, "a", NOON - HOUR) is None
+
+
+def test_upcoming_of_a_list_and_of_an_endless_recurrence() -> None:
+    assert list(upcoming(LIST, "a", NOON)) == [NOON + HOUR, NOON + 2 * HOUR]
+    assert list(itertools.islice(upcoming(HOURLY, "a", NOON), 3)) == [NOON + n * HOUR for n in (1, 2, 3)]
+
+
+KEYS = [f"key-{n}" for n in range(300)]
+
+
+def test_a_window_spreads_keys_below_its_length() -> None:
+    windowed = replace(LIST, window_seconds=60.0)
+    delays = [spread(windowed, key) for key in KEYS]
+    assert all(timedelta(0) <= delay < MINUTE for delay in delays)
+    assert len(set(delays)) > 250
+    assert min(delays) < 5 * SECOND
+    assert max(delays) > 55 * SECOND
+    assert [spread(windowed, key) for key in KEYS] == delays
+    assert spread(LIST, "a") == timedelta(0)
+
+
+@pytest.mark.parametrize("key", KEYS[:5])
+def test_a_window_delays_every_instant_by_the_same(key: str) -> None:
+    windowed = replace(LIST, window_seconds=60.0)
+    delay = spread(windowed, key)
+    later = [instant + delay for instant in LIST.instants]
+    assert [each.due for each in occurrences(made(windowed, key=key))] == later
+    assert list(upcoming(windowed, key, NOON - HOUR)) == later
+    assert last_due(windowed, key) == later[-1]
+    # An instant that is past is not fired although its delay ends ahead.
+    assert [each.due for each in occurrences(made(windowed, key=key, accepted_at=NOON))] == later[1:]
+
+
+@pytest.mark.parametrize("key", KEYS[:5])
+def test_a_window_delays_a_series_without_leaving_an_instant_out(key: str) -> None:
+    windowed = replace(HOURLY, window_seconds=3600.0)
+    delay = spread(windowed, key)
+    assert delay > timedelta(0)
+    [first] = occurrences(made(windowed, key=key, accepted_at=NOON - SECOND))
+    assert first.due in {NOON + delay, NOON + delay - HOUR}
+    found = list(itertools.islice(upcoming(windowed, key, NOON + delay - HOUR), 3))
+    assert found == [NOON + delay + n * HOUR for n in range(3)]
+    moved = following(windowed, key, replace(first, due=NOON + delay))
+    assert moved is not None
+    assert moved.due == NOON + delay + HOUR
+
+
+OTHERS = [
+    replace(LIST, callback=replace(CALLBACK, payload="2")),
+    replace(LIST, callback=replace(CALLBACK, payload="1 ")),
+    replace(LIST, callback=replace(CALLBACK, headers={"a": "2", "b": "1"})),
+    replace(LIST, callback=RabbitCallback(payload="1", queue="q")),
+    replace(LIST, instants=LIST.instants[:2]),
+    replace(LIST, window_seconds=1.0),
+    replace(LIST, misfire=SKIP),
+    replace(LIST, retry=RetryPolicy(attempts=3)),
+    replace(LIST, labels={"a": "b"}),
+    replace(LIST, labels={"b": "a"}),
+    replace(LIST, max_occurrences=3),
+    HOURLY,
+    replace(HOURLY, recurrence=Every(3600, NOON + SECOND)),
+    replace(HOURLY, recurrence=Cron("0 * * * *")),
+    replace(HOURLY, recurrence=Cron("0 * * * *", "Europe/Berlin")),
+]
+
+
+def test_a_digest_tells_contents_apart() -> None:
+    assert len({digest(each) for each in [LIST, *OTHERS]}) == 1 + len(OTHERS)
+
+
+def test_a_digest_does_not_regard_the_order_of_keys() -> None:
+    turned = replace(CALLBACK, headers={"b": "2", "a": "1"})
+    assert list(turned.headers) != list(CALLBACK.headers)
+    one, other = replace(LIST, labels={"x": "1", "y": "2"}), replace(LIST, labels={"y": "2", "x": "1"})
+    assert digest(one) == digest(replace(other, callback=turned))
+
+
+def test_a_digest_is_the_same_in_every_release() -> None:
+    # A repeated request after an upgrade must not become a conflict.
+    assert digest(LIST) == "7fe6e1e3eee03d9e5099864c5aa025a5a2d6c7b947536cc3e681a37ffb34f4b1"
+
+
+@given(st.from_regex(r"[A-Za-z0-9\-_.~:]{1,255}", fullmatch=True))
+def test_a_key_that_can_be_one_is_taken(key: str) -> None:
+    check_key(key)
+
+
+@pytest.mark.parametrize("key", ["", "a" * 256, "a/b", "a b", "ä", "a\n", "\x7f", "a%2F"])
+def test_a_key_that_cannot_be_one_is_refused(key: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_key(key)
+    assert refused.value.field == "key"
+
+
+def test_a_message_tells_its_key_its_instant_and_its_attempt() -> None:
+    schedule = made()
+    assert carillon_headers(due(schedule, attempts=2), schedule) == {
+        "carillon-key": "a",
+        "carillon-due": "2030-01-01T12:00:00Z",
+        "carillon-attempt": "3",
+    }

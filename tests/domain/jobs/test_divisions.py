@@ -1,0 +1,59 @@
+"""Keys of devices: packed and unpacked, and divided among zones."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.domain.audience.sources import PushTable
+from shared.domain.audience.zones import REST, zone_of
+from shared.domain.jobs.divisions import Division, FoundDevices, by_zone, next_step, packed, unpacked
+
+OFFSETS = ("-0300", "+0000", "+0100")
+SIZE = 4
+
+every_key = st.integers(-(2**63) + 1, 2**63 - 1)
+texts = st.sampled_from([*OFFSETS, "-0000", "+0200", "CET", "", None])
+
+
+@given(st.lists(every_key).map(sorted))
+def test_keys_come_back_as_they_were_packed(keys: list[int]) -> None:
+    assert unpacked(packed(np.array(keys, np.int64))).tolist() == keys
+
+
+def test_keys_that_lie_close_together_take_little_space() -> None:
+    chance = np.random.default_rng(1)
+    keys = np.sort(chance.choice(225_000, 5_000, replace=False)) + 10**12
+    assert len(packed(keys.astype(np.int64))) < 7_500
+
+
+@given(st.lists(st.tuples(st.one_of(st.integers(1, 9), every_key), texts)))
+def test_a_key_belongs_to_the_first_of_its_zones(rows: list[tuple[int, str | None]]) -> None:
+    by_text = [
+        (text, np.array(sorted(key for key, its in rows if its == text), np.int64))
+        for text in {text for _, text in rows}
+    ]
+    found = by_zone(by_text, OFFSETS)
+    order = [*OFFSETS, REST]
+    for key in {key for key, _ in rows}:
+        zones = sorted((zone_of(text, OFFSETS) for its, text in rows if its == key), key=order.index)
+        assert {zone: keys.tolist().count(key) for zone, keys in found.items() if key in keys} == {zones[0]: len(zones)}
+    assert all(keys.tolist() == sorted(keys.tolist()) for keys in found.values())
+
+
+@given(st.lists(st.lists(st.integers(0, 6), max_size=20), min_size=1, max_size=5))
+def test_lists_have_the_same_size_but_for_keys_that_are_shared(found: list[list[int]]) -> None:
+    """And all that is left over in the end is one more list."""
+    division, step, cut = Division(id="d", source=PushTable(9), size=SIZE), None, []
+    steps = [np.sort(np.array(keys, np.int64)) + 10 * number for number, keys in enumerate(found)]
+    for number, keys in enumerate(steps):
+        last = number == len(steps) - 1
+        step, lists = next_step(division, step, FoundDevices(number, {REST: keys}, unknown=2, last=last), attempt="a")
+        assert [keys.size for keys in lists.values()] == step.sizes.get(REST, [])
+        cut += [keys.tolist() for keys in lists.values()]
+    assert step is not None
+    assert (step.left, step.unknown, step.edge) == ({}, 2 * len(steps), len(steps) - 1)
+    assert [key for keys in cut for key in keys] == np.concatenate(steps).tolist()
+    assert all(len({*early} & {*late}) == 0 for early, late in pairwise(cut))
+    assert all(len(keys) >= SIZE and keys.index(keys[-1]) < SIZE for keys in cut[:-1])

@@ -1,0 +1,85 @@
+"""What a template becomes is known before anybody makes it."""
+
+import tracemalloc
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.domain.errors import Invalid
+from shared.domain.jobs.filling import Unrenderable, check_filled, filled_body, filled_bytes, most_filled_bytes
+from shared.domain.jobs.templates import Template, dumps
+
+texts = st.text(st.sampled_from('{}ab"\\\n\x01é☃😀'), max_size=12)
+values = st.dictionaries(st.sampled_from(["", "a", "b", "é", '"']), st.none() | st.booleans() | st.integers() | texts)
+leaves = texts | st.floats(allow_nan=False, allow_infinity=False) | st.none()
+inner = st.recursive(leaves, lambda deeper: st.lists(deeper) | st.dictionaries(texts, deeper))
+bodies = st.dictionaries(texts, inner, min_size=1)
+
+BOMB = "{{a}}" * 13_000
+LONG = "x" * 65_536
+
+
+def a_template(body: Any, defaults: Any = None) -> Template:
+    return Template(id="t", app_id="a", name="like", locale="en", body=body, defaults=defaults or {})
+
+
+@given(body=bodies, context=values, defaults=values)
+def test_the_size_is_that_of_what_is_made(body: Any, context: Any, defaults: Any) -> None:
+    template = a_template(body, defaults)
+    try:
+        made = len(dumps(filled_body(template, context)).encode())
+    except Unrenderable as error:
+        with pytest.raises(Unrenderable, match=error.reason):
+            filled_bytes(template, context)
+    else:
+        assert filled_bytes(template, context) >= made
+
+
+@given(body=bodies, context=values, defaults=values)
+def test_the_bound_from_sizes_alone_is_never_passed(body: Any, context: Any, defaults: Any) -> None:
+    template = a_template(body, defaults)
+    size = len(dumps(body).encode()) + len(dumps(defaults).encode())
+    with suppress(Unrenderable):
+        assert filled_bytes(template, context) <= most_filled_bytes(size, context)
+
+
+@given(texts_=st.lists(texts, min_size=1), context=values)
+def test_the_size_is_exact_where_no_keys_become_the_same(texts_: list[str], context: Any) -> None:
+    template = a_template({"alert": texts_})
+    try:
+        made = len(dumps(filled_body(template, context)).encode())
+    except Unrenderable:
+        return
+    assert filled_bytes(template, context) == made
+
+
+def test_a_template_that_would_fill_the_memory_is_measured_and_not_made() -> None:
+    template = a_template({"alert": [BOMB] * 15})
+    tracemalloc.start()
+    try:
+        size = filled_bytes(template, {"a": LONG})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size > 15 * 13_000 * 65_536
+    assert most < 8_000_000
+
+
+def test_what_is_larger_than_a_record_may_be_is_refused_by_name() -> None:
+    small, bomb = a_template({"alert": "Hi"}), a_template({"alert": BOMB}, {"a": LONG})
+    check_filled([small], {}, {}, most=1_000, field="template")
+    check_filled([bomb], {"a": "x"}, {}, most=1_000_000, field="template")
+    with pytest.raises(
+        Invalid, match="'like' in 'en' makes records of 851,968,012 bytes or more, 1,000,000"
+    ) as refused:
+        check_filled([small, bomb], {}, {}, most=1_000_000, field="template")
+    assert refused.value.field == "template"
+    with pytest.raises(Invalid):
+        check_filled([small], {}, {"campaign": "x" * 1_000}, most=1_000, field="template")
+
+
+def test_what_cannot_be_filled_is_not_refused_for_its_size() -> None:
+    check_filled([a_template({"alert": "{{a}}"})], {"a": {}}, {}, most=10, field="template")

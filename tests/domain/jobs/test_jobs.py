@@ -1,0 +1,160 @@
+"""The life of jobs and batches, as tables and rules."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.domain.audience.sources import PushTable
+from shared.domain.instants import EPOCH
+from shared.domain.jobs import batches, jobs
+from shared.domain.jobs.batches import (
+    OTHER,
+    RECEIPT_ENTRIES,
+    RECEIPT_KEY_BYTES,
+    SETTLED,
+    BatchStatus,
+    Receipt,
+    top,
+    verdict,
+)
+from shared.domain.jobs.jobs import (
+    PAUSABLE,
+    RESUMABLE,
+    STARTABLE,
+    STOPPABLE,
+    Counts,
+    Gate,
+    Job,
+    JobStatus,
+    Plan,
+    Standing,
+    breaks,
+    gate,
+    sources,
+)
+from shared.domain.push.records import APNS
+
+counts = st.dictionaries(st.text(max_size=60), st.integers(1, 10**9), max_size=40)
+receipts = st.builds(
+    Receipt,
+    sent=st.integers(0, 10**6),
+    failed=st.integers(0, 10**6),
+    skipped=st.integers(0, 10**6),
+    held_out=st.integers(0, 10**6),
+    reasons=counts,
+    locales=counts,
+)
+
+
+@pytest.mark.parametrize("table", [jobs.TRANSITIONS, batches.TRANSITIONS])
+def test_every_status_has_its_row_and_every_target_exists(table: dict[object, frozenset[object]]) -> None:
+    kind = type(next(iter(table)))
+    assert set(table) == set(kind)  # type: ignore[call-overload]
+    assert all(targets <= set(table) for targets in table.values())
+
+
+def test_settled_batches_and_ended_jobs_are_final() -> None:
+    assert {BatchStatus.SENT, BatchStatus.FAILED, BatchStatus.DROPPED} == SETTLED
+    assert {status for status, targets in jobs.TRANSITIONS.items() if not targets} == {
+        JobStatus.STOPPED,
+        JobStatus.COMPLETED,
+    }
+
+
+def test_what_users_may_ask_for_is_in_the_table() -> None:
+    assert sources(JobStatus.PAUSED) >= PAUSABLE
+    assert sources(JobStatus.RUNNING) == RESUMABLE | STARTABLE
+    assert sources(JobStatus.SCHEDULED) < RESUMABLE
+    assert sources(JobStatus.STOPPED) == STOPPABLE
+    assert JobStatus.COMPLETED not in STOPPABLE | PAUSABLE | RESUMABLE
+
+
+@given(st.sampled_from(JobStatus), st.integers(0, 10), st.integers(0, 10))
+def test_the_gate(status: JobStatus, expires_at: int, now: int) -> None:
+    outcome = gate(Standing(status, None, expires_at), now)
+    if expires_at and expires_at <= now:
+        assert outcome is Gate.DROP
+    elif status is JobStatus.RUNNING:
+        assert outcome is Gate.OPEN
+    else:
+        held = status in {JobStatus.PAUSED, JobStatus.TRIPPED, JobStatus.SCHEDULED}
+        assert outcome is (Gate.PARK if held else Gate.DROP)
+
+
+@given(st.sampled_from(JobStatus), st.none() | st.integers(0, 5))
+def test_a_job_may_finish_when_it_runs_to_its_end_or_is_stopped(status: JobStatus, end: int | None) -> None:
+    expected = status is JobStatus.STOPPED or (status is JobStatus.RUNNING and end is not None)
+    assert Standing(status, end, 0).may_finish is expected
+
+
+@given(receipts, receipts, receipts)
+def test_receipts_add_up_in_any_order(one: Receipt, two: Receipt, three: Receipt) -> None:
+    assert (one + two) + three == one + (two + three)
+    assert one + two == two + one
+    assert (one + two).recipients == one.recipients + two.recipients
+    assert one + Receipt() == one
+
+
+@given(counts)
+def test_the_bound_of_a_receipt_keeps_every_count(many: dict[str, int]) -> None:
+    few = top(many)
+    assert sum(few.values()) == sum(many.values())
+    assert len(few) <= RECEIPT_ENTRIES
+    assert all(key == OTHER or len(key.encode()) <= RECEIPT_KEY_BYTES for key in few)
+    assert top(few) == few
+
+
+@given(receipts, st.floats(0, 1))
+def test_a_batch_fails_above_its_share_of_failures(receipt: Receipt, share: float) -> None:
+    failed = verdict(receipt, max_failed_share=share) is BatchStatus.FAILED
+    assert failed is (receipt.failed > share * receipt.recipients)
+
+
+def a_job(status: JobStatus, starts_at: int, highest: int | None) -> Job:
+    return Job(
+        id="j",
+        app_id="a",
+        app_name="a",
+        service=APNS,
+        template_names=("like",),
+        created_by="me",
+        group_id="g",
+        status=status,
+        starts_at=starts_at,
+        plan=Plan(source=None if highest is None else PushTable(highest)),
+    )
+
+
+@given(st.sampled_from(JobStatus), st.sampled_from([0, 5]), st.none() | st.integers(0, 5))
+def test_a_job_waits_for_its_start_until_it_is_begun(status: JobStatus, starts_at: int, highest: int | None) -> None:
+    held = status in {JobStatus.SCHEDULED, JobStatus.PAUSED}
+    assert a_job(status, starts_at, highest).waits is (held and starts_at > 0 and highest is None)
+
+
+@given(st.integers(1, 7_289_654_399_999_000_000))
+def test_a_start_is_rounded_up_to_a_millisecond(starts_at: int) -> None:
+    start = (a_job(JobStatus.SCHEDULED, starts_at, None).starts - EPOCH) // timedelta(microseconds=1) * 1_000
+    assert 0 <= start - starts_at < 1_000_000
+    assert start % 1_000_000 == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "forgiven", "planned", "share", "held"),
+    [
+        (Counts(planned=20, settled=1, failed=1), 0, True, 0.05, True),
+        (Counts(planned=21, settled=21, failed=1), 0, True, 0.05, False),
+        (Counts(planned=10, settled=10, failed=9), 0, False, 0.05, False),
+        (Counts(planned=30, settled=20, failed=2), 0, False, 0.05, True),
+        (Counts(planned=20, settled=20, failed=3), 3, True, 0.05, False),
+        (Counts(planned=20, settled=20, failed=4), 3, True, 0.05, True),
+        (Counts(planned=5, settled=5), 0, True, 0.0, False),
+        (Counts(planned=5, settled=5, failed=1), 0, True, 0.0, True),
+        (Counts(planned=5, settled=5, failed=5), 0, True, 1.0, False),
+    ],
+)
+def test_too_many_failed_batches_hold_a_job(
+    counts: Counts, forgiven: int, planned: bool, share: float, held: bool
+) -> None:
+    assert breaks(counts, forgiven=forgiven, planned=planned, max_failed_share=share) is held

@@ -1,0 +1,58 @@
+"""What is told of a job that is under way."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.jobs import Totals
+from shared.domain.jobs.progress import WINDOW, Meter, Progress, Settled
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def settled(seconds_ago: float, receipt: Receipt) -> Settled:
+    at = NOW - timedelta(seconds=seconds_ago)
+    return Settled(receipt, taken_at=at - timedelta(seconds=1), changed_at=at)
+
+
+def progress(batches: Iterable[Settled], totals: Totals, *, planned: bool, now: datetime) -> Progress:
+    meter = Meter(now)
+    for batch in batches:
+        meter.add(batch)
+    return meter.progress(totals, planned=planned)
+
+
+def test_the_rate_is_that_of_the_last_half_minute_and_the_end_follows_from_it() -> None:
+    batches = [
+        settled(100, Receipt(sent=9_000)),
+        settled(9, Receipt(sent=900, failed=50, reasons={"too-large": 50})),
+        settled(0, Receipt(sent=40, skipped=10, reasons={"no-token": 10})),
+    ]
+    totals = Totals(batches=9, settled=3, planned=11_000, sent=9_940, failed=50, skipped=10)
+    told = progress(batches, totals, planned=True, now=NOW)
+    assert told.rate == 100
+    assert told.ends_at == NOW + timedelta(seconds=10)
+    assert told.summed.reasons == {"too-large": 50, "no-token": 10}
+
+
+def test_nothing_is_guessed_before_the_plan_has_its_end_or_while_nothing_moves() -> None:
+    batches = [settled(1, Receipt(sent=10))]
+    totals = Totals(batches=2, settled=1, planned=20, sent=10)
+    assert progress(batches, totals, planned=False, now=NOW).ends_at is None
+    assert progress(batches, totals, planned=True, now=NOW + WINDOW) == Progress(Receipt(sent=10))
+    assert progress([], Totals(), planned=True, now=NOW) == Progress()
+
+
+def test_batches_of_unknown_size_are_taken_to_be_like_the_settled_ones() -> None:
+    """As those of a zone in a file, whose users are told apart when they are read."""
+    meter = Meter(NOW)
+    for batch in (settled(9, Receipt(sent=300)), settled(0, Receipt(sent=200))):
+        meter.add(batch)
+    totals = Totals(batches=10, settled=2, planned=500, sent=500)
+    assert meter.progress(totals, planned=True, sized=False).ends_at == NOW + timedelta(seconds=8 * 250 / 50)
+    assert meter.progress(totals, planned=True, sized=True).ends_at is None
+
+
+def test_a_job_that_is_done_ends_nowhere() -> None:
+    totals = Totals(batches=1, settled=1, planned=10, sent=10)
+    assert progress([settled(0, Receipt(sent=10))], totals, planned=True, now=NOW).ends_at is None

@@ -1,0 +1,259 @@
+"""What a preview tells of a job is what its workers would do, with recipients that nobody is."""
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shared.domain.audience.counts import TEXTS, Counted
+from shared.domain.audience.zones import REST, zone_starts, zones
+from shared.domain.jobs.jobs import Job, Plan
+from shared.domain.jobs.templates import Template
+from shared.domain.push import notices, preview
+from shared.domain.push.notices import Notice
+from shared.domain.push.preview import Sample
+from shared.domain.push.records import APNS, GCM, RecordRules
+from shared.domain.push.rendering import Renderer
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOW_NS = int(NOW.timestamp()) * 1_000_000_000
+HOUR_NS = 3_600 * 1_000_000_000
+RULES = RecordRules()
+
+
+def template(name: str, locale: str, body: Any = None, defaults: Any = None) -> Template:
+    return Template(
+        id=f"{name}/{locale}", app_id="a", name=name, locale=locale, body=body or {"alert": f"{name} {locale}"},
+        defaults=defaults or {},
+    )  # fmt: skip
+
+
+def draft(*templates: Template, **changes: Any) -> Job:
+    job = Job(
+        id="00000000-0000-0000-0000-000000000000", app_id="a", app_name="game", service=APNS,
+        template_names=tuple(dict.fromkeys(each.name for each in templates)), created_by="", group_id="",
+        plan=Plan(templates=templates),
+    )  # fmt: skip
+    return replace(job, **changes)
+
+
+def sampled(job: Job, counted: Counted | None = None, rules: RecordRules = RULES) -> list[Sample]:
+    found = counted or Counted()
+    return preview.samples(job, preview.uses(job, found.locales), found, rules, NOW)
+
+
+def codes(found: Any) -> list[str]:
+    return [notice.code for notice in found]
+
+
+def about_templates(job: Job, counted: Counted | None = None, rules: RecordRules = RULES) -> list[Notice]:
+    used = preview.uses(job, (counted or Counted()).locales)
+    return list(notices.of_templates(job, used, sampled(job, counted, rules), rules.max_record_bytes))
+
+
+locales = st.dictionaries(
+    st.sampled_from(["en", "EN", "pt", "pt_BR", "pt_br", "", None, "xx"]), st.integers(1, 9), max_size=6
+)
+
+
+@given(locales, st.sets(st.sampled_from(["pt", "pt_BR", "pt_br", "EN"])))
+def test_each_device_is_counted_for_the_template_that_the_workers_pick(
+    found: dict[str | None, int], own: set[str]
+) -> None:
+    job = draft(template("like", "en"), *(template("like", locale) for locale in sorted(own)))
+    rows = [(number, "u", "t", locale, None) for number, locale in enumerate(sorted(found, key=str), 1)]
+    picked = Renderer(job).render(rows, now=NOW).receipt.locales if rows else {}
+
+    used = preview.uses(job, found)
+
+    assert sum(use.devices for use in used) == sum(found.values())
+    assert {use.template.locale for use in used if use.devices} == picked.keys()
+    assert {use.template.locale for use in used} == {"en", *(locale for locale in own if locale == locale.lower())}
+    assert [use.devices for use in used] == sorted((use.devices for use in used), reverse=True)
+
+
+def test_of_several_names_each_has_a_sample_for_each_locale_that_is_its_own() -> None:
+    job = draft(template("a", "en"), template("b", "en"), template("b", "pt"))
+    shown = sampled(job, Counted(devices=5, locales={"pt": 3, "en": 2}))
+    assert {(sample.template_name, sample.locale): sample.devices for sample in shown} == {
+        ("a", "en"): 5, ("b", "pt"): 3, ("b", "en"): 2,
+    }  # fmt: skip
+
+
+def test_a_sample_is_the_record_for_a_made_up_recipient_as_long_as_the_longest() -> None:
+    job = draft(template("like", "en", {"alert": "{{user}} likes it"}), context={"user": 'A"na'}, metadata={"c": 1})
+    [sample] = sampled(job, Counted(longest_token=100, longest_user=40))
+    record = json.loads(sample.record)
+    assert record["Payload"] == {"aps": {"alert": 'A"na likes it'}, "m": {"c": 1}, "templateName": "like"}
+    assert record["DeviceToken"].startswith("FAKE-")
+    assert len(record["DeviceToken"]) == 100
+    assert record["metadata"]["userId"].startswith("made-up")
+    assert len(record["metadata"]["userId"]) == 40
+    assert record["metadata"]["jobId"] == job.id
+    assert sample.size == len(sample.record.encode())
+
+
+def test_of_a_large_record_the_size_is_kept_alone() -> None:
+    [sample] = sampled(draft(template("like", "en", {"alert": "x" * preview.SHOWN_BYTES})))
+    assert sample.record == ""
+    assert sample.size > preview.SHOWN_BYTES
+
+
+def test_where_nothing_was_counted_a_token_is_as_long_as_the_services_are() -> None:
+    job = draft(template("like", "en"), service=GCM)
+    [sample] = sampled(job)
+    assert len(json.loads(sample.record)["to"]) == 152
+
+
+@pytest.mark.parametrize(
+    ("body", "context", "tags"),
+    [
+        ({"alert": "{{a}} {{b}}"}, {"a": "x"}, ["b"]),
+        ({"alert": {"{{k}}": ["{{l}}", {"x": "{{ m }}"}], "n": 5}}, {}, [" m ", "k", "l"]),
+        ({"alert": "{{a}}{{b}}{{c}}"}, {"a": "", "b": 0, "c": False}, []),
+        ({"alert": "{{a}}"}, {"a": None}, ["a"]),
+        ({"alert": "{{d}}"}, {}, []),
+        ({"alert": "{{d}}"}, {"d": None}, ["d"]),
+    ],
+)
+def test_a_tag_that_nothing_fills_is_noticed(body: Any, context: Any, tags: list[str]) -> None:
+    made = template("like", "en", body, {"d": "default"})
+    assert preview.valueless_tags(made, context) == tags
+    about = [notice for notice in about_templates(draft(made, context=context)) if notice.code == "tag-without-value"]
+    assert bool(about) is bool(tags)
+    assert all("{{" + tag + "}}" in about[0].message for tag in tags)
+
+
+def test_what_cannot_be_rendered_or_is_too_large_is_noticed() -> None:
+    job = draft(template("a", "en", {"alert": "{{o}}"}), template("b", "en", {"alert": "x" * 3_000}), context={"o": {}})
+    rules = RecordRules(max_record_bytes=2_000)
+    assert codes(about_templates(job, rules=rules)) == ["bad-context", "too-large"]
+    broken, large = sampled(job, rules=rules)
+    assert (broken.failure, broken.record, broken.size) == ("bad-context", "", 0)
+    assert large.size > 3_000
+    assert Renderer(job, rules).render([(1, "u", "t", "en", None)], now=NOW).receipt.failed == 1
+
+
+def test_a_locale_with_a_capital_is_never_picked_and_said_to_be_so() -> None:
+    job = draft(template("like", "en"), template("like", "pt_BR"))
+    assert codes(about_templates(job)) == ["never-picked"]
+    assert [sample.locale for sample in sampled(job)] == ["en"]
+
+
+@pytest.mark.parametrize(
+    ("value", "noticed"), [(True, []), (False, []), ("true", ["dry-run-ignored"]), (1, ["dry-run-ignored"])]
+)
+def test_a_dry_run_that_is_none_is_noticed(value: Any, noticed: list[str]) -> None:
+    assert codes(about_templates(draft(template("like", "en"), metadata={"dryRun": value}))) == noticed
+
+
+def test_devices_that_get_english_for_want_of_their_own_are_noticed() -> None:
+    job = draft(template("a", "en"), template("a", "pt"), template("b", "en"))
+    counted = Counted(exact=True, devices=10, locales={"en": 4, "PT": 3, None: 2, "fr": 1})
+    about_a, about_b = notices.of_audience(job, counted)
+    assert about_a.code == about_b.code == "english-used"
+    assert "'a' has no template for the locales none, 'fr' (3 devices)" in about_a.message
+    assert "'b' has no template for the locales 'PT', none, 'fr' (6 devices)" in about_b.message
+
+
+def test_an_audience_of_nobody_is_noticed_only_where_it_is_certain() -> None:
+    job = draft(template("a", "en"))
+    assert codes(notices.of_audience(job, Counted(exact=True))) == ["nobody"]
+    assert codes(notices.of_audience(job, Counted(exact=False))) == []
+    slow = Counted(exact=True, devices=1, locales={"en": 1}, without_token=1, indexed=False)
+    assert codes(notices.of_audience(job, slow)) == ["no-token", "no-index"]
+
+
+def test_of_a_file_its_unknown_users_are_noticed_and_that_all_of_them_are() -> None:
+    job = draft(template("a", "en"), csv_path="b/k")
+    some = Counted(exact=True, devices=1, locales={"en": 1}, unknown=2, indexed=False)
+    unknown, slow = notices.of_audience(job, some)
+    assert (unknown.code, slow.code) == ("unknown-users", "no-index")
+    assert "2 of the users" in unknown.message
+    assert "user_id" in slow.message
+    [nobody] = notices.of_audience(job, Counted(exact=True, unknown=3))
+    assert (nobody.code, "None of the 3 users" in nobody.message) == ("nobody", True)
+    assert codes(notices.of_audience(job, Counted(exact=False, unknown=3))) == ["unknown-users"]
+
+
+@settings(deadline=None)  # the first call reads the tz database
+@given(st.dictionaries(st.sampled_from([None, "", "+0000", "-0000", "+0545", "UTC", "+0546"]), st.integers(1, 9)))
+def test_the_devices_of_all_zones_are_the_audience(found: dict[str | None, int]) -> None:
+    devices = sum(found.values())
+    unlisted = 3
+    by_zone = Counted(devices=devices + unlisted, zones=found).by_zone()
+    assert sum(by_zone.values()) == devices + unlisted
+    assert by_zone.get("+0000", 0) == found.get("+0000", 0) + found.get("-0000", 0)
+    assert by_zone.keys() <= {*zones()}
+    assert by_zone[REST] >= unlisted
+
+
+@pytest.mark.parametrize("sign", [False, True])
+@pytest.mark.parametrize(
+    ("strategy", "ahead_hours", "expires_hours", "expected"),
+    [
+        ("", 15, 0, []),
+        ("", 0, 0, ["zone-next-day"]),
+        ("skip", 0, 0, ["zone-skipped"]),
+        ("nextDay", -30, 0, ["zone-next-day", "zone-at-once"]),
+        ("", 15, 20, ["zone-expired"]),
+        ("", 15, 60, []),
+    ],
+)
+def test_zones_that_start_otherwise_than_asked_for_are_noticed(
+    sign: bool, strategy: str, ahead_hours: int, expires_hours: int, expected: list[str]
+) -> None:
+    starts_at = NOW_NS + ahead_hours * HOUR_NS
+    expires_at = NOW_NS + expires_hours * HOUR_NS if expires_hours else 0
+    job = draft(template("a", "en"), localized=True, starts_at=starts_at, expires_at=expires_at)
+    group = zone_starts(starts_at, NOW_NS, strategy, published_sign=sign)
+    found = list(notices.of_zones(job, group, {"+0000": 7}, published_sign=sign, now_ns=NOW_NS))
+    assert codes(found) == expected
+    assert all("devices counted" in notice.message for notice in found)
+    of_a_file = list(notices.of_zones(job, group, None, published_sign=sign, now_ns=NOW_NS))
+    assert codes(of_a_file) == expected
+    assert not any("counted" in notice.message for notice in of_a_file)
+
+
+def test_an_estimate_takes_the_rest_to_be_like_what_was_seen() -> None:
+    assert Counted(exact=True, devices=7, scanned=10, total=10).estimated(7) == 7
+    assert Counted(devices=7, scanned=10, total=100).estimated(7) == 70
+    assert Counted(devices=7, scanned=10, total=3).estimated(7) == 7
+    assert Counted().estimated(0) is None
+
+
+slices = st.builds(
+    Counted, devices=st.integers(0, 9), users=st.integers(0, 9), without_token=st.integers(0, 9),
+    zones=st.dictionaries(st.sampled_from(["+0000", "x", None]), st.integers(1, 9)),
+    locales=st.dictionaries(st.sampled_from(["en", "pt", None]), st.integers(1, 9)), unknown=st.integers(0, 9),
+    longest_token=st.integers(0, 9), longest_user=st.integers(0, 9),
+)  # fmt: skip
+
+
+@given(st.lists(slices, min_size=1))
+def test_slices_of_a_file_add_up(found: list[Counted]) -> None:
+    whole = Counted(total=100)
+    for number, each in enumerate(found, 1):
+        whole = whole.with_slice(each, repeated=2, upto=number)
+    for name in ("devices", "users", "without_token", "unknown"):
+        assert getattr(whole, name) == sum(getattr(each, name) for each in found)
+    assert whole.zones == sum((Counter(each.zones) for each in found), Counter())
+    assert whole.locales == sum((Counter(each.locales) for each in found), Counter())
+    assert whole.longest_token == max(each.longest_token for each in found)
+    assert whole.longest_user == max(each.longest_user for each in found)
+    assert (whole.repeated, whole.scanned, whole.total, whole.exact) == (2 * len(found), len(found), 100, False)
+
+
+def test_odd_texts_of_a_file_are_told_apart_up_to_a_bound() -> None:
+    whole = Counted(total=10)
+    for upto, texts in enumerate((range(900), range(500, 1400)), 1):
+        found = Counted(devices=900, zones={str(text): 1 for text in texts})
+        whole = whole.with_slice(found, repeated=0, upto=upto)
+    assert len(whole.zones) == TEXTS
+    assert {whole.zones[str(text)] for text in range(500, 900)} == {2}
+    assert sum(whole.by_zone().values()) == 1_800

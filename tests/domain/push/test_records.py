@@ -1,0 +1,197 @@
+"""Records have the published shapes, message ids and made-up tokens are stable, whatever the `seq_id`."""
+
+import json
+import re
+import uuid
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.domain.jobs.jobs import Job
+from shared.domain.push.records import (
+    APNS,
+    GCM,
+    SERVICES,
+    Push,
+    RecordRules,
+    Slot,
+    fake_tokens,
+    frame,
+    message_ids,
+    nanoseconds,
+)
+
+JOB_ID = "1c9a2f0e-5d3b-4c58-9d53-0f6d2f1f7c11"
+PUSH_TIME = 1_764_000_000
+EXPIRES_AT = 1_893_456_000
+SECOND = 1_000_000_000
+KEY = 0x0123456789ABCDEF
+RULES = RecordRules()
+
+seq_ids = st.integers(-(2**63), 2**63 - 1)
+
+
+def a_job(service: str = APNS, **values: Any) -> Job:
+    given: dict[str, Any] = {
+        "id": JOB_ID,
+        "app_id": "app",
+        "app_name": "mygame",
+        "service": service,
+        "template_names": ("like",),
+        "created_by": "someone@example.com",
+        "group_id": "group",
+    }
+    return Job(**(given | values))
+
+
+def record(job: Job, *, now: float = PUSH_TIME, body: Any = None, rules: RecordRules = RULES) -> dict[str, Any]:
+    """One record, read again, of a device T of the user u1."""
+    push = Push(job, "like", body or {"alert": "Ana liked your town"}, int(now * SECOND), rules)
+    head, before_message_id, before_user_id, tail = frame(push)
+    read: dict[str, Any] = json.loads(f"{head}T{before_message_id}M{before_user_id}u1{tail}")
+    return read
+
+
+METADATA = {
+    "jobId": JOB_ID,
+    "muid": "M",
+    "pushTime": PUSH_TIME,
+    "pushType": "massive",
+    "templateName": "like",
+    "userId": "u1",
+}
+
+
+def test_apns_record_of_the_specification() -> None:
+    job = a_job(metadata={"meta": "x"}, expires_at=EXPIRES_AT * SECOND)
+    expected = {
+        "DeviceToken": "T",
+        "Payload": {"aps": {"alert": "Ana liked your town"}, "m": {"meta": "x"}, "templateName": "like"},
+        "push_expiry": EXPIRES_AT,
+        "metadata": METADATA,
+    }
+    assert record(job, rules=RecordRules(push_expiry="seconds")) == expected
+    assert record(job) == expected | {"push_expiry": EXPIRES_AT * 1000}
+
+
+def test_gcm_record_of_the_specification() -> None:
+    job = a_job(GCM, metadata={"meta": "x"}, expires_at=EXPIRES_AT * SECOND)
+    expected = {
+        "to": "T",
+        "data": {"alert": "Ana liked your town", "m": {"meta": "x"}, "templateName": "like"},
+        "time_to_live": EXPIRES_AT,
+        "dry_run": False,
+        "message_id": "",
+        "metadata": METADATA,
+    }
+    assert record(job, rules=RecordRules(time_to_live="absolute")) == expected
+    assert record(job) == expected | {"time_to_live": 2_419_200, "push_expiry": EXPIRES_AT * 1000}
+
+
+def test_unset_expiry_is_zero_for_apns_and_absent_for_gcm() -> None:
+    assert record(a_job())["push_expiry"] == 0
+    gcm = record(a_job(GCM))
+    assert "time_to_live" not in gcm
+    assert "push_expiry" not in gcm
+
+
+@pytest.mark.parametrize(
+    ("ahead", "seconds"), [(90.9, 90), (0.5, 0), (-3, 0), (2_419_200, 2_419_200), (2_419_201, 2_419_200)]
+)
+def test_time_to_live_is_what_remains(ahead: float, seconds: int) -> None:
+    job = a_job(GCM, expires_at=EXPIRES_AT * SECOND)
+    assert record(job, now=EXPIRES_AT - ahead)["time_to_live"] == seconds
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_without_metadata_there_is_no_m(service: str) -> None:
+    written = record(a_job(service))
+    assert "m" not in (written["Payload"] if service is APNS else written["data"])
+
+
+def test_our_keys_win_over_the_bodys_in_gcm_data() -> None:
+    body = {"m": "theirs", "templateName": "theirs", "alert": "a"}
+    assert record(a_job(GCM, metadata={"k": 1}), body=body)["data"] == {
+        "alert": "a",
+        "m": {"k": 1},
+        "templateName": "like",
+    }
+    assert record(a_job(GCM), body=body)["data"]["m"] == "theirs"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize(
+    ("metadata", "shown"),
+    [({"dryRun": True}, True), ({"dryRun": False}, False), ({"dryRun": "true"}, None), ({}, None)],
+)
+def test_dry_run_is_shown_only_when_it_is_a_boolean(service: str, metadata: dict[str, Any], shown: bool | None) -> None:
+    written = record(a_job(service, metadata=metadata))
+    assert written["metadata"].get("dryRun") is shown
+    assert written.get("dry_run", shown is True) is (shown is True)
+
+
+def test_every_service_has_a_shape_that_can_be_framed() -> None:
+    for service in SERVICES:
+        assert len(frame(Push(a_job(service), "like", {"a": 1}, 0, RULES))) == len(Slot) + 1
+
+
+def test_a_shape_with_slots_out_of_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backwards(push: Push) -> dict[str, Any]:
+        return dict(reversed(SERVICES[GCM].fields(push).items()))
+
+    shape = msgspec.structs.replace(SERVICES[APNS], fields=backwards)
+    monkeypatch.setitem(SERVICES, APNS, shape)
+    with pytest.raises(AssertionError, match="apns"):
+        record(a_job())
+
+
+def test_golden_message_ids() -> None:
+    assert message_ids(KEY, [0, 1, 2**48 - 1]) == [
+        "01234567-89ab-8cde-8def-000000000000",
+        "01234567-89ab-8cde-8def-000000000001",
+        "01234567-89ab-8cde-8def-ffffffffffff",
+    ]
+    assert message_ids(KEY, [2**48, -1]) == [
+        "01234567-89aa-8cde-8def-000000000000",
+        "01234567-7654-8cde-8def-ffffffffffff",
+    ]
+
+
+@given(key=st.integers(0, 2**64 - 1), ids=st.lists(seq_ids, unique=True, min_size=1, max_size=50))
+def test_message_ids_are_distinct_uuids_whatever_their_company(key: int, ids: list[int]) -> None:
+    made = message_ids(key, ids)
+    assert len(set(made)) == len(ids)
+    assert made == [message_ids(key, [seq_id])[0] for seq_id in ids]
+    for text in made:
+        assert str(uuid.UUID(text)) == text
+        assert uuid.UUID(text).version == 8
+        assert uuid.UUID(text).variant == uuid.RFC_4122
+
+
+@given(
+    service=st.sampled_from(sorted(SERVICES)),
+    key=st.integers(0, 2**64 - 1),
+    ids=st.lists(seq_ids, unique=True, max_size=20),
+)
+def test_fake_tokens_look_like_tokens_and_stay_the_same(service: str, key: int, ids: list[int]) -> None:
+    length = {APNS: 64, GCM: 152}[service]
+    tokens = fake_tokens(service, key, ids)
+    assert all(re.fullmatch(rf"FAKE-[A-Z0-9]{{{length}}}", token) for token in tokens)
+    assert len(set(tokens)) == len(ids)
+    assert tokens == [fake_tokens(service, key, [seq_id])[0] for seq_id in ids]
+
+
+def test_golden_fake_token() -> None:
+    assert fake_tokens(APNS, KEY, [42]) == ["FAKE-7AMH5OKK59MGXWKVC6JR4ED0UYKSXTVT5HBED3GPHXOXZ2WHTMIA8YUV3JIMVMDR"]
+
+
+def test_nanoseconds_are_exact_in_any_zone() -> None:
+    moment = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+    assert nanoseconds(moment) == 1_772_366_400_123_456_000
+    assert nanoseconds(moment.astimezone(timezone(timedelta(hours=5, minutes=45)))) == nanoseconds(moment)
+    with pytest.raises(TypeError):
+        nanoseconds(moment.replace(tzinfo=None))

@@ -1,0 +1,173 @@
+"""Taking callers out: whatever dies half-way, nothing that they have scheduled goes on."""
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from shared.domain.accounts.callers import Revocation, RevokedKind, Token, User, token_namespace, user_namespace
+from shared.domain.clock.occurrences import Kind
+from shared.domain.clock.schedules import COMMITTED_WITHIN, ScheduleState, schedule_id
+from shared.flow.clock import revocations
+from shared.flow.clock.drafts import Wanted
+from shared.flow.clock.revocations import RevocationFlow
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.time import DatabaseTime
+from shared.runtime.faults import FaultInjected, arm
+from shared.store import Store
+from tests.flow.made import HOURLY, LIST, accepted
+
+pytestmark = pytest.mark.native
+
+TOKEN = Token(id="0190b5a2-0000-7000-8000-000000000001", name="stolen", digest="d1")
+USER = User(id="0190b5a2-0000-7000-8000-000000000002", email="bo@example.com")
+OURS, THEIRS = token_namespace(TOKEN.id), user_namespace(USER.email)
+
+
+@pytest.fixture
+def revoking(store: Store, monkeypatch: pytest.MonkeyPatch) -> RevocationFlow:
+    monkeypatch.setattr(revocations, "_STEP", 2)
+    return RevocationFlow(store, DatabaseTime(store).now)
+
+
+@pytest.fixture
+def armed() -> Iterator[None]:
+    yield
+    arm("")
+
+
+async def scheduled(flow: ScheduleFlow, namespace: str, *keys: str) -> None:
+    for key in keys:
+        await accepted(flow, Wanted(namespace, key, HOURLY))
+
+
+async def active(store: Store, namespace: str) -> list[str]:
+    return [each.key for each in await store.schedules.page(namespace, state=ScheduleState.ACTIVE, limit=100)]
+
+
+async def test_what_a_revoked_token_has_scheduled_is_paused_and_nothing_else(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    await store.tokens.add(TOKEN)
+    await scheduled(flow, OURS, *"abcde")
+    await scheduled(flow, THEIRS, "a")
+    await revoking.revoke_token(TOKEN)
+    assert await store.tokens.get(TOKEN.id) is None
+    assert await active(store, OURS) == []
+    assert len(await store.schedules.page(OURS, state=ScheduleState.PAUSED, limit=100)) == 5
+    assert await active(store, THEIRS) == ["a"]
+
+
+async def test_what_a_deleted_user_has_scheduled_is_paused(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    await store.users.add(USER)
+    await scheduled(flow, THEIRS, "a")
+    await revoking.delete_user(USER)
+    assert (await store.users.get(USER.id), await active(store, THEIRS)) == (None, [])
+
+
+async def test_what_was_fired_by_hand_is_not_tried_again(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    await scheduled(flow, OURS, "a")
+    id = schedule_id(OURS, "a")
+    await flow.fire(id)
+    await revoking.revoke_token(TOKEN)
+    left = await store.occurrences.upcoming(f"schedule/{id}", 10)
+    assert [each.kind for each in left] == [Kind.SERIES]
+
+
+@pytest.mark.parametrize("point", ["after_note", "after_removal", "after_page", "after_page@2"])
+@pytest.mark.usefixtures("armed")
+async def test_upkeep_completes_what_a_dead_process_began(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow, point: str
+) -> None:
+    await store.tokens.add(TOKEN)
+    await scheduled(flow, OURS, *"abcde")
+    arm(f"revocation.{point}=raise")
+    with pytest.raises(FaultInjected):
+        await revoking.revoke_token(TOKEN)
+    assert await active(store, OURS) != []
+    await revoking.complete_all()
+    assert await store.tokens.get(TOKEN.id) is None
+    assert await active(store, OURS) == []
+
+
+async def test_what_a_request_in_flight_adds_is_paused_too(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    await store.tokens.add(TOKEN)
+    await scheduled(flow, OURS, "a")
+    await revoking.revoke_token(TOKEN)
+    # Its caller was looked up before the token was removed.
+    await accepted(flow, Wanted(OURS, "late", LIST))
+    assert await revoking.complete_all() == 1
+    assert await active(store, OURS) == []
+
+
+async def test_what_an_admin_has_resumed_stays_so(store: Store, flow: ScheduleFlow, revoking: RevocationFlow) -> None:
+    await scheduled(flow, OURS, *"abc")
+    await revoking.revoke_token(TOKEN)
+    await store.revocations.spare(OURS, schedule_id(OURS, "b"))
+    await flow.resume(schedule_id(OURS, "b"))
+    await accepted(flow, Wanted(OURS, "late", LIST))
+    assert await revoking.complete_all() == 1
+    assert await active(store, OURS) == ["b"]
+
+
+async def test_what_an_admin_resumes_while_others_are_paused_stays_so(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scheduled(flow, OURS, *"abcde")
+    pause = store.schedules.pause
+
+    async def interrupted(ids: list[str]) -> int:
+        await store.revocations.spare(OURS, schedule_id(OURS, "e"))
+        return await pause(ids)
+
+    monkeypatch.setattr(store.schedules, "pause", interrupted)
+    await revoking.revoke_token(TOKEN)
+    assert await active(store, OURS) == ["e"]
+
+
+async def test_a_user_who_was_made_again_schedules_as_before(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    await store.users.add(USER)
+    await revoking.delete_user(USER)
+    await store.users.add(User(id="0190b5a2-0000-7000-8000-000000000003", email=USER.email))
+    await scheduled(flow, THEIRS, "a")
+    assert await revoking.complete_all() == 0
+    assert await active(store, THEIRS) == ["a"]
+    assert await store.users.with_emails([USER.email])
+
+
+async def test_upkeep_that_wakes_up_late_leaves_a_later_revocation_alone(store: Store) -> None:
+    earlier = Revocation(id=THEIRS, kind=RevokedKind.USER, subject_id=USER.id, at=await store.now())
+    later = replace(earlier, at=earlier.at + COMMITTED_WITHIN)
+    await store.revocations.begin(later)
+    await store.revocations.mark_paused(earlier)
+    await store.revocations.forget(earlier)
+    assert await store.revocations.all() == [later]
+    await store.revocations.mark_paused(later)
+    assert await store.revocations.all() == [replace(later, paused=True)]
+    await store.revocations.forget(later)
+    assert await store.revocations.all() == []
+
+
+async def test_a_revocation_is_forgotten_when_no_request_can_be_in_flight(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    await revoking.revoke_token(TOKEN)
+    await revoking.complete_all()
+    kept = await store.revocations.get(OURS)
+    assert kept is not None
+    assert (kept.kind, kept.paused) == (RevokedKind.TOKEN, True)
+    later = await flow.now() + COMMITTED_WITHIN * 2
+
+    async def much_later() -> object:
+        return later
+
+    await RevocationFlow(store, much_later).complete_all()  # type: ignore[arg-type]
+    assert await store.revocations.get(OURS) is None

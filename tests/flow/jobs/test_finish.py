@@ -1,0 +1,108 @@
+"""A job closes when all of its batches are settled, and not because a server has not heard of some."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.blobs.files import FolderBlobs
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
+from shared.domain.jobs.jobs import JobStatus, Totals
+from shared.flow.jobs.breaker import Breaker
+from shared.flow.jobs.finish import Finish
+from shared.store import Store
+from tests.clock import ManualClock
+from tests.store.made import SIZE, a_job, add_planned
+
+pytestmark = pytest.mark.native
+
+
+async def send(store: Store, job_id: str, ordinal: int) -> None:
+    queued = await store.batches.queue(job_id, ordinal)
+    assert queued is not None
+    taken = await store.batches.take(queued, owner="lane")
+    assert taken is not None
+    await store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=SIZE))
+
+
+@pytest.fixture
+def finish(store: Store, tmp_path: Path) -> Finish:
+    clock = ManualClock()
+    breaker = Breaker(store, clock, max_failed_share=1, mails=False)
+    blobs = FolderBlobs.open(tmp_path.as_uri())
+    return Finish(store, blobs, breaker, clock, control_group_folder="held-out", mails=False)
+
+
+async def test_a_job_closes_with_its_last_batch(store: Store, finish: Finish) -> None:
+    job_id = await add_planned(store, 2)
+    await send(store, job_id, 0)
+    assert await finish.job(job_id) is None
+    await send(store, job_id, 1)
+    job = await finish.job(job_id)
+    assert job is not None
+    assert (job.status, job.totals) == (JobStatus.COMPLETED, Totals(batches=2, settled=2, planned=20, sent=20))
+
+
+@pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.STOPPED])
+async def test_a_server_that_lags_behind_closes_nothing(
+    store: Store, finish: Finish, monkeypatch: pytest.MonkeyPatch, status: JobStatus
+) -> None:
+    """It knows the job as it is now, and its batches as they were before they were cut."""
+    job_id = await add_planned(store, 2)
+    await send(store, job_id, 0)
+    if status is JobStatus.STOPPED:
+        await store.jobs.move(job_id, to=status, only=frozenset({JobStatus.RUNNING}), at=1)
+
+    async def nothing(*_: Any) -> Any:
+        return {}
+
+    async def no_receipts(*_: Any) -> AsyncIterator[Receipt]:
+        none: list[Receipt] = []
+        for receipt in none:
+            yield receipt
+
+    with monkeypatch.context() as lagging:
+        for name in ("any_unsettled", "any_failed", "totals"):
+            lagging.setattr(store.batches, name, nothing)
+        lagging.setattr(store.batches, "receipts", no_receipts)
+        assert await finish.job(job_id) is None
+    found = await store.jobs.view(job_id)
+    assert found is not None
+    assert (found.status, found.open) == (status, True)
+
+
+async def test_sums_of_too_few_batches_are_not_written(
+    store: Store, finish: Finish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer was from before the last batch was settled, the next one from after it."""
+    job_id = await add_planned(store, 2)
+    await send(store, job_id, 0)
+    before = await store.batches.totals([job_id])
+    await send(store, job_id, 1)
+
+    async def earlier(*_: Any) -> dict[str, Totals]:
+        return before
+
+    with monkeypatch.context() as lagging:
+        lagging.setattr(store.batches, "totals", earlier)
+        assert await finish.job(job_id) is None
+    assert await finish.job(job_id) is not None
+
+
+async def test_a_job_that_is_named_by_its_bare_id_is_closed_with_its_own_sums(store: Store, finish: Finish) -> None:
+    """As a scheduler of the first version does, which knows nothing of keys."""
+    job = a_job(incarnation="0123456789abcdef")
+    await store.jobs.add(job)
+    await store.batches.add_page([Batch(job_id=job.key, ordinal=0, range=KeyRange(0, SIZE), size=SIZE)])
+    await store.jobs.move(job.key, to=JobStatus.STOPPED, only=frozenset({JobStatus.RUNNING}), at=1)
+    queued = await store.batches.queue(job.key, 0)
+    assert queued is not None
+    taken = await store.batches.take(queued, owner="lane")
+    assert taken is not None
+    assert await finish.job(job.id) is None
+    await store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=SIZE))
+    closed = await finish.job(job.id)
+    assert closed is not None
+    assert (closed.plan.end, closed.totals) == (1, Totals(batches=1, settled=1, planned=SIZE, sent=SIZE))

@@ -1,0 +1,67 @@
+"""The bodies of all requests share one room; a route that passes its body on needs none of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Any, cast
+
+import httpx
+import pytest
+from litestar import Litestar, Request, Response
+
+from services.api.http import errors
+from services.api.http.bodies import SMALL_BYTES, Bodies
+from services.api.http.identity import Who
+from services.api.http.routes import endpoint
+
+LIMIT = 1_000_000
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async def hold(request: Request[Any, Any, Any]) -> Response[str]:
+        """Read the body whole."""
+        return Response(str(len(await request.body())))
+
+    async def stream(request: Request[Any, Any, Any]) -> Response[str]:
+        """Read the body in pieces."""
+        return Response(str(sum([len(part) async for part in request.stream()])))
+
+    routes = [
+        endpoint("POST", "/hold", hold, who=Who.EVERYBODY, answers={HTTPStatus.OK: str}),
+        endpoint("POST", "/stream", stream, who=Who.EVERYBODY, answers={HTTPStatus.OK: str}, streams=True),
+    ]
+    app = Litestar(routes, exception_handlers={Exception: errors.refuse}, openapi_config=None, logging_config=None)
+    app.asgi_handler = Bodies(app.asgi_handler, LIMIT)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(cast(Any, app)), base_url="http://here") as client:
+        yield client
+
+
+async def pieces(count: int, sent: asyncio.Event, go_on: asyncio.Event) -> AsyncIterator[bytes]:
+    """A body of so many pieces of 100 kB that stops before the last."""
+    for _ in range(count - 1):
+        yield b"x" * 100_000
+    sent.set()
+    await go_on.wait()
+    yield b"x" * 100_000
+
+
+async def test_who_brings_more_than_there_is_room_for_is_told_to_come_again(client: httpx.AsyncClient) -> None:
+    sent, go_on = asyncio.Event(), asyncio.Event()
+    first = asyncio.create_task(client.post("/hold", content=pieces(9, sent, go_on)))
+    await sent.wait()
+    refused = await client.post("/hold", content=b"x" * 300_000)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+    assert (await client.post("/hold", content=b"x" * SMALL_BYTES)).text == str(SMALL_BYTES)
+    go_on.set()
+    assert (await first).text == "900000"
+    assert (await client.post("/hold", content=b"x" * 300_000)).text == "300000"
+
+
+async def test_what_is_passed_on_takes_no_room(client: httpx.AsyncClient) -> None:
+    sent, go_on = asyncio.Event(), asyncio.Event()
+    streaming = asyncio.create_task(client.post("/stream", content=pieces(50, sent, go_on)))
+    await sent.wait()
+    assert (await client.post("/hold", content=b"x" * 900_000)).text == "900000"
+    go_on.set()
+    assert (await streaming).text == "5000000"

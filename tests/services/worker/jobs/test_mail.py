@@ -1,0 +1,83 @@
+"""Mails of jobs that have an incarnation, as all new ones do: they are sent once, or given up, and then forgotten."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from services.worker.jobs.mail import Mailer
+from shared.broker.memory import MemoryBroker
+from shared.domain.instants import ms
+from shared.domain.jobs.jobs import DueMail, Job
+from shared.domain.jobs.mails import Mailing
+from shared.domain.tasks import QUEUES, SendMail
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.time import DatabaseTime
+from shared.runtime.clock import SystemClock
+from shared.store import Store
+from tests.store.made import a_job
+
+DUE = DueMail("created", 7)
+LATER = DueMail("stopped", 8)
+
+
+@pytest.fixture
+async def store(mongo_database: str) -> AsyncIterator[Store]:
+    opened = Store.open(mongo_database)
+    await opened.setup()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def mailer(store: Store) -> Mailer:
+    broker = MemoryBroker()
+    await broker.setup(QUEUES)
+    feed = Feed(store, broker)
+    jobs = JobFlow(store, feed, SystemClock(), mails=True)
+    mailing = Mailing(domain="example.com", addressees=(), blacklist=(), host="here")
+    return Mailer(store, None, feed, jobs, DatabaseTime(store), mailing, lease=timedelta(seconds=10))
+
+
+async def a_job_with(store: Store, *mails: DueMail) -> Job:
+    job = a_job(incarnation="first", mails=mails)
+    await store.jobs.add(job)
+    return job
+
+
+async def due(store: Store, job: Job) -> tuple[DueMail, ...]:
+    found = await store.jobs.view(job.id)
+    assert found is not None
+    return found.mails
+
+
+async def waiting(store: Store) -> list[str]:
+    return [key async for key in store.mails.waiting(2**62)]
+
+
+async def test_a_mail_that_is_given_up_is_forgotten(store: Store, mailer: Mailer) -> None:
+    job = await a_job_with(store, DUE, LATER)
+    await mailer.give_up(SendMail(job.key, DUE.kind, DUE.at), "no")
+    assert await due(store, job) == (LATER,)
+    assert await waiting(store) == [job.key]
+    await mailer(SendMail(job.key, LATER.kind, LATER.at))
+    assert await due(store, job) == ()
+    assert await waiting(store) == []
+
+
+async def test_a_mail_is_leased_by_its_jobs_key_and_no_other_jobs(store: Store) -> None:
+    job, now = await a_job_with(store, DUE), await store.now()
+    other = replace(job, incarnation="second")
+    until = now + timedelta(minutes=1)
+    assert not await store.mails.lease(other.key, DUE, "t", now=now, until=until)
+    assert await store.mails.lease(job.key, DUE, "t", now=now, until=until)
+    await store.mails.release(other.key, "t")
+    assert not await store.mails.lease(job.key, DUE, "u", now=now, until=until)
+    await store.mails.release(job.key, "t")
+    assert await store.mails.lease(job.key, DUE, "u", now=now, until=until)
+    await store.mails.sent(other.key, DUE)
+    await store.mails.touch(other.key, ms(now) * 1_000_000)
+    assert [key async for key in store.mails.waiting(1)] == [job.key]
+    assert await due(store, job) == (DUE,)
