@@ -15,12 +15,13 @@ import click
 import uvloop
 from msgspec.structs import replace
 
-from services import assembly, compose
+from services import assembly, connections
 from services.commands.demo import demo
 from services.commands.import_marathon.command import import_group
 from services.commands.seed import Target, seed_and_tell
 from services.embedded import instance as embedded
 from services.embedded.ports import check_ports, choose_ports
+from services.parts import Parts
 from shared.domain.accounts.apps import check_app_name
 from shared.domain.errors import CarillonError
 from shared.domain.push.records import APNS, SERVICES
@@ -80,12 +81,12 @@ def told(error: CarillonError) -> str:
 async def serve(settings: Settings, services: Sequence[str]) -> int:
     """Run services until a signal ends them."""
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
-    with_ = await compose.opened(settings, service="-".join(services))
-    known = health.Health()
-    assembly.watch(services, with_, known)
+    with_ = await connections.open_all(settings, service="-".join(services))
+    parts, known = Parts(with_), health.Health()
+    assembly.watch(services, parts, known)
     components: list[Component] = [health.server(known, settings.health), LoopWatch(), assembly.closing(with_)]
     for service in services:
-        components += assembly.components(service, with_)
+        components += assembly.components(service, parts)
     memory.settle_in()
     return await run(components, health=known, shutdown=settings.shutdown)
 
@@ -99,11 +100,9 @@ def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
         run_async(serve(settings, services))
 
 
-_add_service("api", ["api"], "Run the HTTP API.")
-_add_service("scheduler", ["scheduler"], "Run the scheduler: upkeep of unfinished work.")
-_add_service("worker", ["worker"], "Run a worker: it plans, sends and finishes jobs.")
-_add_service("feedback", ["feedback"], "Run the feedback consumer.")
-_add_service("all", assembly.SERVICES, "Run all four services in one process.")
+for _process, _sentence in assembly.PROCESSES.items():
+    _add_service(_process, [_process], _sentence)
+_add_service("all", list(assembly.PROCESSES), "Run all services in one process.")
 
 
 @main.command(short_help="Make the queues, topics and indexes that are missing.")
@@ -113,11 +112,12 @@ def init(context: click.Context) -> None:
     settings = settings_of(context)
 
     async def work() -> int:
-        with_ = await compose.opened(settings, service="init")
+        with_ = await connections.open_all(settings, service="init")
         try:
-            await with_.setup()
-            await with_.verify()
-            for sentence in await with_.describe_clashes():
+            parts = Parts(with_)
+            await assembly.set_up(parts)
+            await assembly.verify(parts)
+            for sentence in await assembly.find_faults(parts):
                 click.echo(sentence, err=True)
         finally:
             await with_.close()

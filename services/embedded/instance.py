@@ -24,11 +24,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services import assembly, compose
-from services.compose import Capabilities
+from services import assembly, connections
+from services.connections import Capabilities
 from services.embedded import processes
 from services.embedded.children import Child, mongodb_child, postgres_child, postgres_url
 from services.embedded.processes import ProcessMark
+from services.parts import Parts
 from shared.domain.errors import Conflict, Unavailable
 from shared.runtime import health, logs
 from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
@@ -89,35 +90,36 @@ async def serve(settings: Settings, announce: Callable[[House], None], guest: Gu
     with private_files(), _held(folder), _told_to_end() as ending:
         async with _servers(folder) as servers:
             own = _own(settings, folder, servers)
-            with_ = await compose.opened(own, service="embedded")
+            with_ = await connections.open_all(own, service="embedded")
             async with AsyncExitStack() as open_until_served:
                 open_until_served.push_async_callback(with_.close)
-                await with_.setup()
-                for sentence in await with_.describe_clashes():
+                parts = Parts(with_)
+                await assembly.set_up(parts)
+                for sentence in await assembly.find_faults(parts):
                     log.warning(sentence)
-                await assembly.take_up(with_)
+                await assembly.take_up(parts)
                 open_until_served.pop_all()
-            return await _served(with_, folder, servers, announce, guest, ending)
+            return await _served(parts, folder, servers, announce, guest, ending)
 
 
 async def _served(
-    with_: Capabilities,
+    parts: Parts,
     folder: Path,
     servers: Sequence[Child],
     announce: Callable[[House], None],
     guest: Guest | None,
     ending: asyncio.Event,
 ) -> int:
-    known = health.Health()
-    assembly.watch(assembly.SERVICES, with_, known)
+    with_, known = parts.capabilities, health.Health()
+    assembly.watch(list(assembly.PROCESSES), parts, known)
     components: list[Component] = [
         Background("servers", lambda stopping: _watched(servers, stopping)),
         health.server(known, with_.settings.health),
         LoopWatch(),
         assembly.closing(with_),
     ]
-    for service in assembly.SERVICES:
-        components += assembly.components(service, with_)
+    for process in assembly.PROCESSES:
+        components += assembly.components(process, parts)
     ports = {part.name: part for part in components if isinstance(part, HttpServer)}
     sign = _Sign(folder, lambda: _house(with_.settings, folder, ports), announce)
     visit = _Visit(lambda: sign.house, with_, guest, ending)

@@ -50,7 +50,6 @@ _CROWDED_GROUPS = 2
 _SUSPECTS = 500
 _PAGE = 2_000
 _SLICE = 2_000
-_LOOKAHEAD_TICKS = 2
 _WIDEST = timedelta(days=365)
 _NARROWEST = timedelta(milliseconds=1)
 _SMALL_SLICES_AT_ONCE = 8
@@ -59,24 +58,6 @@ _FIRST_SPAN = timedelta(minutes=1)
 # How far back the others are looked for beside a crowd: all that the crowd has in that time is looked through.
 _RECENT = timedelta(seconds=10)
 _AWAY = Backoff(first_seconds=0.5, cap_seconds=5)
-# For a group that is being fired: the answers of its targets, and its queries.
-_FIRING_SECONDS = 12.0
-_ANSWER_SHARE = 0.75
-
-
-def lookahead(settings: SchedulerSettings) -> timedelta:
-    """How far ahead of their moment occurrences are claimed, leases that end by then among them."""
-    return timedelta(seconds=_LOOKAHEAD_TICKS * settings.tick_seconds + settings.early_seconds)
-
-
-def firing_seconds(settings: SchedulerSettings) -> float:
-    """For how long before its end a lease is not trusted any more: what was fired before is stored by then."""
-    return min(_FIRING_SECONDS, settings.lease_seconds / 2)
-
-
-def answer_seconds(settings: SchedulerSettings) -> float:
-    """How long a target may take to answer. If leases ended meanwhile, every silence would look like a death."""
-    return _ANSWER_SHARE * firing_seconds(settings)
 
 
 class Firing(Protocol):
@@ -108,7 +89,7 @@ class Clock(Background):
         self._time = time
         self._firing = firing
         self._settings = settings
-        self._lookahead = lookahead(settings)
+        self._lookahead = timedelta(seconds=settings.lookahead_seconds)
         # The end of a lease is claimed by whoever looks ahead, and so comes that much earlier.
         self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
         self._tick = timedelta(seconds=settings.tick_seconds)
@@ -216,7 +197,7 @@ class Clock(Background):
     async def _claim_slice(self, shard: int, visible: Visible, *, is_late: bool) -> int:
         before = asyncio.get_running_loop().time()
         leased_until = await self._time.now() + self._lease
-        trusted_until = before + self._settings.lease_seconds - firing_seconds(self._settings)
+        trusted_until = before + self._settings.lease_seconds - self._settings.firing_seconds
         slice_ = _Slice(visible, trusted_until, is_late=is_late)
         # Registered before it is claimed, so that a stop during the claim releases it.
         self._unread.append(slice_)

@@ -16,8 +16,9 @@ from shared.domain.clock.callbacks import HttpCallback, KafkaCallback, RabbitCal
 from shared.domain.clock.deliveries import QueueMessage, TopicMessage
 from shared.domain.clock.occurrences import Kind, Occurrence, handed_over
 from shared.domain.clock.schedules import Schedule, carillon_headers
+from shared.domain.clock.tasks import CALL_QUEUE, CallTarget
 from shared.domain.errors import Unavailable
-from shared.domain.tasks import CALL_QUEUE, CallTarget, encode
+from shared.domain.tasks import encode
 from shared.flow.clock.settlement import Attempt, Settlement
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CALLS_OVER_SHARE

@@ -1,4 +1,4 @@
-"""Firing: from occurrences whose moment has come to their callbacks, or to the stages of our own work.
+"""Firing: from occurrences whose moment has come to their callbacks, or to our own work.
 
     ours? ──> schedules ──> judge ──> fire · skip · hold · wait · void ──> settle
 
@@ -12,7 +12,7 @@ like a death.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -20,13 +20,10 @@ import structlog
 from services.scheduler.deliver import Deliveries
 from services.scheduler.in_hand import Due
 from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, ScheduleOwner, read_owner
+from shared.domain.clock.occurrences import SCHEDULE, Occurrence, read_owner
 from shared.domain.clock.schedules import Schedule, Verdict, judge, missed_until
 from shared.domain.errors import Unavailable
-from shared.domain.tasks import FinishJob, PlanJob, SendMail
 from shared.flow.clock.settlement import Attempt, Settlement, not_attempted
-from shared.flow.jobs.feed import Feed, mail_of
-from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CONFLICTS
@@ -36,12 +33,16 @@ from shared.store.clock.occurrences import Retry
 log = structlog.get_logger(__name__)
 
 _SOON = timedelta(seconds=2)
-_STAGES_AT_ONCE = 20
+_WORK_AT_ONCE = 20
 _NOBODYS = timedelta(seconds=1)
 
 
+OnDue = Callable[[Occurrence], Awaitable[None]]
+"""Does what an occurrence of one kind of owner waited for. It may be done again. Raises `Unavailable`: again soon."""
+
+
 class Fire:
-    """`Firing` for everything that can own occurrences."""
+    """`Firing` for everything that can own occurrences: schedules here, other kinds by their handler in `on_due`."""
 
     def __init__(
         self,
@@ -49,51 +50,44 @@ class Fire:
         time: DatabaseTime,
         deliveries: Deliveries,
         settlement: Settlement,
-        feed: Feed,
-        jobs: JobFlow,
+        on_due: Mapping[str, OnDue],
         *,
         tick: timedelta,
         misfire_after: timedelta,
-        stages_seconds: float,
+        work_seconds: float,
     ) -> None:
         self._store = store
         self._time = time
         self._deliveries = deliveries
         self._settlement = settlement
-        self._feed = feed
-        self._jobs = jobs
+        self._on_due = on_due
         self._tick = tick
         self._misfire_after = misfire_after
-        self._stages_seconds = stages_seconds
+        self._work_seconds = work_seconds
 
     async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
         ours = await self._store.occurrences.ours(due)
         CONFLICTS.inc(len(due) - len(ours))
-        callbacks: list[tuple[Occurrence, ScheduleOwner]] = []
-        stages: list[tuple[Occurrence, JobOwner | BatchOwner]] = []
-        for occurrence in ours:
-            match read_owner(occurrence.owner):
-                case ScheduleOwner() as owner:
-                    callbacks.append((occurrence, owner))
-                case JobOwner() | BatchOwner() as owner:
-                    stages.append((occurrence, owner))
-        ids = {owner.schedule_id for _, owner in callbacks}
+        owned = [(occurrence, read_owner(occurrence.owner)) for occurrence in ours]
+        callbacks = [(occurrence, owner.id) for occurrence, owner in owned if owner.kind == SCHEDULE]
+        work = [(occurrence, owner.kind) for occurrence, owner in owned if owner.kind != SCHEDULE]
+        ids = {schedule_id for _, schedule_id in callbacks}
         schedules = await self._store.schedules.many(list(ids), small=True) if ids else {}
         await fault("clock.after_look")
         _check_trusted(trusted_until)
         moved = await self._callbacks(callbacks, schedules, trusted_until)
-        await self._stages(stages)
+        await self._begin_work(work)
         return moved
 
     async def _callbacks(
-        self, due: Sequence[tuple[Occurrence, ScheduleOwner]], schedules: Mapping[str, Schedule], trusted_until: float
+        self, due: Sequence[tuple[Occurrence, str]], schedules: Mapping[str, Schedule], trusted_until: float
     ) -> bool:
         if not due:
             return False
         now = self._time.carried()
         judged: dict[Verdict, list[tuple[Occurrence, Schedule | None]]] = {verdict: [] for verdict in Verdict}
-        for occurrence, owner in due:
-            schedule = schedules.get(owner.schedule_id)
+        for occurrence, schedule_id in due:
+            schedule = schedules.get(schedule_id)
             verdict = judge(schedule, occurrence, now, tick=self._tick, misfire_after=self._misfire_after)
             judged[verdict].append((occurrence, schedule))
         await self._store.occurrences.complete([occurrence for occurrence, _ in judged[Verdict.VOID]])
@@ -149,19 +143,18 @@ class Fire:
             schedule_ids = {schedule.id for _, schedule in paused if schedule is not None}
             await self._settlement.hold_back([occurrence for occurrence, _ in paused], list(schedule_ids))
 
-    async def _stages(self, due: Sequence[tuple[Occurrence, JobOwner | BatchOwner]]) -> None:
-        """Our own work: the state of its documents lets upkeep find it, so publishing its task completes it."""
-        gate = asyncio.Semaphore(_STAGES_AT_ONCE)
+    async def _begin_work(self, due: Sequence[tuple[Occurrence, str]]) -> None:
+        gate = asyncio.Semaphore(_WORK_AT_ONCE)
         try:
-            async with asyncio.timeout(self._stages_seconds):
-                await asyncio.gather(*(self._begun(occurrence, owner, gate) for occurrence, owner in due))
+            async with asyncio.timeout(self._work_seconds):
+                await asyncio.gather(*(self._begin_or_retry(occurrence, kind, gate) for occurrence, kind in due))
         except TimeoutError:
             log.warning("work waits for the end of its lease", occurrences=len(due))
 
-    async def _begun(self, occurrence: Occurrence, owner: JobOwner | BatchOwner, gate: asyncio.Semaphore) -> None:
+    async def _begin_or_retry(self, occurrence: Occurrence, kind: str, gate: asyncio.Semaphore) -> None:
         async with gate:
             try:
-                await self._stage(occurrence, owner)
+                await self._handler(kind)(occurrence)
             except Unavailable as error:
                 log.warning("work waits for its task", owner=occurrence.owner, reason=str(error))
                 soon = self._time.carried() + _SOON
@@ -169,27 +162,11 @@ class Fire:
             else:
                 await self._store.occurrences.complete([occurrence])
 
-    async def _stage(self, occurrence: Occurrence, owner: JobOwner | BatchOwner) -> None:
-        match owner:
-            case JobOwner(job_id, stage):
-                await self._job(job_id, stage, occurrence)
-            case BatchOwner():
-                await self._feed.bring_back(occurrence, owner)
-
-    async def _job(self, job_id: str, stage: JobStage, occurrence: Occurrence) -> None:
-        attempt, faults = occurrence.runs, occurrence.attempts
-        match stage:
-            case JobStage.START:
-                await self._jobs.begin(job_id)
-            case JobStage.PLAN:
-                # It is at work again: upkeep is not to have it planned beside that.
-                await self._store.jobs.touch(job_id)
-                await self._feed.publish(PlanJob(job_id, attempt=attempt, faults=faults))
-            case JobStage.FINISH:
-                await self._feed.publish(FinishJob(job_id, attempt=attempt, faults=faults))
-            case JobStage.MAIL:
-                kind, at = mail_of(occurrence)
-                await self._feed.publish(SendMail(job_id, kind, at, attempt=attempt, faults=faults))
+    def _handler(self, kind: str) -> OnDue:
+        """Raises `Unavailable` for a kind that only a process of another version knows."""
+        if kind not in self._on_due:
+            raise Unavailable(f"this process does not know what to do for a {kind!r}")
+        return self._on_due[kind]
 
 
 def _check_trusted(until: float) -> None:

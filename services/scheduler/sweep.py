@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 from datetime import timedelta
 
-from shared.domain.clock.occurrences import SHARDS, ScheduleOwner, read_owner
+from shared.domain.clock.occurrences import SHARDS, read_owner
 from shared.domain.clock.schedules import Schedule, ScheduleState
 from shared.flow.time import DatabaseTime
-from shared.runtime.loops import Periodic, Swept
+from shared.runtime.loops import Swept
 from shared.store import Store
 
 _STEP = 1_000
@@ -69,9 +69,7 @@ class Sweep:
 
 
 def _schedule_id(owner: str) -> str:
-    held = read_owner(owner)
-    assert isinstance(held, ScheduleOwner)
-    return held.schedule_id
+    return read_owner(owner).id
 
 
 def _holds(schedule: Schedule | None, generation: str) -> bool:
@@ -80,8 +78,3 @@ def _holds(schedule: Schedule | None, generation: str) -> bool:
 
 def _has_ended(schedule: Schedule, busy: set[str]) -> bool:
     return schedule.state is ScheduleState.ACTIVE and schedule.owner not in busy
-
-
-def sweeping(sweep: Sweep, *, interval_seconds: float) -> Periodic:
-    """The component."""
-    return Periodic("sweep", sweep.run_once, interval_seconds=interval_seconds)

@@ -22,33 +22,21 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any
 
 import structlog
 from msgspec import Struct
 
+from services.worker.stage import Stage
 from shared.broker import Broker, Delivery
 from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
-from shared.domain.tasks import CallTarget, Task
+from shared.domain.tasks import RetriedTask, Task
 from shared.runtime.metrics import TASK_SECONDS, TASKS, TASKS_IN_HAND
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.waiting import pause
 
 log = structlog.get_logger(__name__)
-
-
-class Stage(Protocol):
-    """What is done with one kind of task."""
-
-    async def __call__(self, task: Task) -> None:
-        """Do it. Raises `Unavailable` and `LaneLost` when it must be done again."""
-
-    async def put_off(self, task: Task) -> None:
-        """See that the work comes back later as this task, which counts the tries. Raises `Unavailable`."""
-
-    async def give_up(self, task: Task, reason: str) -> None:
-        """End the work that the task stands for: it fails by a fault of ours, whoever tries."""
 
 
 class Patience(Struct, frozen=True):
@@ -66,15 +54,15 @@ FAULTS = 3
 
 
 class Consumer:
-    """One queue's consumer: up to `in_flight` tasks at a time, over all of its subscriptions."""
+    """The consumer of one stage's queue: as many tasks at a time as the stage has in flight, over all of its
+    subscriptions."""
 
-    def __init__(self, broker: Broker, queue: str, stage: Stage, *, name: str, in_flight: int) -> None:
+    def __init__(self, broker: Broker, stage: Stage[Any], *, name: str) -> None:
         self._broker = broker
-        self._queue = queue
+        self._queue = stage.task.queue
         self._stage = stage
-        self._name = f"{name} {queue}"
-        self._in_flight = in_flight
-        self._slots = asyncio.Semaphore(in_flight)
+        self._name = f"{name} {self._queue}"
+        self._slots = asyncio.Semaphore(stage.in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -96,7 +84,7 @@ class Consumer:
                 task.cancel()
 
     async def _subscribed(self, stopping: asyncio.Event) -> None:
-        async with self._broker.subscribe(self._queue, name=self._name, prefetch=self._in_flight) as subscription:
+        async with self._broker.subscribe(self._queue, name=self._name, prefetch=self._stage.in_flight) as subscription:
             log.info("consuming", queue=self._queue)
             ender = asyncio.create_task(_stop_when_told(stopping, subscription.stop))
             try:
@@ -123,7 +111,7 @@ class Consumer:
         started = time.monotonic()
         with TASKS_IN_HAND.labels(self._queue).track_inprogress():
             try:
-                task = tasks.decode(delivery.body)
+                task = tasks.decode(delivery.body, self._stage.task)
             except Poisoned as error:
                 log.error("poisoned message", queue=self._queue, reason=str(error), body=delivery.body[:200])
                 await self._end(delivery.reject, "dead")
@@ -155,7 +143,7 @@ class Consumer:
 
     async def _failure(self, task: Task) -> Exception | None:
         try:
-            await self._stage(task)
+            await self._stage.run(task)
         except (Unavailable, LaneLost) as error:
             log.warning("task waits", task=repr(task), reason=str(error))
             return error
@@ -191,8 +179,9 @@ class Consumer:
 
 
 def _is_last(task: Task) -> bool:
-    """Whether a fault of ours ends the work. A call is handed out again by its lease, which has counts of its own."""
-    return isinstance(task, CallTarget) or task.faults + 1 >= FAULTS
+    """Whether a fault of ours ends the work. What counts its tries elsewhere has had its only one here: a call is
+    handed out again by its lease."""
+    return not isinstance(task, RetriedTask) or task.faults + 1 >= FAULTS
 
 
 async def _stop_when_told(stopping: asyncio.Event, stop: Callable[[], Awaitable[None]]) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import structlog
 
-from services.worker.clock.places import FairCalls
 from services.worker.consumer import Consumer
-from services.worker.jobs.plan import Planner
+from services.worker.stage import Stage
+from shared.broker import Broker
 from shared.domain.errors import Unavailable
 from shared.runtime.lifecycle import Background
 from shared.runtime.retries import Backoff, next_delay
@@ -24,22 +25,16 @@ class Workers(Background):
     promises are not those that exactly-once needs, nothing must be sent."""
 
     def __init__(
-        self,
-        consumers: Sequence[Consumer],
-        planner: Planner,
-        calls: FairCalls,
-        *,
-        verify: Callable[[], Awaitable[None]],
+        self, broker: Broker, stages: Sequence[Stage[Any]], *, name: str, verify: Callable[[], Awaitable[None]]
     ) -> None:
         super().__init__("worker", self._work)
-        self._consumers = consumers
-        self._planner = planner
-        self._calls = calls
+        self._stages = stages
+        self._consumers = [Consumer(broker, stage, name=name) for stage in stages]
         self._verify = verify
 
     async def stop(self) -> None:
-        self._planner.stopping = True
-        self._calls.close()
+        for stage in self._stages:
+            stage.stop()
         await super().stop()
 
     async def _work(self, stopping: asyncio.Event) -> None:

@@ -1,13 +1,13 @@
-"""The messages that workers take from RabbitMQ: small, versioned, each with a queue of its own.
+"""The messages that workers take from RabbitMQ: small, versioned, each kind with a queue of its own.
 
 A task names what to look at, never what to do about it: the documents decide. So a lost, late, doubled or forged task
 can delay work but cannot make it wrong. A task that cannot be read is `Poisoned` and goes to `<queue>.dlq`.
 
-The tasks of a push job say how often the clock has brought them back: `attempt` counts all their returns and makes the
-pauses grow, `faults` those after a fault of ours, which are not for ever. A task without them is at its first try.
+This is what all tasks have in common; each subject has tasks of its own (`shared.domain.jobs.tasks` and its like).
 """
 
-from typing import Annotated, Literal
+from functools import cache
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -17,92 +17,29 @@ from shared.domain.errors import Poisoned
 
 Count = Annotated[int, Meta(ge=0, lt=2**31)]
 
-
-class PlanJob(Struct, frozen=True, tag_field="type", tag="plan"):
-    """Cut the job's audience into batches, from wherever the plan stands."""
-
-    job_id: str
-    version: Literal[1] = 1
-    attempt: Count = 0
-    faults: Count = 0
-
-
-class SendBatch(Struct, frozen=True, tag_field="type", tag="send"):
-    """Bring one batch to its end, if it still has this turn."""
-
-    job_id: str
-    ordinal: int
-    turn: int
-    version: Literal[1] = 1
-    attempt: Count = 0
-    faults: Count = 0
-
-
-class FinishJob(Struct, frozen=True, tag_field="type", tag="finish"):
-    """Sum up and close a job whose batches are all settled."""
-
-    job_id: str
-    version: Literal[1] = 1
-    attempt: Count = 0
-    faults: Count = 0
-
-
-class SendMail(Struct, frozen=True, tag_field="type", tag="mail"):
-    """Send the mail of this kind about what happened to the job at this time (ns), if it is still due."""
-
-    job_id: str
-    kind: str
-    at: int
-    version: Literal[1] = 1
-    attempt: Count = 0
-    faults: Count = 0
-
-
-class CallTarget(Struct, frozen=True, tag_field="type", tag="call"):
-    """Make the HTTP call of an occurrence, if it still has this token.
-
-    Whose it is and where it goes decide when its turn comes. A task without them is nobody's: it shares with its like.
-    """
-
-    occurrence_id: str
-    token: str
-    version: Literal[1] = 1
-    namespace: str = ""
-    host: str = ""
-
-
-JobTask = PlanJob | SendBatch | FinishJob | SendMail
-Task = JobTask | CallTarget
-
-SPLIT_QUEUE = "push.split"
-BATCH_QUEUE = "push.batch"
-FINISH_QUEUE = "push.finish"
-MAIL_QUEUE = "push.mail"
-CALL_QUEUE = "sched.call"
-QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, CALL_QUEUE)
+AnyTask = TypeVar("AnyTask", bound="Task")
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
 
 
-def queue_of(task: Task) -> str:
-    """The queue that carries this kind of task."""
-    match task:
-        case PlanJob():
-            return SPLIT_QUEUE
-        case SendBatch():
-            return BATCH_QUEUE
-        case FinishJob():
-            return FINISH_QUEUE
-        case SendMail():
-            return MAIL_QUEUE
-        case CallTarget():
-            return CALL_QUEUE
+class Task(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """A message of one kind, which `queue` carries."""
+
+    queue: ClassVar[str]
+    version: Literal[1] = 1
 
 
-def next_try(task: Task, *, fault: bool) -> Task:
-    """The task as it comes back after it could not be done. A call's tries are counted in its occurrence."""
-    if isinstance(task, CallTarget):
+class RetriedTask(Task, frozen=True, kw_only=True):
+    """A task that says how often the clock has brought it back: `attempt` counts all its returns and makes the pauses
+    grow, `faults` those after a fault of ours, which are not for ever. A task without them is at its first try."""
+
+    attempt: Count = 0
+    faults: Count = 0
+
+
+def next_try(task: AnyTask, *, fault: bool) -> AnyTask:
+    """The task as it comes back after it could not be done. What counts its tries elsewhere comes back as it is."""
+    if not isinstance(task, RetriedTask):
         return task
     return replace(task, attempt=task.attempt + 1, faults=task.faults + fault)
 
@@ -112,13 +49,19 @@ def encode(task: Task) -> bytes:
     return _encoder.encode(task)
 
 
-def decode(body: bytes) -> Task:
-    """The task that `encode` wrote.
+def decode(body: bytes, kind: type[AnyTask]) -> AnyTask:
+    """The task of this kind that `encode` wrote.
 
     Raises:
-        Poisoned: the bytes are not a task of a version that this process knows.
+        Poisoned: the bytes are no task of this kind, in a version that this process knows.
     """
     try:
-        return _decoder.decode(body)
+        task: AnyTask = _decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Poisoned(f"not a task: {error}") from error
+    return task
+
+
+@cache
+def _decoder(kind: type[AnyTask]) -> msgspec.json.Decoder[AnyTask]:
+    return msgspec.json.Decoder(kind)

@@ -18,6 +18,8 @@ from shared.runtime.waiting import pause
 
 log = logs.get(__name__)
 
+_STEPS = 100
+
 
 class Swept(Struct, frozen=True):
     """What one run did: how many things it took on, put off to try again, and gave up."""
@@ -93,3 +95,15 @@ class Periodic(Background):
     def _count(self, swept: Swept) -> None:
         for what in Swept.__struct_fields__:
             metrics.LOOP_SWEPT.labels(self.name, what).inc(getattr(swept, what))
+
+
+async def repeat(step: Callable[[], Awaitable[int]], *, while_full: int) -> int:
+    """The sum of what `step` did, taken again for as long as it does `while_full` things, a hundred times at most: the
+    rest is left for the next round."""
+    total = 0
+    for _ in range(_STEPS):
+        done = await step()
+        total += done
+        if done < while_full:
+            break
+    return total

@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 _TICKS_OF_A_LEASE = 5
+_LOOKAHEAD_TICKS = 2
+# For a group that is being fired: the answers of its targets, and its queries.
+_FIRING_SECONDS = 12.0
+_ANSWER_SHARE = 0.75
 
 
 def _check_networks(name: str, networks: Iterable[str]) -> None:
@@ -214,6 +218,21 @@ class SchedulerSettings(Section, frozen=True):
         # Half of so short a lease is trusted, and what is held was claimed two ticks ahead.
         if self.lease_seconds < _TICKS_OF_A_LEASE * self.tick_seconds:
             raise ValueError(f"lease_seconds: {_TICKS_OF_A_LEASE} times tick_seconds at least")
+
+    @property
+    def lookahead_seconds(self) -> float:
+        """How far ahead of their moment occurrences are claimed, leases that end by then among them."""
+        return _LOOKAHEAD_TICKS * self.tick_seconds + self.early_seconds
+
+    @property
+    def firing_seconds(self) -> float:
+        """For how long before its end a lease is not trusted any more: what was fired before is stored by then."""
+        return min(_FIRING_SECONDS, self.lease_seconds / 2)
+
+    @property
+    def answer_seconds(self) -> float:
+        """How long a target may take to answer. If leases ended meanwhile, every silence would look like a death."""
+        return _ANSWER_SHARE * self.firing_seconds
 
 
 class CallbackSettings(Section, frozen=True):

@@ -9,8 +9,9 @@ reading again. Time is the database's: `changed_at` fields are set by `$currentD
 Queries are equality first, one range last, so that a real mongod and the stand-in server both take them from an index.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Self
+from typing import Protocol, Self, TypeVar
 
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
@@ -43,61 +44,62 @@ from shared.store.push.held_out import HeldOut
 
 DURABLE = WriteConcern(w="majority", j=True)
 CONNECT_MS = 5_000
-COLLECTIONS = (
-    "apps",
-    "templates",
-    "users",
-    "tokens",
-    "jobs",
-    "mails",
-    "batches",
-    "groups",
-    "files",
-    "divisions",
-    "held_out",
-    "feedbacks",
-    "schedules",
-    "occurrences",
-    "outcomes",
-    "dead_letters",
-    "idempotency",
-    "imports",
-    "revocations",
-    "signing_secrets",
-)
+
+AnyAggregate = TypeVar("AnyAggregate", bound="Aggregate")
+
+
+class Aggregate(Protocol):
+    """The documents of one kind."""
+
+    async def setup(self) -> None:
+        """Make their indexes, idempotently."""
+
+
+class Observe(Protocol):
+    """Puts something before an aggregate that sees every call; the name is for people."""
+
+    def __call__(self, aggregate: AnyAggregate, name: str, /) -> AnyAggregate: ...
+
+
+def _unobserved(aggregate: AnyAggregate, _name: str, /) -> AnyAggregate:
+    return aggregate
 
 
 class Store:
     """The collections of one database. Opens lazily: a server that is away shows at the first use."""
 
-    def __init__(self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document]) -> None:
+    def __init__(
+        self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document], observe: Observe = _unobserved
+    ) -> None:
         self._client = client
         self._database = database
-        self.apps = Apps(database)
-        self.templates = Templates(database)
-        self.users = Users(database)
-        self.tokens = Tokens(database)
-        self.jobs = Jobs(database)
-        self.mails = Mails(database)
-        self.batches = Batches(database)
-        self.groups = Groups(database)
-        self.files = Files(database)
-        self.divisions = Divisions(database)
-        self.held_out = HeldOut(database)
-        self.feedbacks = Feedbacks(client, database)
-        self.schedules = Schedules(database)
-        self.occurrences = Occurrences(database)
-        self.outcomes = Outcomes(database)
-        self.dead_letters = DeadLetters(database)
-        self.idempotency = IdempotencyKeys(database)
-        self.imports = Imports(database)
-        self.revocations = Revocations(database)
-        self.signing_secrets = SigningSecretStore(database)
+        self._observe = observe
+        self._aggregates: dict[str, Aggregate] = {}
+        self.apps = self.add("apps", Apps)
+        self.templates = self.add("templates", Templates)
+        self.users = self.add("users", Users)
+        self.tokens = self.add("tokens", Tokens)
+        self.jobs = self.add("jobs", Jobs)
+        self.mails = self.add("mails", Mails)
+        self.batches = self.add("batches", Batches)
+        self.groups = self.add("groups", Groups)
+        self.files = self.add("files", Files)
+        self.divisions = self.add("divisions", Divisions)
+        self.held_out = self.add("held_out", HeldOut)
+        self.feedbacks = self.add("feedbacks", lambda database: Feedbacks(client, database))
+        self.schedules = self.add("schedules", Schedules)
+        self.occurrences = self.add("occurrences", Occurrences)
+        self.outcomes = self.add("outcomes", Outcomes)
+        self.dead_letters = self.add("dead_letters", DeadLetters)
+        self.idempotency = self.add("idempotency", IdempotencyKeys)
+        self.imports = self.add("imports", Imports)
+        self.revocations = self.add("revocations", Revocations)
+        self.signing_secrets = self.add("signing_secrets", SigningSecretStore)
 
     @classmethod
-    def open(cls, url: str, *, timeout_seconds: float = 20) -> Self:
+    def open(cls, url: str, *, timeout_seconds: float = 20, observe: Observe = _unobserved) -> Self:
         """The store at a `mongodb://…/database` URL. An operation is given up after `timeout_seconds`, retries
-        included.
+        included. `observe` gets each aggregate before anybody uses it.
 
         Raises:
             Invalid: the URL cannot be read or names no database.
@@ -116,13 +118,19 @@ class Store:
             )
         except (InvalidURI, ConfigurationError) as error:
             raise Invalid(f"not a mongodb:// URL with a database: {error}", field="store.url") from error
-        return cls(client, database)
+        return cls(client, database, observe)
+
+    def add(self, name: str, make: Callable[[AsyncDatabase[Document]], AnyAggregate]) -> AnyAggregate:
+        """One more kind of documents in this database, which `setup` prepares with the others."""
+        aggregate = self._observe(make(self._database), f"store.{name}")
+        self._aggregates[name] = aggregate
+        return aggregate
 
     async def setup(self) -> None:
         """Make every index, idempotently (`carillon init`)."""
-        for name in COLLECTIONS:
+        for aggregate in self._aggregates.values():
             with translated():
-                await getattr(self, name).setup()
+                await aggregate.setup()
 
     async def now(self) -> datetime:
         """The database's clock."""

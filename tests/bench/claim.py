@@ -17,7 +17,7 @@ import pymongo.monitoring
 import uvloop
 from msgspec import Struct
 
-from services import compose
+from services import connections
 from services.scheduler.clock import Clock
 from shared.domain.clock.occurrences import Occurrence
 from shared.runtime import memory
@@ -145,7 +145,7 @@ async def _claimed(entries: int) -> ClaimRun:
     """Let a clock do what is due; the time goes from its first look."""
     commands = Commands()
     pymongo.monitoring.register(commands)
-    with_ = await compose.opened(load(os.environ), service="scheduler")
+    with_ = await connections.open_all(load(os.environ), service="scheduler")
     try:
         await with_.time.now()
         firing = Completing(with_.store, entries)

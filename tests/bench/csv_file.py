@@ -78,12 +78,12 @@ async def _planning(house: House) -> float:
     worker = await house.start("worker")
     job = house.job(status=JobStatus.PAUSED, **_over_the_file(house))
     began = perf_counter()
-    await house.with_.jobs.start(job)
+    await house.jobs.start(job)
     planned = await until(house, job.id, lambda job: job.plan.end is not None, every=0.01, seconds=120)
     seconds = perf_counter() - began
     if not planned.plan.end:
         raise Wrong(f"nothing was planned: {planned.failure}")
-    await house.with_.jobs.stop(job.id)
+    await house.jobs.stop(job.id)
     await closed(house, job.id)
     await worker.end()
     return seconds

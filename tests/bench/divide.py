@@ -24,7 +24,7 @@ async def measure(place: Place) -> list[Measured]:
         before = memory(worker.pid).peak
         start = house.with_.clock.now_ns() + _DAY_NS
         job = house.job(starts_at=start, localized=True)
-        group, _ = await house.with_.groups.start(grouped(job, [(zone, start) for zone in zones()]))
+        group, _ = await house.groups.start(grouped(job, [(zone, start) for zone in zones()]))
         meter = Meter({"worker": worker.pid, **place.pids})
         began = perf_counter()
         await _planned(house, group, group.job_ids[:1])
@@ -53,13 +53,13 @@ def _somewhere() -> str:
 
 async def _planned(house: House, group: Group, job_ids: tuple[str, ...]) -> None:
     for job_id in job_ids:
-        await house.with_.feed.plan(job_id)
+        await house.feed.plan(job_id)
     for job_id in job_ids:
         await until(house, job_id, lambda job: job.plan.end is not None, every=0.02, seconds=_LONGEST_SECONDS)
 
 
 async def _check(house: House, group: Group, devices: int) -> None:
-    totals = await house.with_.jobs.progress(await house.with_.groups.jobs(group))
+    totals = await house.jobs.progress(await house.groups.jobs(group))
     planned = sum(each.planned for each in totals.values())
     if planned != devices:
         raise Wrong(f"{planned:,} of {devices:,} devices are planned")

@@ -84,7 +84,7 @@ async def late_beside(house: House, schedules: int, worst: Worst) -> list[float]
 async def _accept(house: House, namespace: str, definitions: Sequence[Definition]) -> None:
     wanted = [Wanted(namespace, f"k{n}", definition) for n, definition in enumerate(definitions)]
     for start in range(0, len(wanted), _CHUNK):
-        answers = await house.with_.schedules.accept(wanted[start : start + _CHUNK])
+        answers = await house.schedules.accept(wanted[start : start + _CHUNK])
         if not all(isinstance(answer, Accepted) and not answer.skipped for answer in answers):
             raise Wrong("it took too long to put the schedules in: they began meanwhile")
 

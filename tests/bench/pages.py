@@ -46,7 +46,7 @@ async def figures(house: House, prefix: str, schedules: int) -> list[Figure]:
     """
     paused = range(1, schedules, max(schedules // _PAUSED // 2, 1) * 2)
     for n in paused:
-        await house.with_.schedules.pause(schedule_id(NAMESPACE, key(prefix, n)))
+        await house.schedules.pause(schedule_id(NAMESPACE, key(prefix, n)))
     port = free_port()
     api = await house.start("api", CARILLON_API_PORT=str(port))
     found = await asyncio.to_thread(Reader(port, prefix, schedules).figures, len(paused))

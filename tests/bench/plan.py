@@ -23,11 +23,11 @@ async def measure(place: Place) -> list[Measured]:
         for _ in range(place.repeat):
             job = house.job(status=JobStatus.PAUSED, filters=KEPT)
             began = perf_counter()
-            await house.with_.jobs.start(job)
+            await house.jobs.start(job)
             planned = await until(house, job.id, lambda job: job.plan.end is not None, every=0.01, seconds=120)
             seconds.append(perf_counter() - began)
             await _check(house, job.id, planned.plan.end or 0, place.devices)
-            await house.with_.jobs.stop(job.id)
+            await house.jobs.stop(job.id)
             await closed(house, job.id)
         peak = memory(worker.pid).peak
     figures = [

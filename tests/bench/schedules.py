@@ -77,7 +77,7 @@ async def fill(house: House, count: int, due: Callable[[int], datetime], *, pref
             wanted = [
                 Wanted(NAMESPACE, key(prefix, n), Definition(callback=callback, instants=(due(n),))) for n in chunk
             ]
-            answers = await house.with_.schedules.accept(wanted)
+            answers = await house.schedules.accept(wanted)
             if refused := [answer for answer in answers if not isinstance(answer, Accepted)]:
                 raise Wrong(f"{len(refused)} of {len(answers)} schedules refused: {refused[0]}")
             told.more(len(chunk))

@@ -8,7 +8,7 @@ import pytest
 from shared.domain.clock.outcomes import OutcomeResult
 from shared.domain.clock.recurrence import Every
 from shared.domain.clock.schedules import RetryPolicy
-from shared.domain.tasks import CALL_QUEUE
+from shared.domain.clock.tasks import CALL_QUEUE
 from tests.e2e import callees
 from tests.e2e.callees import callee, calls, settled, waiting
 from tests.e2e.house import House

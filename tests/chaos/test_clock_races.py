@@ -40,7 +40,7 @@ async def test_four_schedulers_race_over_what_is_due(house: House, entries: int)
         Wanted(NAMESPACE, f"race-{n}", definition("{}", (now + timedelta(seconds=2, milliseconds=n % 500),)))
         for n in range(entries)
     ]
-    answers = await house.with_.schedules.accept(wanted)
+    answers = await house.schedules.accept(wanted)
     all_ = [each for each in answers if isinstance(each, Accepted)]
     await until(lambda: is_past(house, now + timedelta(seconds=3)), "all to be due")
     async with receiving(house, QUEUE) as receiver:
@@ -103,7 +103,7 @@ class Caller:
 
     def __init__(self, house: House, number: int, seed: int) -> None:
         self._house = house
-        self._flow = house.with_.schedules
+        self._flow = house.schedules
         self._random = random.Random(seed * 1_000 + number)
         self._key = f"caller-{number}"
         self._id = schedule_id(NAMESPACE, self._key)

@@ -27,7 +27,7 @@ _EACH = 24
 @pytest.mark.parametrize("hands", ["claimed", "held"])
 async def test_what_is_taken_back_while_a_scheduler_has_it_never_comes(house: House, hands: str) -> None:
     """The scheduler sleeps while all of it is taken back, with a slice that it has not read, or with all in memory."""
-    flow = house.with_.schedules
+    flow = house.schedules
     async with receiving(house, QUEUE) as receiver:
         due = await house.with_.time.now() + timedelta(seconds=6)
         all_ = await made(house, due)
@@ -58,7 +58,7 @@ async def made(house: House, due: datetime) -> dict[str, list[Accepted]]:
     all_ = {}
     for what in ("untouched", "removed", "cancelled", "paused", "replaced"):
         content = definition("{}", twice.get(what, (due,)))
-        answers = await house.with_.schedules.accept([Wanted(NAMESPACE, f"{what}-{n}", content) for n in range(_EACH)])
+        answers = await house.schedules.accept([Wanted(NAMESPACE, f"{what}-{n}", content) for n in range(_EACH)])
         all_[what] = [answer for answer in answers if isinstance(answer, Accepted)]
     return all_
 
@@ -85,7 +85,7 @@ async def asleep_with_all(house: House, count: int) -> Process:
 
 async def test_what_is_taken_back_right_before_it_goes_out_is_the_last_of_it(house: House) -> None:
     """What the scheduler has found to be there goes out, once; nothing of the series follows it."""
-    flow = house.with_.schedules
+    flow = house.schedules
     async with receiving(house, QUEUE) as receiver:
         holder = await house.start("scheduler", fault="clock.before_publish=stop", **_TICK)
         first = await house.with_.time.now() + timedelta(seconds=2)

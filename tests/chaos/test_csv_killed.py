@@ -65,5 +65,5 @@ async def test_two_planners_cut_one_file(house: House) -> None:
     await house.start("worker", fault="plan.after_page@1=delay:3")
     await house.start("worker", fault="plan.after_page@1=delay:2")
     job_id = await house.post(csv_path=path)
-    await house.with_.feed.plan(job_id)
+    await house.feed.plan(job_id)
     await house.exactly_once(job_id, USERS)

@@ -41,7 +41,7 @@ async def a_group(house: House, *, from_file: bool) -> Group:
     path = await house.file(content) if from_file else ""
     start = house.with_.clock.now_ns() + DAY_NS
     job = house.job(starts_at=start, localized=True, csv_path=path)
-    return (await house.with_.groups.start(grouped(job, [(zone, start) for zone in ZONES])))[0]
+    return (await house.groups.start(grouped(job, [(zone, start) for zone in ZONES])))[0]
 
 
 async def check(house: House, group: Group) -> None:
@@ -68,14 +68,14 @@ async def test_a_planner_dies(house: House, point: str, from_file: bool) -> None
     await change(house, 2, MOVE)
     doomed = await house.start("worker", fault=f"{point}=kill", **IN_STEPS)
     group = await a_group(house, from_file=from_file)
-    await house.with_.jobs.begin(group.job_ids[0])
+    await house.jobs.begin(group.job_ids[0])
     assert await doomed.gone() == -signal.SIGKILL
     await change(house, 0)
     await asyncio.gather(house.start("scheduler"), *(house.start("worker", **IN_STEPS) for _ in range(2)))
-    await house.with_.jobs.begin(group.job_ids[1])
+    await house.jobs.begin(group.job_ids[1])
     await house.closed(group.job_ids[1])
     await change(house, 1)
-    await house.with_.jobs.begin(group.job_ids[2])
+    await house.jobs.begin(group.job_ids[2])
     await check(house, group)
 
 
@@ -85,12 +85,12 @@ async def test_a_planner_that_was_frozen_goes_on_with_what_another_one_did(house
     await change(house, 2, MOVE)
     frozen = await house.start("worker", fault="divide.after_lists@2=stop", **IN_STEPS)
     group = await a_group(house, from_file=False)
-    await house.with_.jobs.begin(group.job_ids[0])
+    await house.jobs.begin(group.job_ids[0])
     await frozen.reached("divide.after_lists")
     await change(house, 0)
     await asyncio.gather(house.start("scheduler"), house.start("worker", **IN_STEPS))
     for job_id in group.job_ids[1:]:
-        await house.with_.jobs.begin(job_id)
+        await house.jobs.begin(job_id)
     await house.closed(group.job_ids[2])
     await change(house, 1)
     frozen.send(signal.SIGCONT)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from services import assembly
-from services.compose import Capabilities
+from services.parts import Parts
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch
 from shared.domain.push.control_groups import held_out
@@ -39,9 +39,9 @@ class AwayOnce:
 
 
 @asynccontextmanager
-async def a_worker(with_: Capabilities) -> AsyncIterator[None]:
+async def a_worker(parts: Parts) -> AsyncIterator[None]:
     """A worker in this process."""
-    (worker,) = assembly.components("worker", with_)
+    (worker,) = assembly.components("worker", parts)
     await worker.start()
     try:
         yield
@@ -63,7 +63,7 @@ async def test_neither_a_lane_nor_a_recovery_is_spent(house: House, monkeypatch:
     away = AwayOnce(house.with_.store.held_out)
     monkeypatch.setattr(house.with_.store, "held_out", away)
     before = counted()
-    async with a_worker(house.with_):
+    async with a_worker(house.parts):
         job_id = await house.post(control_group=SHARE)
         job = await house.closed(job_id)
     assert len(away.refused) == 4

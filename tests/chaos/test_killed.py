@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from shared.domain.tasks import PlanJob
+from shared.domain.jobs.tasks import PlanJob
 from tests.e2e.house import House
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
@@ -49,7 +49,7 @@ async def test_two_planners_at_once(house: House) -> None:
         await house.start("worker", fault="plan.after_page@1=delay:0.3,plan.after_page@3=delay:0.3")
     job_id = await house.post()
     for _ in range(3):
-        await house.with_.feed.publish(PlanJob(job_id))
+        await house.feed.publish(PlanJob(job_id))
     await house.exactly_once(job_id, 45_000)
 
 

@@ -24,7 +24,7 @@ async def grown(house: House) -> str:
     await house.devices(DEVICES)
     await house.change_devices(f"UPDATE {{table}} SET region = 'XX' WHERE seq_id % {DEVICES // FOUND} = 0")
     job_id = await house.post(filters={"region": "XX"})
-    assert await house.with_.jobs.pause(job_id)
+    assert await house.jobs.pause(job_id)
     planner = await house.start("worker")
 
     async def is_planned() -> bool:
@@ -47,7 +47,7 @@ async def send_three_parts(house: House, job_id: str) -> None:
     """Let three parts of the batch go out; the worker waits before the fourth."""
     await house.start("worker", fault="send.after_settle@3=delay:2")
     await house.start("scheduler")
-    assert await house.with_.jobs.resume(job_id)
+    assert await house.jobs.resume(job_id)
 
     async def are_out() -> bool:
         return (await the_batch(house, job_id)).parts == 3
@@ -68,7 +68,7 @@ async def test_a_batch_that_has_grown_goes_out_in_parts(house: House) -> None:
     job_id = await grown(house)
     await house.start("worker")
     await house.start("scheduler")
-    assert await house.with_.jobs.resume(job_id)
+    assert await house.jobs.resume(job_id)
     await one_record_each(house, job_id)
     batch = await the_batch(house, job_id)
     assert batch.parts >= 7  # and the last one settles it
@@ -82,7 +82,7 @@ async def test_a_sender_dies_in_the_middle_of_a_batch(house: House, point: str) 
     job_id = await grown(house)
     doomed = await house.start("worker", fault=f"{point}@4=kill")
     await house.start("scheduler")
-    assert await house.with_.jobs.resume(job_id)
+    assert await house.jobs.resume(job_id)
     assert await doomed.gone() == -signal.SIGKILL
     await house.start("worker")
     await one_record_each(house, job_id)
@@ -93,7 +93,7 @@ async def test_a_sender_sleeps_in_the_middle_of_a_batch_and_wakes_up_late(house:
     job_id = await grown(house)
     sleeper = await house.start("worker", fault=f"{point}@4=stop")
     await house.start("scheduler")
-    assert await house.with_.jobs.resume(job_id)
+    assert await house.jobs.resume(job_id)
     await sleeper.reached(point)
     await house.start("worker")
     await one_record_each(house, job_id)
@@ -106,7 +106,7 @@ async def test_a_sender_sleeps_in_the_middle_of_a_batch_and_wakes_up_late(house:
 async def test_a_job_is_held_between_two_parts(house: House) -> None:
     job_id = await grown(house)
     await send_three_parts(house, job_id)
-    assert await house.with_.jobs.pause(job_id)
+    assert await house.jobs.pause(job_id)
 
     async def is_held() -> bool:
         return (await the_batch(house, job_id)).status == "planned"
@@ -114,14 +114,14 @@ async def test_a_job_is_held_between_two_parts(house: House) -> None:
     await until(is_held, "the rest to be held")
     held = await the_batch(house, job_id)
     assert (held.parts, held.receipt.sent) == (3, 3_000)
-    assert await house.with_.jobs.resume(job_id)
+    assert await house.jobs.resume(job_id)
     await one_record_each(house, job_id)
 
 
 async def test_what_is_left_of_a_stopped_job_is_dropped(house: House) -> None:
     job_id = await grown(house)
     await send_three_parts(house, job_id)
-    assert await house.with_.jobs.stop(job_id)
+    assert await house.jobs.stop(job_id)
     job = await house.closed(job_id)
     assert job.totals is not None
     assert (job.status, job.totals.sent) == (JobStatus.STOPPED, 3_000)

@@ -11,8 +11,8 @@ import pytest
 
 from services.worker.consumer import FAULTS
 from shared.domain.jobs.jobs import JobStatus
+from shared.domain.jobs.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from shared.domain.push.records import GCM
-from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from tests import stack as servers
 from tests.broker.administration import Administration
 from tests.e2e.house import House, until

@@ -33,12 +33,12 @@ async def test_a_job_is_paused_while_a_sleeper_owns_a_batch(house: House, point:
     sleeper = await house.start("worker", fault=f"{point}=stop")
     job_id = await house.post()
     await sleeper.reached(point)
-    assert await house.with_.jobs.pause(job_id)
+    assert await house.jobs.pause(job_id)
     await house.start("worker")
     await house.start("scheduler")
     await until(lambda: nobody_owns(house, job_id), "the batch to be recovered")
     sleeper.send(signal.SIGCONT)
-    assert await house.with_.jobs.resume(job_id)
+    assert await house.jobs.resume(job_id)
     await house.exactly_once(job_id, 8_000)
 
 
@@ -48,7 +48,7 @@ async def test_a_job_is_stopped_while_a_sleeper_owns_a_batch(house: House, point
     sleeper = await house.start("worker", fault=f"{point}=stop")
     job_id = await house.post()
     await sleeper.reached(point)
-    assert await house.with_.jobs.stop(job_id)
+    assert await house.jobs.stop(job_id)
     await house.start("worker")
     await house.start("scheduler")
     job = await house.closed(job_id)

@@ -8,7 +8,7 @@ import pytest
 
 from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.jobs import JobStatus, split_key
-from shared.domain.tasks import BATCH_QUEUE
+from shared.domain.jobs.tasks import BATCH_QUEUE
 from tests.e2e.house import House, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]

@@ -7,9 +7,10 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from shared.domain.jobs.batches import BatchStatus
-from shared.domain.tasks import QUEUES, SendBatch
+from shared.domain.jobs.tasks import SendBatch
 from tests.broker.administration import Administration
 from tests.e2e.house import House, until
+from tests.queues import QUEUES
 from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
@@ -48,7 +49,7 @@ async def doubled(house: House, job_id: str) -> bool:
     now = await house.with_.store.now()
     for status in (BatchStatus.QUEUED, BatchStatus.SENDING):
         for batch in await batches.changed_before(job_id, status, now):
-            await house.with_.feed.publish(SendBatch(job_id, batch.ordinal, batch.turn))
+            await house.feed.publish(SendBatch(job_id, batch.ordinal, batch.turn))
     standing = await house.with_.store.jobs.standing(job_id)
     return standing is not None and standing.end is not None and not await batches.any_unsettled(job_id)
 

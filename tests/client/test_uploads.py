@@ -44,7 +44,7 @@ async def with_s3(house: House, stack: Endpoints, bucket: str) -> AsyncIterator[
         access_key="anybody",
         secret_key="anything",
     )
-    server = HttpServer("api", rebuilt(house, blobs=blobs), host="127.0.0.1", port=0, proxy_headers=False)
+    server = HttpServer("api", rebuilt(house, blobs=blobs, uploads=None), host="127.0.0.1", port=0, proxy_headers=False)
     await server.start()
     async with Carillon(f"http://127.0.0.1:{server.port}", user=ADMIN) as client:
         yield client

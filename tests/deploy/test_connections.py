@@ -1,4 +1,4 @@
-"""Only `services.compose` opens connections: whoever needs a capability is given it.
+"""Only `services.connections` opens connections: whoever needs a capability is given it.
 
 Every capability is opened by a class method `open`. The import rules keep everybody else away from the implementations
 of brokers and streams; this test finds the calls that they cannot see.
@@ -11,7 +11,7 @@ import pytest
 
 from tests.deploy.manifests import ROOT
 
-COMPOSE = Path("services/compose.py")
+CONNECTIONS = Path("services/connections.py")
 CAPABILITIES = {"store", "broker", "stream", "audience", "blobs", "outgoing", "mail"}
 
 
@@ -29,19 +29,21 @@ def opened(source: str) -> list[str]:
 
 
 def others() -> list[Path]:
-    """Every module but compose and the capabilities themselves."""
+    """Every module but connections and the capabilities themselves."""
     files = [path.relative_to(ROOT) for folder in ("services", "shared") for path in (ROOT / folder).rglob("*.py")]
     return [
-        path for path in files if path != COMPOSE and path.parts[:2] not in {("shared", name) for name in CAPABILITIES}
+        path
+        for path in files
+        if path != CONNECTIONS and path.parts[:2] not in {("shared", name) for name in CAPABILITIES}
     ]
 
 
-def test_nobody_but_compose_opens_a_capability() -> None:
+def test_nobody_but_connections_opens_a_capability() -> None:
     assert {str(path): found for path in others() if (found := opened((ROOT / path).read_text("utf-8")))} == {}
 
 
-def test_compose_opens_them() -> None:
-    assert {"Store"} <= set(opened((ROOT / COMPOSE).read_text("utf-8")))
+def test_connections_opens_them() -> None:
+    assert {"Store"} <= set(opened((ROOT / CONNECTIONS).read_text("utf-8")))
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class Missing:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
 import services.cli
-from services.api.documentation import DocumentationResource
+from services.api.http.documentation import DocumentationResource
 from shared.runtime.health import Health, pages
 pages(Health())
 DocumentationResource([]).handlers()

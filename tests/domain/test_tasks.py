@@ -6,19 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.domain.clock.tasks import CallTarget
 from shared.domain.errors import Poisoned
-from shared.domain.tasks import (
-    QUEUES,
-    CallTarget,
-    FinishJob,
-    PlanJob,
-    SendBatch,
-    Task,
-    decode,
-    encode,
-    next_try,
-    queue_of,
-)
+from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
+from shared.domain.tasks import Task, decode, encode, next_try
+from tests.queues import QUEUES
+
+KINDS: tuple[type[Task], ...] = (PlanJob, SendBatch, FinishJob, SendMail, CallTarget)
 
 counts = {"attempt": st.integers(0, 2**31 - 1), "faults": st.integers(0, 2**31 - 1)}
 tasks = st.one_of(
@@ -31,8 +25,8 @@ tasks = st.one_of(
 
 @given(tasks)
 def test_a_task_comes_out_as_it_went_in(task: Task) -> None:
-    assert decode(encode(task)) == task
-    assert queue_of(task) in QUEUES
+    assert decode(encode(task), type(task)) == task
+    assert task.queue in QUEUES
 
 
 @pytest.mark.parametrize(
@@ -44,7 +38,7 @@ def test_a_task_comes_out_as_it_went_in(task: Task) -> None:
     ],
 )
 def test_a_task_that_tells_no_tries_is_at_its_first(body: bytes, task: Task) -> None:
-    assert decode(body) == task
+    assert decode(body, type(task)) == task
 
 
 def test_each_return_is_counted_and_faults_apart() -> None:
@@ -60,8 +54,9 @@ def test_each_return_is_counted_and_faults_apart() -> None:
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
 )
 def test_noise_is_poisoned(body: bytes) -> None:
-    with pytest.raises(Poisoned):
-        decode(body)
+    for kind in KINDS:
+        with pytest.raises(Poisoned):
+            decode(body, kind)
 
 
 @pytest.mark.parametrize(
@@ -81,5 +76,6 @@ def test_noise_is_poisoned(body: bytes) -> None:
     ],
 )
 def test_near_misses_are_poisoned(body: bytes) -> None:
-    with pytest.raises(Poisoned):
-        decode(body)
+    for kind in KINDS:
+        with pytest.raises(Poisoned):
+            decode(body, kind)

@@ -14,7 +14,7 @@ from aiohttp import web
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.outcomes import Outcome
 from shared.domain.clock.schedules import Definition
-from shared.domain.tasks import CALL_QUEUE
+from shared.domain.clock.tasks import CALL_QUEUE
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.e2e.clocks import NAMESPACE
 from tests.e2e.house import House, Process, until
@@ -113,7 +113,7 @@ async def calls(house: House, key: str, url: str, *seconds: float, **fields: Any
     instants = tuple(sorted(now + timedelta(seconds=each) for each in seconds))
     target = {name: fields.pop(name) for name in ("headers", "method", "secret") if name in fields}
     definition = Definition(callback=HttpCallback(url=url, payload=PAYLOAD, **target), instants=instants, **fields)
-    [answer] = await house.with_.schedules.accept([Wanted(NAMESPACE, key, definition)])
+    [answer] = await house.schedules.accept([Wanted(NAMESPACE, key, definition)])
     assert isinstance(answer, Accepted), answer
     return answer
 

@@ -105,7 +105,7 @@ async def scheduled(house: House, key: str, *seconds: float, queue: str = "users
         key,
         Definition(callback=RabbitCallback(queue=queue, payload='{"id":"42"}'), instants=instants, **fields),
     )
-    [answer] = await house.with_.schedules.accept([wanted])
+    [answer] = await house.schedules.accept([wanted])
     assert isinstance(answer, Accepted), answer
     return answer
 
@@ -131,7 +131,7 @@ async def crowd(
         )
         for number in range(schedules)
     ]
-    answers = await house.with_.schedules.accept(wanted)
+    answers = await house.schedules.accept(wanted)
     all_ = [answer for answer in answers if isinstance(answer, Accepted) and not answer.skipped]
     assert len(all_) == schedules, "all of it lies ahead"
     return all_

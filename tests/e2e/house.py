@@ -21,7 +21,11 @@ from typing import Any
 
 import asyncpg
 
-from services.compose import Capabilities, opened
+from services import assembly
+from services.connections import open_all
+from services.parts import Parts
+from services.parts.clock import Clock
+from services.parts.jobs import Jobs
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.push.records import APNS
@@ -87,13 +91,18 @@ class House:
         environment: dict[str, str],
         folder: Path,
         push_database: str,
-        with_: Capabilities,
+        parts: Parts,
         *,
         forks: bool = True,
     ) -> None:
         self.environment = environment
         self._forks = forks
-        self.with_ = with_
+        self.with_ = parts.capabilities
+        self.parts = parts
+        self.feed = parts.of(Jobs).feed
+        self.jobs = parts.of(Jobs).flow
+        self.groups = parts.of(Jobs).groups
+        self.schedules = parts.of(Clock).schedules
         self.app = f"t{secrets.token_hex(5)}"
         self.app_id = str(uuid.uuid4())
         self.topic = f"push-{self.app}_apns-massive"
@@ -189,7 +198,7 @@ class House:
 
     async def post(self, **fields: Any) -> str:
         """Start a job as the API does; its key."""
-        job, _ = await self.with_.jobs.start(self.job(**fields))
+        job, _ = await self.jobs.start(self.job(**fields))
         return job.key
 
     async def key_of(self, job_id: str) -> str:
@@ -287,9 +296,10 @@ async def house_on(
     environment: dict[str, str], folder: Path, push_database: str, *, forks: bool = True
 ) -> AsyncIterator[House]:
     """A house with everything set up and nothing running. Unless it `forks`, its processes start as an operator's."""
-    with_ = await opened(load(environment), service="test")
-    await with_.setup()
-    house = House(environment, folder, push_database, with_, forks=forks)
+    with_ = await open_all(load(environment), service="test")
+    parts = Parts(with_)
+    await assembly.set_up(parts)
+    house = House(environment, folder, push_database, parts, forks=forks)
     try:
         yield house
     finally:

@@ -42,7 +42,7 @@ def numbers(*, upto: int, without: int = 0) -> Counter[int]:
 async def planned_but_held(house: House, **environment: str) -> str:
     """A job of which all batches are cut and none is sent."""
     job_id = await house.post()
-    assert await house.with_.jobs.pause(job_id)
+    assert await house.jobs.pause(job_id)
     await house.start("worker", **environment)
 
     async def is_planned() -> bool:
@@ -162,7 +162,7 @@ async def test_devices_that_are_deleted_after_planning_are_gone(house: House) ->
     await house.devices(3_000)
     job_id = await planned_but_held(house)
     await house.change_devices("DELETE FROM {table} WHERE seq_id % 4 = 0 OR seq_id > 2000")
-    assert await house.with_.jobs.resume(job_id)
+    assert await house.jobs.resume(job_id)
     job = await house.closed(job_id)
     assert (job.status, counts(job)) == (JobStatus.COMPLETED, (3_000, 1_500, 0, 1_500))
     assert job.reasons == {"gone": 1_500}
@@ -190,7 +190,7 @@ async def test_a_stopped_job_sends_nothing_more(house: House) -> None:
         return job_id in totals and totals[job_id].sent > 0
 
     await until(some_are_sent, "the first batches")
-    assert await house.with_.jobs.stop(job_id)
+    assert await house.jobs.stop(job_id)
     job = await house.closed(job_id)
     _, sent, failed, skipped = counts(job)
     assert (job.status, job.failure, failed, skipped) == (JobStatus.STOPPED, "", 0, 0)
@@ -217,7 +217,7 @@ async def test_a_job_whose_table_is_dropped_after_planning_fails_everybody(house
     await house.devices(3_000)
     job_id = await planned_but_held(house, CARILLON_WORKER_GRACE_SECONDS="0")
     await house.change_devices("DROP TABLE {table}")
-    assert await house.with_.jobs.resume(job_id)
+    assert await house.jobs.resume(job_id)
     job = await house.closed(job_id)
     assert (job.status, counts(job)) == (JobStatus.COMPLETED, (3_000, 0, 3_000, 0))
     assert job.reasons == {"unreadable": 3_000}

@@ -37,7 +37,7 @@ async def test_a_failing_batch_holds_the_job_and_resume_forgives_it(house: House
     assert job is not None
     assert "of" in job.events[-1].message
     assert job.events[-1].state == "fail"
-    assert await house.with_.jobs.resume(job_id) is not None
+    assert await house.jobs.resume(job_id) is not None
     job = await house.closed(job_id)
     assert job.status is JobStatus.COMPLETED
     assert job.totals is not None

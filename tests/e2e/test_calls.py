@@ -106,7 +106,7 @@ async def test_the_tenth_failure_makes_a_dead_letter_which_can_be_tried_again(ho
         [letter] = await house.with_.store.dead_letters.page(NAMESPACE, limit=10)
         assert (letter.key, letter.attempts, letter.error) == ("dead", 10, "HTTP 503")
         healthy = True
-        assert await house.with_.schedules.retry([letter]) == [letter.id]
+        assert await house.schedules.retry([letter]) == [letter.id]
         await server.got(11)
         await settled(house, accepted)
     assert server.times == {letter.id: 11}
@@ -152,7 +152,7 @@ async def test_what_is_removed_before_its_time_is_not_called(house: House) -> No
     await clock_and_worker(house)
     async with callee() as server:
         gone = await calls(house, "gone", server.url, 1)
-        assert await house.with_.schedules.remove(gone.schedule.id)
+        assert await house.schedules.remove(gone.schedule.id)
         await settled(house, await calls(house, "stays", server.url, 2))
     assert [each.key for each in server.all] == ["stays"]
 
@@ -162,12 +162,12 @@ async def test_what_waits_for_a_worker_can_still_be_removed_or_held(house: House
     async with callee() as server:
         gone, held = [await calls(house, key, server.url, 0.5) for key in ("gone", "held")]
         await waiting(house, 2)
-        assert await house.with_.schedules.remove(gone.schedule.id)
-        assert await house.with_.schedules.pause(held.schedule.id)
+        assert await house.schedules.remove(gone.schedule.id)
+        assert await house.schedules.pause(held.schedule.id)
         await house.start("worker", **OPEN)
         await settled(house, await calls(house, "other", server.url, 0.5))
         assert [each.key for each in server.all] == ["other"]
-        assert await house.with_.schedules.resume(held.schedule.id)
+        assert await house.schedules.resume(held.schedule.id)
         await settled(house, held)
     assert [each.key for each in server.all] == ["other", "held"]
 

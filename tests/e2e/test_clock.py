@@ -65,11 +65,11 @@ async def test_pause_holds_what_is_pending_and_resume_lets_it_go(house: House) -
     await house.start("scheduler")
     async with receiving(house, "users.queue") as receiver:
         accepted = await scheduled(house, "held", 2, 3)
-        assert await house.with_.schedules.pause(accepted.schedule.id)
+        assert await house.schedules.pause(accepted.schedule.id)
         await scheduled(house, "other", 4)
         await receiver.got(1)
         assert {each.key for each in receiver.all} == {"other"}
-        assert await house.with_.schedules.resume(accepted.schedule.id)
+        assert await house.schedules.resume(accepted.schedule.id)
         await receiver.got(3)
     assert set(receiver.times.values()) == {1}
 
@@ -78,7 +78,7 @@ async def test_what_is_removed_or_replaced_does_not_fire(house: House) -> None:
     await house.start("scheduler")
     async with receiving(house, "users.queue") as receiver:
         gone = await scheduled(house, "gone", 2)
-        assert await house.with_.schedules.remove(gone.schedule.id)
+        assert await house.schedules.remove(gone.schedule.id)
         await scheduled(house, "stays", 3)
         await receiver.got(1)
     assert [each.key for each in receiver.all] == ["stays"]
@@ -98,7 +98,7 @@ async def test_an_unroutable_message_is_retried_and_then_dead(house: House) -> N
     [letter] = await house.with_.store.dead_letters.page(accepted.schedule.namespace, limit=10)
     assert (letter.key, letter.attempts) == ("lost", 2)
     async with receiving(house, "users.missing") as receiver:
-        assert await house.with_.schedules.retry([letter]) == [letter.id]
+        assert await house.schedules.retry([letter]) == [letter.id]
         await receiver.got(1)
     assert receiver.all[0].message_id == letter.id
 

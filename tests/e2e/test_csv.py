@@ -49,7 +49,7 @@ async def test_every_position_of_a_cut(house: House) -> None:
     for records in cuts:
         job = house.job(csv_path=path, context={"who": f"cut {records}"})
         await house.with_.store.files.begin(job.file_plan_id, file, cut_records=records)
-        await house.with_.jobs.start(job)
+        await house.jobs.start(job)
         done = await house.closed(job.id)
         assert done.totals is not None
         assert (done.totals.sent, done.totals.unknown, done.totals.batches) == (6, 1, -(-10 // records))
@@ -119,10 +119,10 @@ async def test_pause_and_resume_in_the_middle_of_a_file(house: House) -> None:
         return await sent() >= 3_000
 
     await until(some_are_sent, "some batches")
-    assert await house.with_.jobs.pause(job_id) is not None
+    assert await house.jobs.pause(job_id) is not None
     await until(lambda: _quiet(house, job_id), "what is in flight to settle")
     assert 3_000 <= await sent() < 20_000
-    assert await house.with_.jobs.resume(job_id) is not None
+    assert await house.jobs.resume(job_id) is not None
     await house.exactly_once(job_id, 20_000)
 
 

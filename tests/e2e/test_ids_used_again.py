@@ -82,12 +82,12 @@ async def test_markers_of_the_earlier_job_stand_in_nobodys_way(house: House, cus
 async def test_a_start_that_was_left_behind_begins_no_later_job(house: House) -> None:
     now = house.with_.clock.now_ns()
     earlier = house.job(starts_at=now + HOUR_NS, status=JobStatus.SCHEDULED)
-    await house.with_.jobs.start(earlier)
+    await house.jobs.start(earlier)
     await house.with_.store.jobs.withdraw(earlier.key)
     later = replace(house.job(starts_at=now + 2 * HOUR_NS, status=JobStatus.SCHEDULED), id=earlier.id)
-    await house.with_.jobs.start(later)
+    await house.jobs.start(later)
 
-    await house.with_.jobs.begin(earlier.key)
+    await house.jobs.begin(earlier.key)
 
     found = await house.with_.store.jobs.view(earlier.id)
     assert found is not None
@@ -100,7 +100,7 @@ async def test_a_planner_of_the_earlier_job_that_wakes_up_late_changes_nothing(h
     await house.devices(3_000)
     await house.with_.stream.setup({house.topic: 2})
     earlier = house.job(filters={"locale": "pt"})
-    await house.with_.jobs.start(earlier)
+    await house.jobs.start(earlier)
     sleeper = await house.start("worker", fault="plan.before_end=stop")
     await sleeper.reached("plan.before_end")
     # What DELETE of its app does, once it was stopped and closed.
@@ -108,7 +108,7 @@ async def test_a_planner_of_the_earlier_job_that_wakes_up_late_changes_nothing(h
     await store.batches.remove_of([earlier.key])
     await store.jobs._jobs.delete_one({"_id": earlier.id})
     later = replace(earlier, incarnation=fresh_incarnation(), filters={"locale": "en"})
-    await house.with_.jobs.start(later)
+    await house.jobs.start(later)
     await house.start("worker")
     sleeper.send(signal.SIGCONT)
     await house.start("scheduler")

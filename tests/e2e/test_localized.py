@@ -33,7 +33,7 @@ async def a_group(house: House, *, starts_at: int | None = None, earlier: bool =
     job = house.job(starts_at=starts_at or now - 3 * 86_400 * SECOND, localized=True, **fields)
     made = grouped(job, zone_starts(job.starts_at, now, "", published_sign=False))
     made = replace(made, job=replace(made.job, offsets=())) if earlier else made
-    group, fresh = await house.with_.groups.start(made)
+    group, fresh = await house.groups.start(made)
     assert fresh
     return group
 
@@ -87,14 +87,14 @@ async def test_zones_start_at_their_own_time_and_can_be_held_and_stopped_togethe
     # In the west it is that late last of all.
     soon = now + 2 * SECOND - (starts(0, "+1400", published_sign=False))
     group = await a_group(house, starts_at=soon)
-    east = next(job for job in await house.with_.groups.jobs(group) if job.zone == "+1400")
+    east = next(job for job in await house.groups.jobs(group) if job.zone == "+1400")
     assert (await house.closed(east.id)).status is JobStatus.COMPLETED
-    others = [job for job in await house.with_.groups.jobs(group) if job.id != east.id]
+    others = [job for job in await house.groups.jobs(group) if job.id != east.id]
     assert {job.status for job in others} == {JobStatus.SCHEDULED}
-    assert await house.with_.groups.pause(group) == len(others)
-    assert await house.with_.groups.resume(group) == len(others)
-    assert await house.with_.groups.stop(group) == len(others)
-    assert await house.with_.groups.stop(group) == 0
+    assert await house.groups.pause(group) == len(others)
+    assert await house.groups.resume(group) == len(others)
+    assert await house.groups.stop(group) == len(others)
+    assert await house.groups.stop(group) == 0
     jobs = await all_closed(house, group)
     assert {job.status for job in jobs} == {JobStatus.COMPLETED, JobStatus.STOPPED}
 
@@ -111,9 +111,9 @@ async def test_who_changes_zone_between_two_starts_gets_one_record(house: House,
     path = await house.file(content) if from_file else ""
     job = house.job(starts_at=now + 2 * 3600 * SECOND, localized=True, csv_path=path)
     day = 86_400 * SECOND
-    group, _ = await house.with_.groups.start(grouped(job, [("+0200", now + day), ("+0100", now + 2 * day)]))
+    group, _ = await house.groups.start(grouped(job, [("+0200", now + day), ("+0100", now + 2 * day)]))
     early, late = group.job_ids
-    await house.with_.jobs.begin(early)
+    await house.jobs.begin(early)
     totals = (await house.closed(early)).totals
     assert totals is not None
     assert totals.sent == 50
@@ -124,7 +124,7 @@ async def test_who_changes_zone_between_two_starts_gets_one_record(house: House,
         "INSERT INTO {table} SELECT n, 'u' || n, lpad(to_hex(n), 64, '0'), 'en', 'BR', '+0100' "
         "FROM generate_series(101, 110) n"
     )
-    await house.with_.jobs.begin(late)
+    await house.jobs.begin(late)
     totals = (await house.closed(late)).totals
     assert totals is not None
     assert (totals.planned, totals.sent, totals.skipped) == (50, 45, 5)

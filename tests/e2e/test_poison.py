@@ -9,19 +9,11 @@ from typing import Any
 
 import pytest
 
-from shared.domain.tasks import (
-    BATCH_QUEUE,
-    FINISH_QUEUE,
-    QUEUES,
-    SPLIT_QUEUE,
-    FinishJob,
-    PlanJob,
-    SendBatch,
-    Task,
-    encode,
-)
+from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, SPLIT_QUEUE, FinishJob, PlanJob, SendBatch
+from shared.domain.tasks import Task, encode
 from tests.broker.administration import Administration
 from tests.e2e.house import House, until
+from tests.queues import QUEUES
 from tests.stack import Endpoints
 
 pytestmark = pytest.mark.native

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.compose import opened
-from shared.domain.tasks import QUEUES
+from services.connections import open_all
 from shared.runtime.configuration import load
 from tests.conftest import _execute, _manage, _with_path
+from tests.queues import QUEUES
 from tests.security import tolls
 from tests.security.operations import Operation, operations
 from tests.security.stores import Database
@@ -143,7 +143,7 @@ def _seed(config: pytest.Config) -> int:
 
 
 async def _set_up(environment: dict[str, str]) -> None:
-    with_ = await opened(load(environment), service="test")
+    with_ = await open_all(load(environment), service="test")
     await with_.store.setup()
     await with_.broker.setup(QUEUES)
     await with_.close()

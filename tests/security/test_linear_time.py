@@ -43,6 +43,7 @@ from shared.domain.instants import read_instant
 from shared.domain.jobs.filling import Unrenderable, check_filled, filled_body, filled_bytes
 from shared.domain.jobs.mails import is_mailbox
 from shared.domain.jobs.mails import printable as printable_line
+from shared.domain.jobs.tasks import PlanJob
 from shared.domain.jobs.templates import Template, check_body, check_json, check_name
 from shared.domain.push.feedback import read as read_feedback
 from shared.domain.push.preview import valueless_tags
@@ -169,7 +170,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "feedback record": as_json(
         read_feedback, '{"METADATA":{"jobid":?},"err":{"KEY":?}}', '{"metadata":{"jobId":"j"},"error":?}', "{?:?}"
     ),
-    "task": as_json(decode, '{"type":?}'),
+    "task": as_json(lambda body: decode(body, PlanJob), '{"type":?}'),
     "json of any depth": nested,
     "json of many texts": leaves,
     "tags of a body": lambda text: check_body({"a": text, "b": [text]}),

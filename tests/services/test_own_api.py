@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from services import assembly, compose
-from services.compose import Capabilities
+from services import assembly, connections
+from services.connections import Capabilities
+from services.parts import Parts
 from shared.outgoing import Blocked, Call
 from shared.runtime.configuration import load
 from shared.runtime.serving import HttpServer
@@ -20,7 +21,7 @@ async def opened(folder: Path, **environment: str) -> Capabilities:
         "CARILLON_API_PORT": "0",
         "CARILLON_CALLBACKS_ALLOWED_NETWORKS": "0.0.0.0/0,::/0",
     }
-    return await compose.opened(load(own | environment), service="test")
+    return await connections.open_all(load(own | environment), service="test")
 
 
 def a_call(url: str) -> Call:
@@ -30,7 +31,7 @@ def a_call(url: str) -> Call:
 @pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
 async def test_the_port_that_was_taken_is_not_called(tmp_path: Path, listening: str) -> None:
     with_ = await opened(tmp_path, CARILLON_API_HOST=listening)
-    (server,) = assembly.components("api", with_)
+    (server,) = assembly.components("api", Parts(with_))
     assert isinstance(server, HttpServer)
     await server.start()
     for host in ("127.0.0.1", "localhost", "0.0.0.0"):

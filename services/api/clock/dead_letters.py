@@ -1,6 +1,7 @@
 """`/dead-letters`: instants of the caller's schedules that were refused to the last attempt, to be tried again or
 given up. Admins name another namespace by `?namespace=`."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -23,6 +24,8 @@ from shared.store import Store
 
 RETRIED_AT_ONCE = 500
 _NAMED = Parameter(name="key", description="Only those of the schedule with this key.", schema={"type": "string"})
+
+_SEGMENTS = {"letter_id": {"type": "string"}}
 
 
 class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,22 +61,22 @@ class DeadLettersResource:
         ok, accepted, gone = HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT
         missing, conflict, forbidden = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN
         every, one = "/dead-letters", "/dead-letters/{letter_id:str}"
-        who = Who.KNOWN
+        route = partial(endpoint, who=Who.KNOWN, segments=_SEGMENTS)
         return [
-            endpoint(
-                "GET", every, self.index, who=who, answers={ok: list[DeadLetterView]}, problems=(forbidden,),
+            route(
+                "GET", every, self.index, answers={ok: list[DeadLetterView]}, problems=(forbidden,),
                 parameters=(_NAMED, NAMESPACE), paged=True,
             ),
-            endpoint(
-                "POST", f"{every}/retry", self.retry_all, who=who, body=RetryFilter, body_required=False,
+            route(
+                "POST", f"{every}/retry", self.retry_all, body=RetryFilter, body_required=False,
                 answers={ok: RetriedView}, problems=(forbidden,), parameters=(NAMESPACE,),
             ),
-            endpoint(
-                "POST", f"{one}/retry", self.retry, who=who, answers={accepted: RetryView},
+            route(
+                "POST", f"{one}/retry", self.retry, answers={accepted: RetryView},
                 problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
             ),
-            endpoint(
-                "POST", f"{one}/discard", self.discard, who=who, answers={gone: None}, problems=(missing, forbidden),
+            route(
+                "POST", f"{one}/discard", self.discard, answers={gone: None}, problems=(missing, forbidden),
                 parameters=(NAMESPACE,),
             ),
         ]  # fmt: skip

@@ -3,6 +3,7 @@ but an admin sees another's: admins name one by `?namespace=` to see and move wh
 
 import re
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -22,6 +23,7 @@ from services.api.http.identity import Who, caller_of
 from services.api.http.routes import Parameter, endpoint
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.occurrences import Kind, Occurrence
+from shared.domain.clock.schedules import KEY as KEY_RULE
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
 from shared.domain.errors import Invalid, NotFound, Refused
 from shared.domain.idempotency import Idempotency
@@ -52,6 +54,11 @@ _FILTERS = (
     ),
 )
 
+_SEGMENTS = {
+    "key": {"type": "string", "pattern": f"^{KEY_RULE.pattern}$"},
+    "timestamp": {"type": "string", "format": "date-time"},
+}
+
 
 class SchedulesResource:
     """The routes of schedules, but for those of many at once."""
@@ -69,41 +76,41 @@ class SchedulesResource:
         missing, conflict, forbidden = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN
         every, one = "/schedules", "/schedules/{key:str}"
         instant = f"{one}/occurrences/{{timestamp:str}}"
-        who = Who.KNOWN
+        route = partial(endpoint, who=Who.KNOWN, segments=_SEGMENTS)
         made = {created: ScheduleView, ok: ScheduleView}
         moves = {"pause": self.pause, "resume": self.resume}
         return [
-            endpoint(
-                "GET", every, self.index, who=who, answers={ok: list[ScheduleView]}, problems=(forbidden,),
+            route(
+                "GET", every, self.index, answers={ok: list[ScheduleView]}, problems=(forbidden,),
                 parameters=(*_FILTERS, NAMESPACE), paged=True,
             ),
-            endpoint(
-                "POST", every, self.add, who=who, body=ScheduleBody, answers=made, problems=(conflict, forbidden),
+            route(
+                "POST", every, self.add, body=ScheduleBody, answers=made, problems=(conflict, forbidden),
                 parameters=(KEY,),
             ),
-            endpoint("POST", "/schedules/preview", self.preview, who=who, body=ScheduleBody, answers={ok: PreviewView}),
-            endpoint(
-                "GET", one, self.show, who=who, answers={ok: ScheduleView}, problems=(missing, forbidden),
+            route("POST", "/schedules/preview", self.preview, body=ScheduleBody, answers={ok: PreviewView}),
+            route(
+                "GET", one, self.show, answers={ok: ScheduleView}, problems=(missing, forbidden),
                 parameters=(NAMESPACE,),
             ),
-            endpoint("PUT", one, self.replace, who=who, body=ScheduleBody, answers=made, problems=(forbidden,)),
-            endpoint(
-                "DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing, forbidden),
+            route("PUT", one, self.replace, body=ScheduleBody, answers=made, problems=(forbidden,)),
+            route(
+                "DELETE", one, self.remove, answers={gone: None}, problems=(missing, forbidden),
                 parameters=(NAMESPACE,),
             ),
-            endpoint(
-                "DELETE", instant, self.cancel, who=who, answers={gone: None},
+            route(
+                "DELETE", instant, self.cancel, answers={gone: None},
                 problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
             ),
             *(
-                endpoint(
-                    "POST", f"{one}/{name}", move, who=who, answers={ok: ScheduleView},
+                route(
+                    "POST", f"{one}/{name}", move, answers={ok: ScheduleView},
                     problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
                 )
                 for name, move in moves.items()
             ),
-            endpoint(
-                "POST", f"{one}/fire", self.fire, who=who, answers={accepted: FiredView},
+            route(
+                "POST", f"{one}/fire", self.fire, answers={accepted: FiredView},
                 problems=(missing, forbidden), parameters=(KEY, NAMESPACE),
             ),
         ]  # fmt: skip

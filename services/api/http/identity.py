@@ -3,8 +3,8 @@
 A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can
 reach the port past the proxy could write that header. Where an address proves too little, the proxy also shows a secret
 in `x-carillon-proxy-secret`. A service shows `Authorization: Bearer <token>`, of which only the SHA-256 is known here.
-Everything below `PROTECTED` asks for an identity first, so that a stranger learns nothing, not even which paths there
-are.
+Everything below a path with a route that is not for everybody asks for an identity first, so that a stranger learns
+nothing, not even which paths there are.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers
-from litestar.handlers import BaseRouteHandler
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api.http import errors
@@ -29,7 +29,6 @@ from shared.runtime.clock import Clock
 from shared.runtime.together import Together
 from shared.store import Store
 
-PROTECTED = ("apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets")
 EMAIL_HEADER = "x-forwarded-email"
 PROXY_SECRET_HEADER = "x-carillon-proxy-secret"
 _SCHEME = "bearer"
@@ -137,14 +136,15 @@ class Directory:
 
 
 class Identified:
-    """Middleware: finds the caller before any path below `PROTECTED` is even looked up."""
+    """Middleware: finds the caller before any path below one of `protected` is even looked up."""
 
-    def __init__(self, app: ASGIApp, directory: Directory) -> None:
+    def __init__(self, app: ASGIApp, directory: Directory, protected: frozenset[str]) -> None:
         self._app = app
         self._directory = directory
+        self._protected = protected
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if is_protected(scope["path"]):
+        if _first_of(scope["path"]) in self._protected:
             peer = scope.get("client")
             try:
                 caller = await self._directory.caller(Headers.from_scope(scope), peer[0] if peer else None)
@@ -164,16 +164,23 @@ def _address(host: str) -> Address | None:
         return None
 
 
-def is_protected(path: str) -> bool:
-    """Whether this path needs an identity."""
-    return path.strip("/").split("/", maxsplit=1)[0] in PROTECTED
+def protected_paths(handlers: Iterable[HTTPRouteHandler]) -> frozenset[str]:
+    """The first parts of all paths with a route that is not for everybody."""
+    return frozenset(
+        _first_of(path) for handler in handlers for path in handler.paths if handler.opt["who"] is not Who.EVERYBODY
+    )
+
+
+def has_caller(connection: Connection) -> bool:
+    """Whether the path of a request is protected: then its caller is known by now."""
+    return connection.scope["state"].get(_CALLER) is not None
 
 
 def caller_of(connection: Connection) -> Caller:
     """The caller behind a request.
 
     Raises:
-        Unauthorized: the path is not below `PROTECTED`, so nobody was looked up.
+        Unauthorized: the path is not protected, so nobody was looked up.
     """
     caller = connection.scope["state"].get(_CALLER)
     if not isinstance(caller, Caller):
@@ -207,3 +214,7 @@ async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
 def _permit_app(caller: Caller, app_id: str) -> None:
     if not caller.is_admin and not caller.may_use(read_uuid(app_id, field="appId")):
         raise Forbidden("this app is none of yours")
+
+
+def _first_of(path: str) -> str:
+    return path.strip("/").split("/", maxsplit=1)[0]

@@ -4,9 +4,10 @@ A bare function or method of a resource becomes a Litestar handler here and nowh
 for its callers or without a description cannot exist.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import HTTPRouteHandler
@@ -16,6 +17,7 @@ from msgspec import Struct
 from services.api.http.identity import Who, permit
 
 JSON = "application/json"
+_NO_SEGMENTS: Mapping[str, dict[str, Any]] = MappingProxyType({})
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 
 
@@ -31,7 +33,8 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 class Operation(Struct, frozen=True, kw_only=True):
     """A route as the OpenAPI document tells it. `answers` maps a status to the type of its body, `None` for an empty
-    one."""
+    one. `segments` has the JSON schemas of what stands in the path; a name that ends in `_id` and is not there is a
+    UUID."""
 
     who: Who
     tag: str
@@ -42,6 +45,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     body_media: tuple[str, ...] = ()
     body_required: bool = True
     parameters: tuple[Parameter, ...] = ()
+    segments: Mapping[str, dict[str, Any]] = {}
     paged: bool = False
 
 
@@ -75,6 +79,7 @@ def endpoint(
     body_media: tuple[str, ...] = (JSON,),
     body_required: bool = True,
     parameters: tuple[Parameter, ...] = (),
+    segments: Mapping[str, dict[str, Any]] = _NO_SEGMENTS,
     paged: bool = False,
     max_body_bytes: int | None = None,
     streams: bool = False,
@@ -96,6 +101,7 @@ def endpoint(
         body_media=body_media,
         body_required=body_required,
         parameters=(*parameters, LIMIT, CURSOR) if paged else parameters,
+        segments=segments,
         paged=paged,
     )
     return _Handler(
@@ -105,6 +111,13 @@ def endpoint(
         opt={"who": who, "operation": operation, "streams": streams},
         request_max_body_size=Empty if max_body_bytes is None else max_body_bytes,
     )(function)
+
+
+class Resource(Protocol):
+    """Routes that belong together."""
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        """The routes, each made by `endpoint`."""
 
 
 def _tag(path: str) -> str:

@@ -51,7 +51,7 @@ class UploadsResource:
             return [url]
         put = endpoint(
             "PUT", "/uploads/{path:path}", self.put, who=Who.EVERYBODY, answers={HTTPStatus.NO_CONTENT: None},
-            problems=(HTTPStatus.FORBIDDEN,), parameters=(EXPIRES, SIGNATURE),
+            problems=(HTTPStatus.FORBIDDEN,), parameters=(EXPIRES, SIGNATURE), segments={"path": {"type": "string"}},
             max_body_bytes=self._settings.max_file_bytes, streams=True,
         )  # fmt: skip
         return [url, put]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from services.commands.demo.report import faults, summary
 from services.commands.demo.story import tell
 from services.commands.seed import Target, first_steps
-from services.compose import Capabilities
+from services.connections import Capabilities
 from services.embedded import instance as embedded
 from services.embedded import processes
 from services.embedded.instance import House

@@ -6,7 +6,7 @@ are not followed. Jobs that have ended come as history. A job whose start lies a
 both systems would send it; from then on it is Carillon's, whatever becomes of it there. Others that have not ended are
 named, with what to do about them. Their stages (`status`, `events`) are left behind.
 
-The source is named on the command line and opened here rather than in `services.compose`: it belongs to no service.
+The source is named on the command line and opened here rather than in `services.connections`: it belongs to no service.
 """
 
 from collections.abc import AsyncIterator
@@ -20,7 +20,9 @@ from services.commands.import_marathon.kinds import AppsKind, Identified, Kind, 
 from services.commands.import_marathon.progress import Display, display
 from services.commands.import_marathon.report import Tally
 from services.commands.import_marathon.source import Marathon, Row, reading
-from services.compose import Capabilities
+from services.connections import Capabilities
+from services.parts import Parts
+from services.parts.jobs import Jobs
 from shared.domain.instants import ms
 
 TABLES = ("apps", "users", "templates", "jobs")
@@ -55,7 +57,8 @@ async def bring(source: str, with_: Capabilities, options: Options) -> Tally:
 
 async def _carry(marathon: Marathon, with_: Capabilities, options: Options, tally: Tally, shown: Display) -> None:
     store, names, now_ns = with_.store, Names(), ms(await with_.time.now()) * 1_000_000
-    starts = Starts(store, with_.audience, with_.jobs, now_ns=now_ns, look_for_templates=not options.dry_run)
+    flow = Parts(with_).of(Jobs).flow
+    starts = Starts(store, with_.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
 
     async def carry(kind: Kind[R, T], pages: AsyncIterator[list[R]]) -> None:
         await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, shown)

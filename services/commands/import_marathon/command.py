@@ -5,7 +5,7 @@ from typing import Any, TextIO
 
 import click
 
-from services import compose
+from services import connections
 from services.commands.import_marathon import TABLES, Options, bring
 from services.commands.import_marathon.report import Tally
 from services.commands.import_marathon.verdicts import Outcome
@@ -62,7 +62,7 @@ def import_group(settings_of: Read, run_async: Run) -> click.Group:
 
 
 async def _import(settings: Settings, source: str, options: Options, *, strict: bool) -> int:
-    with_ = await compose.opened(settings, service="import")
+    with_ = await connections.open_all(settings, service="import")
     try:
         tally = await bring(source, with_, options)
     finally:

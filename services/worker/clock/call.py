@@ -14,10 +14,10 @@ import structlog
 
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.deliveries import Undeliverable
-from shared.domain.clock.occurrences import Occurrence, ScheduleOwner, read_owner
+from shared.domain.clock.occurrences import Occurrence, read_owner
 from shared.domain.clock.schedules import Schedule, Verdict, carillon_headers, stands
+from shared.domain.clock.tasks import CallTarget
 from shared.domain.errors import Unavailable
-from shared.domain.tasks import CallTarget, Task
 from shared.flow.accounts.signing import Signing
 from shared.flow.clock.settlement import Attempt, Settlement
 from shared.flow.time import DatabaseTime
@@ -51,9 +51,8 @@ class Caller:
         self._signing = signing
         self._one_suspect = asyncio.Lock()
 
-    async def __call__(self, task: Task) -> None:
+    async def run(self, task: CallTarget) -> None:
         """Make the call, if it is still to be made. Raises `Unavailable` where the store is away."""
-        assert isinstance(task, CallTarget)
         leased_until = await self._time.now() + self._lease
         occurrence = await self._store.occurrences.take(task.occurrence_id, task.token, leased_until=leased_until)
         if occurrence is None:
@@ -66,10 +65,10 @@ class Caller:
         else:
             await self._call_suspect(occurrence, schedule, schedule.definition.callback)
 
-    async def put_off(self, task: Task) -> None:
+    async def put_off(self, task: CallTarget) -> None:
         """Let the message go: when the lease ends, the entry is handed out again."""
 
-    async def give_up(self, task: Task, reason: str) -> None:
+    async def give_up(self, task: CallTarget, reason: str) -> None:
         """Leave it to its lease: the claims make it a suspect, and calls of a suspect that have no end bury it."""
         log.error("call cannot be made", task=repr(task), reason=reason)
 
@@ -92,9 +91,8 @@ class Caller:
 
     async def _schedule(self, occurrence: Occurrence) -> Schedule | None:
         """The occurrence's schedule, if it may fire; otherwise the clock decides about it when the lease ends."""
-        owner = read_owner(occurrence.owner)
-        assert isinstance(owner, ScheduleOwner)
-        schedule = (await self._store.schedules.many([owner.schedule_id])).get(owner.schedule_id)
+        schedule_id = read_owner(occurrence.owner).id
+        schedule = (await self._store.schedules.many([schedule_id])).get(schedule_id)
         # Whether it is found late was decided when it was handed over.
         match stands(schedule, occurrence, self._time.carried()):
             case Verdict.FIRE:
@@ -102,7 +100,7 @@ class Caller:
             case Verdict.VOID:
                 await self._store.occurrences.complete([occurrence])
             case Verdict.HOLD:
-                await self._settlement.hold_back([occurrence], [owner.schedule_id])
+                await self._settlement.hold_back([occurrence], [schedule_id])
             case Verdict.WAIT | Verdict.SKIP:
                 pass
         return None

@@ -16,10 +16,11 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from services.worker.consumer import Stage
+from services.worker.clock.call import Caller
+from services.worker.stage import Stage
 from shared.domain.clock.shares import Shares
+from shared.domain.clock.tasks import CallTarget
 from shared.domain.errors import CarillonError, Unavailable
-from shared.domain.tasks import CallTarget, Task
 from shared.runtime.metrics import CALLS_LET_GO
 
 log = structlog.get_logger(__name__)
@@ -37,6 +38,7 @@ class Places:
     """So many calls at once (`at_once`), so many of these to one host (`per_host`), and so many more that wait."""
 
     def __init__(self, *, at_once: int, per_host: int, waiting: int) -> None:
+        self.capacity = at_once + waiting
         self._per_host = per_host
         self._places: Shares[str] = Shares(at_once, greed=_GREED_FOR_PLACES)
         self._hosts: dict[str, Shares[str]] = {}
@@ -130,31 +132,33 @@ class Places:
             del self._hosts[host]
 
 
-class FairCalls:
+class FairCalls(Stage[CallTarget]):
     """The stage behind `sched.call`: the caller, with a place for each call."""
 
-    def __init__(self, caller: Stage, places: Places) -> None:
+    task = CallTarget
+
+    def __init__(self, caller: Caller, places: Places) -> None:
+        self.in_flight = places.capacity
         self._caller = caller
         self._places = places
 
-    async def __call__(self, task: Task) -> None:
+    async def run(self, task: CallTarget) -> None:
         """Make the call when it has a place. Raises `Unavailable`, as the caller does."""
-        assert isinstance(task, CallTarget)
         try:
             async with self._places.place(task.namespace, task.host):
-                await self._caller(task)
+                await self._caller.run(task)
         except NoRoom:
             CALLS_LET_GO.inc()
             log.info("call waits for the end of its lease", occurrence_id=task.occurrence_id, namespace=task.namespace)
 
-    async def put_off(self, task: Task) -> None:
+    async def put_off(self, task: CallTarget) -> None:
         """As the caller does."""
         await self._caller.put_off(task)
 
-    async def give_up(self, task: Task, reason: str) -> None:
+    async def give_up(self, task: CallTarget, reason: str) -> None:
         """As the caller does."""
         await self._caller.give_up(task, reason)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Give back what waits for a place: the process stops."""
         self._places.close()

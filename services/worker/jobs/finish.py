@@ -2,7 +2,8 @@
 
 import structlog
 
-from shared.domain.tasks import FinishJob, Task
+from services.worker.stage import Stage
+from shared.domain.jobs.tasks import FinishJob
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.finish import Finish
 from shared.runtime.metrics import JOBS_CLOSED
@@ -10,28 +11,28 @@ from shared.runtime.metrics import JOBS_CLOSED
 log = structlog.get_logger(__name__)
 
 
-class Finisher:
+class Finisher(Stage[FinishJob]):
     """The stage behind `push.finish`."""
 
-    def __init__(self, finish: Finish, feed: Feed) -> None:
+    task = FinishJob
+
+    def __init__(self, finish: Finish, feed: Feed, *, in_flight: int) -> None:
+        self.in_flight = in_flight
         self._finish = finish
         self._feed = feed
 
-    async def __call__(self, task: Task) -> None:
+    async def run(self, task: FinishJob) -> None:
         """Close the job, if it is ready. Raises `Unavailable`."""
-        assert isinstance(task, FinishJob)
         job = await self._finish.job(task.job_id)
         if job is not None and job.totals is not None:
             JOBS_CLOSED.labels(job.status).inc()
             await self._feed.mails(job)
             log.info("job closed", job_id=job.id, status=job.status, sent=job.totals.sent, failed=job.totals.failed)
 
-    async def put_off(self, task: Task) -> None:
+    async def put_off(self, task: FinishJob) -> None:
         """Have it tried again later."""
-        assert isinstance(task, FinishJob)
         await self._feed.put_off(task)
 
-    async def give_up(self, task: Task, reason: str) -> None:
+    async def give_up(self, task: FinishJob, reason: str) -> None:
         """Leave it to upkeep: all that is missing is the sum."""
-        assert isinstance(task, FinishJob)
         log.error("job cannot be closed", job_id=task.job_id, reason=reason)

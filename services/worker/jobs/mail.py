@@ -9,11 +9,12 @@ from datetime import timedelta
 
 import structlog
 
+from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs.jobs import DueMail, Job, Totals
 from shared.domain.jobs.mails import Kind, Mailing, written
+from shared.domain.jobs.tasks import SendMail
 from shared.domain.recent import Recent
-from shared.domain.tasks import SendMail, Task
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
@@ -29,8 +30,11 @@ _OLDEST = timedelta(days=1)
 _SENT_AT_HAND = 1_000
 
 
-class Mailer:
+class Mailer(Stage[SendMail]):
     """Sends mails; without a server, or once they are a day old, it forgets them."""
+
+    task = SendMail
+    in_flight = 2
 
     def __init__(
         self,
@@ -52,9 +56,8 @@ class Mailer:
         self._lease = lease
         self._sent: Recent[tuple[str, str, int], str] = Recent(_SENT_AT_HAND)
 
-    async def __call__(self, task: Task) -> None:
+    async def run(self, task: SendMail) -> None:
         """Send the mail, if it is still due. Raises `Unavailable`."""
-        assert isinstance(task, SendMail)
         job = await self._store.jobs.view(task.job_id)
         due = next((each for each in job.mails if (each.kind, each.at) == (task.kind, task.at)), None) if job else None
         if job is None or due is None:
@@ -67,14 +70,12 @@ class Mailer:
         await self._store.mails.sent(job.key, due)
         await self._store.mails.release(job.key, self._sent.get(key, ""))
 
-    async def put_off(self, task: Task) -> None:
+    async def put_off(self, task: SendMail) -> None:
         """Have it tried again later."""
-        assert isinstance(task, SendMail)
         await self._feed.put_off(task)
 
-    async def give_up(self, task: Task, reason: str) -> None:
+    async def give_up(self, task: SendMail, reason: str) -> None:
         """Forget the mail."""
-        assert isinstance(task, SendMail)
         log.error("mail given up", job_id=task.job_id, kind=task.kind, reason=reason)
         job = await self._store.jobs.view(task.job_id)
         for due in job.mails if job is not None else ():

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from services.worker.jobs.cutting import FileCuts, Part, TableCuts
 from services.worker.jobs.dividing import Divider, ZoneCuts
 from services.worker.jobs.grace import Grace
+from services.worker.stage import Stage
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.audience.audiences import table_name
@@ -25,10 +26,10 @@ from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.filling import check_filled
 from shared.domain.jobs.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job, Plan
+from shared.domain.jobs.tasks import PlanJob
 from shared.domain.jobs.templates import Template
 from shared.domain.push.rendering import fitting_records
 from shared.domain.push.topics import topic_name
-from shared.domain.tasks import PlanJob, Task
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
@@ -42,8 +43,10 @@ from shared.stream import Stream
 log = structlog.get_logger(__name__)
 
 
-class Planner:
+class Planner(Stage[PlanJob]):
     """The stage behind `push.split`."""
+
+    task = PlanJob
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Planner:
         topics: StreamSettings,
         max_file_bytes: int,
     ) -> None:
+        self.in_flight = worker.plans_in_flight
         self._store = store
         self._audience = audience
         self._blobs = blobs
@@ -77,11 +81,10 @@ class Planner:
         self._worker = worker
         self._topics = topics
         self._max_file_bytes = max_file_bytes
-        self.stopping = False
+        self._stopping = False
 
-    async def __call__(self, task: Task) -> None:
+    async def run(self, task: PlanJob) -> None:
         """Plan the job to its end, or until it is stopped. Raises `Unavailable`."""
-        assert isinstance(task, PlanJob)
         job = await self._store.jobs.get(task.job_id)
         if job is None or job.ended:
             return
@@ -101,15 +104,17 @@ class Planner:
         else:
             await self._flow.stop(job.key, failure=error.reason, stage=READ_FILE)
 
-    async def put_off(self, task: Task) -> None:
+    async def put_off(self, task: PlanJob) -> None:
         """Have the plan taken up again later, from wherever it stands then."""
-        assert isinstance(task, PlanJob)
         await self._feed.put_off(task)
 
-    async def give_up(self, task: Task, reason: str) -> None:
+    async def give_up(self, task: PlanJob, reason: str) -> None:
         """Stop a job that nobody can plan."""
-        assert isinstance(task, PlanJob)
         await self._flow.stop(task.job_id, failure=f"planning failed: {reason}", stage=PLAN)
+
+    def stop(self) -> None:
+        """End the plans in hand behind the page that they are at; they go on elsewhere."""
+        self._stopping = True
 
     async def _begun(self, job: Job) -> Job:
         """The job with everything fixed that its plan is made of."""
@@ -198,7 +203,7 @@ class Planner:
                 await self._store.jobs.touch(job.key)
                 if await self._stopped(job):
                     return False
-                if self.stopping:
+                if self._stopping:
                     raise Unavailable("this process is stopping; the plan goes on elsewhere")
         await fault("plan.before_end")
         await self._store.batches.add_end(job.key, ordinal)

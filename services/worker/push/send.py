@@ -15,16 +15,17 @@ from datetime import timedelta
 
 import structlog
 
-from services.record_rules import record_rules
 from services.worker.jobs.grace import Grace
 from services.worker.push.recipients import Reader
+from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus, Part, Receipt, is_hopeless, larger, verdict
 from shared.domain.jobs.jobs import SEND, Event, EventState, Gate, Job, gate
+from shared.domain.jobs.tasks import SendBatch
+from shared.domain.push.records import RecordRules
 from shared.domain.push.rendering import Renderer, fitting_records
 from shared.domain.push.topics import topic_name
 from shared.domain.recent import Recent
-from shared.domain.tasks import SendBatch, Task
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
@@ -49,8 +50,10 @@ HOPELESS = "not-taken"
 _TOLD_AT = 3
 
 
-class Sender:
+class Sender(Stage[SendBatch]):
     """The stage behind `push.batch`."""
+
+    task = SendBatch
 
     def __init__(
         self,
@@ -64,8 +67,10 @@ class Sender:
         clock: Clock,
         *,
         worker: WorkerSettings,
-        records: StreamSettings,
+        stream_settings: StreamSettings,
+        rules: RecordRules,
     ) -> None:
+        self.in_flight = worker.sends_in_flight
         self._store = store
         self._reader = reader
         self._stream = stream
@@ -75,18 +80,17 @@ class Sender:
         self._grace = grace
         self._clock = clock
         self._worker = worker
-        self._records = records
-        self._rules = record_rules(worker, records)
+        self._settings = stream_settings
+        self._rules = rules
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
-        self._knowable = timedelta(days=records.marker_retention_days / 2)
+        self._knowable = timedelta(days=stream_settings.marker_retention_days / 2)
         self._jobs: Recent[str, tuple[Job, Renderer, int]] = Recent(_JOBS_AT_HAND)
         self._in_hand: set[str] = set()
         self._lost: Recent[tuple[str, int], str] = Recent(_LOST_AT_HAND)
 
-    async def __call__(self, task: Task) -> None:
+    async def run(self, task: SendBatch) -> None:
         """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it
         again."""
-        assert isinstance(task, SendBatch)
         with structlog.contextvars.bound_contextvars(job_id=task.job_id, ordinal=task.ordinal):
             batch = await self._store.batches.get(task.job_id, task.ordinal)
             if batch is None or batch.turn != task.turn or batch.id in self._in_hand:
@@ -101,19 +105,17 @@ class Sender:
             finally:
                 self._in_hand.discard(batch.id)
 
-    async def put_off(self, task: Task) -> None:
+    async def put_off(self, task: SendBatch) -> None:
         """Have the batch brought back later with a new turn. One that a lane owns goes the same way: whoever takes that
         message recovers it, and once another lane has taken it, it does not come back.
 
         What we know of our lost lane ends with this turn: of a new one nobody has lost a lane yet.
         """
-        assert isinstance(task, SendBatch)
         await self._feed.put_off(task)
 
-    async def give_up(self, task: Task, reason: str) -> None:
+    async def give_up(self, task: SendBatch, reason: str) -> None:
         """Fail a batch that nobody can send, so that its chain goes on. One that a lane owns is recovered first: it may
         be out."""
-        assert isinstance(task, SendBatch)
         batch = await self._store.batches.get(task.job_id, task.ordinal)
         if batch is None or batch.turn != task.turn or (batch.owner and self._is_anothers(batch)):
             return
@@ -232,7 +234,7 @@ class Sender:
         if taken is None:
             return None
         await fault("send.after_take")
-        topic = topic_name(self._records.topic_template, job.app_name, job.service)
+        topic = topic_name(self._settings.topic_template, job.app_name, job.service)
         began = time.monotonic()
         try:
             await lane.produce(taken, topic, records, part)
@@ -243,7 +245,7 @@ class Sender:
         if part.next is None:
             standing = await self._settle(taken, part.receipt)
         else:
-            halvings = larger(taken, time.monotonic() - began, self._records.transaction_timeout_seconds / 2)
+            halvings = larger(taken, time.monotonic() - began, self._settings.transaction_timeout_seconds / 2)
             standing = await self._store.batches.advance(taken, part, halvings=halvings)
         await fault("send.after_settle")
         return standing

@@ -1,7 +1,7 @@
 """Occurrences: everything timed, one document an instant.
 
-An occurrence belongs to an `owner`, which names the thing and the stage: a schedule's callback, a job's start, a batch
-that is tried again. Its life is one field, `visible_at`:
+An occurrence belongs to an `owner`, which names a kind and a thing of that kind: a user's schedule, a stage of a job, a
+batch that is tried again. Its life is one field, `visible_at`:
 
     due ──claim──> end of the lease ──fired──> deleted, or moved to the next instant of its series
                         │      ├──an answer that refuses──> the time of the next attempt, or a dead letter
@@ -35,12 +35,12 @@ from shared.domain.instants import ms
 
 SHARDS = 32
 HELD_BACK = datetime(9999, 1, 1, tzinfo=UTC)
+SCHEDULE = "schedule"
+"""The kind of owner that users' schedules are. Other kinds belong to whoever has handlers for them."""
 
+_OF_SCHEDULE = f"{SCHEDULE}/"
 _FRUITLESS_CLAIMS = 20
 _UNENDED_ATTEMPTS = 5
-_SCHEDULE = "schedule/"
-_JOB = "job/"
-_BATCH = "batch/"
 
 
 class Kind(StrEnum):
@@ -89,7 +89,7 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     @property
     def may_be_early(self) -> bool:
         """Whether a deployment may choose to fire it early: not what is tried again, nor our own work."""
-        return self.attempts == 0 and self.fires_at == self.due and self.owner.startswith(_SCHEDULE)
+        return self.attempts == 0 and self.fires_at == self.due and self.owner.startswith(_OF_SCHEDULE)
 
     @property
     def message_id(self) -> str:
@@ -148,47 +148,16 @@ def lateness(due: datetime, accepted_at: datetime, now: datetime, tick: timedelt
     return max(now - max(due, accepted_at + tick), timedelta(0))
 
 
-class JobStage(StrEnum):
-    """The stages of a job that can wait for an instant."""
+class Owner(Struct, frozen=True):
+    """Whose an occurrence is. `kind` says who is called when it is due; what `id` means, only they know."""
 
-    START = "start"  # a `startsAt`
-    PLAN = "plan"  # planning that is tried again
-    FINISH = "finish"  # closing that is tried again
-    MAIL = "mail"  # mails that are tried again
-
-
-class ScheduleOwner(Struct, frozen=True):
-    """A user's schedule, by its id (namespace and key)."""
-
-    schedule_id: str
-
-
-class JobOwner(Struct, frozen=True):
-    """A stage of a push job."""
-
-    job_id: str
-    stage: JobStage
-
-
-class BatchOwner(Struct, frozen=True):
-    """A batch that is tried again."""
-
-    job_id: str
-    ordinal: int
-
-
-Owner = ScheduleOwner | JobOwner | BatchOwner
+    kind: str
+    id: str
 
 
 def owner_text(owner: Owner) -> str:
     """The owner as it is stored."""
-    match owner:
-        case ScheduleOwner(schedule_id):
-            return f"{_SCHEDULE}{schedule_id}"
-        case JobOwner(job_id, stage):
-            return f"{_JOB}{job_id}/{stage}"
-        case BatchOwner(job_id, ordinal):
-            return f"{_BATCH}{job_id}/{ordinal}"
+    return f"{owner.kind}/{owner.id}"
 
 
 def owner_group(owner: str) -> str:
@@ -199,15 +168,10 @@ def owner_group(owner: str) -> str:
 
 def read_owner(text: str) -> Owner:
     """What `owner_text` was given. Raises `ValueError` for anything else."""
-    if text.startswith(_SCHEDULE):
-        return ScheduleOwner(text.removeprefix(_SCHEDULE))
-    kind, _, rest = text.partition("/")
-    thing, _, stage = rest.partition("/")
-    if f"{kind}/" == _JOB:
-        return JobOwner(thing, JobStage(stage))
-    if f"{kind}/" == _BATCH:
-        return BatchOwner(thing, int(stage))
-    raise ValueError(f"no owner of occurrences: {text!r}")
+    kind, slash, id_ = text.partition("/")
+    if not kind or not slash:
+        raise ValueError(f"no owner of occurrences: {text!r}")
+    return Owner(kind, id_)
 
 
 def _hash(owner: str, generation: str, instant: str) -> str:

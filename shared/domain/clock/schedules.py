@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.domain.clock.callbacks import Callback
-from shared.domain.clock.occurrences import Kind, Occurrence, ScheduleOwner, lateness, once, owner_text, series
+from shared.domain.clock.occurrences import SCHEDULE, Kind, Occurrence, Owner, lateness, once, owner_text, series
 from shared.domain.clock.recurrence import Recurrence, next_after
 from shared.domain.errors import Invalid
 from shared.domain.instants import spread_ms, written
@@ -101,7 +101,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def owner(self) -> str:
         """Whose occurrences they are."""
-        return owner_text(ScheduleOwner(self.id))
+        return owner_text(Owner(SCHEDULE, self.id))
 
     @property
     def size(self) -> int:

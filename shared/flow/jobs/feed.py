@@ -18,11 +18,13 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from shared.broker import Broker
-from shared.domain.clock.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, once, owner_text
+from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import SLOTS, Batch, BatchStatus
 from shared.domain.jobs.jobs import Job
-from shared.domain.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail, Task, encode, queue_of
+from shared.domain.jobs.owners import JobStage, batch_owner, job_owner, read_batch_owner
+from shared.domain.jobs.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail
+from shared.domain.tasks import encode
 from shared.runtime.faults import fault
 from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
@@ -97,21 +99,21 @@ class Feed:
                 batch = await self._store.batches.get(job_id, ordinal)
                 if batch is None or batch.turn != turn or batch.status not in _ON_ITS_WAY:
                     return
-                await self._add(task, BatchOwner(job_id, ordinal), generation_of(batch))
+                await self._add(task, batch_owner(job_id, ordinal), generation_of(batch))
             case PlanJob(job_id):
                 await self._store.jobs.touch(job_id)
-                await self._add(task, JobOwner(job_id, JobStage.PLAN), str(task.attempt))
+                await self._add(task, job_owner(job_id, JobStage.PLAN), str(task.attempt))
             case FinishJob(job_id):
-                owner = JobOwner(job_id, JobStage.FINISH)
+                owner = job_owner(job_id, JobStage.FINISH)
                 # Whoever looks at a job that is all settled publishes one more of these; each would come back for ever.
-                if task.faults or not await self._store.occurrences.with_any([owner_text(owner)]):
+                if task.faults or not await self._store.occurrences.with_any([owner]):
                     await self._add(task, owner, str(task.attempt))
             case SendMail(job_id, kind, at):
-                await self._add(task, JobOwner(job_id, JobStage.MAIL), f"{kind}/{at}/{task.attempt}")
+                await self._add(task, job_owner(job_id, JobStage.MAIL), f"{kind}/{at}/{task.attempt}")
 
-    async def bring_back(self, occurrence: Occurrence, owner: BatchOwner) -> None:
+    async def bring_back(self, occurrence: Occurrence) -> None:
         """Give the batch that was put off its next turn, if it stands as it stood then. Raises `Unavailable`."""
-        batch = await self._store.batches.get(owner.job_id, owner.ordinal)
+        batch = await self._store.batches.get(*read_batch_owner(occurrence.owner))
         if batch is not None and generation_of(batch) == occurrence.generation:
             await self.again(batch, attempt=occurrence.runs, faults=occurrence.attempts)
 
@@ -124,14 +126,14 @@ class Feed:
         for due in job.mails:
             await self.publish(SendMail(job.key, due.kind, due.at))
 
-    async def publish(self, task: Task) -> None:
+    async def publish(self, task: JobTask) -> None:
         """Put the task into its queue. Raises `Unavailable`."""
-        await self._broker.publish(queue_of(task), encode(task))
+        await self._broker.publish(task.queue, encode(task))
 
-    async def _add(self, task: JobTask, owner: JobOwner | BatchOwner, generation: str) -> None:
+    async def _add(self, task: JobTask, owner: str, generation: str) -> None:
         now = await self._store.now()
         pause = next_delay(PUT_OFF, task.attempt, random.random())
-        entry = once(owner_text(owner), generation, now + timedelta(milliseconds=int(pause * 1000)), accepted_at=now)
+        entry = once(owner, generation, now + timedelta(milliseconds=int(pause * 1000)), accepted_at=now)
         # What an occurrence counts: refusals, and the instants before this one.
         await self._store.occurrences.add([replace(entry, attempts=task.faults, runs=task.attempt)])
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 
 import structlog
 
-from shared.domain.clock.occurrences import JobOwner, JobStage, once, owner_text
+from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.batches import Receipt
@@ -29,6 +29,7 @@ from shared.domain.jobs.jobs import (
     with_plan,
 )
 from shared.domain.jobs.mails import Kind
+from shared.domain.jobs.owners import JobStage, job_owner
 from shared.domain.jobs.progress import Meter, Progress
 from shared.flow.jobs.feed import Feed
 from shared.runtime.clock import Clock
@@ -216,4 +217,4 @@ def fresh_incarnation() -> str:
 
 def start_of(job_key: str) -> str:
     """The owner of the occurrence that begins the job."""
-    return owner_text(JobOwner(job_key, JobStage.START))
+    return job_owner(job_key, JobStage.START)

@@ -27,13 +27,13 @@ import structlog
 from msgspec import Struct
 
 from shared.broker import Broker
-from shared.domain.clock.occurrences import BatchOwner, JobOwner, JobStage, owner_text
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job
-from shared.domain.tasks import BATCH_QUEUE, SPLIT_QUEUE
+from shared.domain.jobs.owners import JobStage, batch_owner, job_owner
+from shared.domain.jobs.tasks import BATCH_QUEUE, SPLIT_QUEUE
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
@@ -180,7 +180,7 @@ class Lost:
         return 1
 
     async def _is_put_off(self, job_id: str, stage: JobStage) -> bool:
-        return bool(await self._store.occurrences.with_any([owner_text(JobOwner(job_id, stage))]))
+        return bool(await self._store.occurrences.with_any([job_owner(job_id, stage)]))
 
     async def _renew(self, job: Job, status: BatchStatus, since: datetime) -> int:
         renewed = 0
@@ -192,7 +192,7 @@ class Lost:
 
     async def _silent(self, job_id: str, status: BatchStatus, since: datetime) -> list[Batch]:
         batches = await self._store.batches.changed_before(job_id, status, since)
-        owners = {owner_text(BatchOwner(batch.job_id, batch.ordinal)): batch for batch in batches}
+        owners = {batch_owner(batch.job_id, batch.ordinal): batch for batch in batches}
         put_off = await self._store.occurrences.with_any(list(owners)) if owners else set()
         return [batch for owner, batch in owners.items() if owner not in put_off]
 

@@ -9,12 +9,8 @@ from msgspec.structs import replace
 
 from shared.domain.clock.occurrences import (
     SHARDS,
-    BatchOwner,
-    JobOwner,
-    JobStage,
     Kind,
     Owner,
-    ScheduleOwner,
     handed_over,
     lateness,
     occurrence_id,
@@ -125,11 +121,7 @@ def test_lateness_counts_from_the_instant_or_a_tick_after_acceptance(
 
 keys = st.from_regex(r"[A-Za-z0-9\-_.~:]{1,255}", fullmatch=True)
 ids = st.uuids().map(str)
-owners: st.SearchStrategy[Owner] = st.one_of(
-    st.builds(ScheduleOwner, st.builds(lambda namespace, key: f"{namespace}/{key}", st.text(max_size=9), keys)),
-    st.builds(JobOwner, ids, st.sampled_from(JobStage)),
-    st.builds(BatchOwner, ids, st.integers(0, 10**9)),
-)
+owners = st.builds(Owner, st.sampled_from(["schedule", "job", "anything"]), st.text(max_size=9))
 
 
 @given(owners)
@@ -137,9 +129,7 @@ def test_owners_come_back(owner: Owner) -> None:
     assert read_owner(owner_text(owner)) == owner
 
 
-@pytest.mark.parametrize(
-    "text", ["", "job", "job/1", "job/1/other", "batch/1/x", "batch/1", "user/1/start", "jobs/1/start"]
-)
+@pytest.mark.parametrize("text", ["", "job", "/job"])
 def test_other_owners_are_not_read(text: str) -> None:
     with pytest.raises(ValueError):
         read_owner(text)

@@ -18,8 +18,6 @@ from shared.domain.clock.outcomes import DeadLetter, Outcome
 from shared.domain.clock.schedules import ScheduleState
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.clock.settlement import Settlement
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.store import Store
 from shared.store.clock.occurrences import Visible, fresh_token
@@ -218,11 +216,10 @@ class World:
             self.time,
             deliveries,
             settlement,
-            cast("Feed", nothing),
-            cast("JobFlow", nothing),
+            {},
             tick=TICK,
             misfire_after=MISFIRE_AFTER,
-            stages_seconds=1,
+            work_seconds=1,
         )
 
     def _seen(self, walk: Walk, fires: Sequence[Occurrence] = ()) -> Store:

@@ -10,12 +10,12 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.groups import Group, grouped
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import Kind
-from shared.domain.tasks import QUEUES
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.runtime.clock import SystemClock
 from shared.store import Store
+from tests.queues import QUEUES
 from tests.store.made import a_job
 
 pytestmark = pytest.mark.native

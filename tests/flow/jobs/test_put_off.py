@@ -9,21 +9,12 @@ from msgspec.structs import replace
 from shared.broker.memory import MemoryBroker
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.sources import PushTable
-from shared.domain.clock.occurrences import BatchOwner, JobOwner, JobStage, Occurrence, owner_text
+from shared.domain.clock.occurrences import Occurrence
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
-from shared.domain.tasks import (
-    BATCH_QUEUE,
-    FINISH_QUEUE,
-    QUEUES,
-    SPLIT_QUEUE,
-    FinishJob,
-    PlanJob,
-    SendBatch,
-    SendMail,
-    Task,
-    decode,
-)
+from shared.domain.jobs.owners import JobStage, batch_owner, job_owner
+from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
+from shared.domain.tasks import Task, decode
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import PUT_OFF, Feed, mail_of
 from shared.flow.jobs.groups import GroupFlow
@@ -31,6 +22,7 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.upkeep import Lost, Patience
 from shared.runtime.clock import SystemClock
 from shared.store import Store
+from tests.queues import QUEUES
 from tests.store.made import added
 
 pytestmark = pytest.mark.native
@@ -74,16 +66,12 @@ def sends(batch: Batch, *, attempt: int = 0, faults: int = 0) -> SendBatch:
     return SendBatch(batch.job_id, batch.ordinal, batch.turn, attempt=attempt, faults=faults)
 
 
-def owner_of(batch: Batch) -> BatchOwner:
-    return BatchOwner(batch.job_id, batch.ordinal)
-
-
 async def waiting(store: Store, batch: Batch) -> list[Occurrence]:
-    return await store.occurrences.upcoming(owner_text(owner_of(batch)), 10)
+    return await store.occurrences.upcoming(batch_owner(batch.job_id, batch.ordinal), 10)
 
 
-def published(broker: MemoryBroker, queue: str = BATCH_QUEUE) -> list[Task]:
-    return [decode(message.body) for message in broker.queue(queue).ready]
+def published(broker: MemoryBroker, kind: type[Task] = SendBatch) -> list[Task]:
+    return [decode(message.body, kind) for message in broker.queue(kind.queue).ready]
 
 
 async def now_is(store: Store, batch: Batch) -> Batch:
@@ -110,7 +98,7 @@ async def test_a_batch_comes_back_with_a_new_turn_and_its_tries(store: Store, fe
     batch = await queued(store)
     await feed.put_off(sends(batch, attempt=4, faults=1))
     (occurrence,) = await waiting(store, batch)
-    await feed.bring_back(occurrence, owner_of(batch))
+    await feed.bring_back(occurrence)
     assert published(broker) == [SendBatch(batch.job_id, 0, 2, attempt=4, faults=1)]
     assert (await now_is(store, batch)).status is BatchStatus.QUEUED
 
@@ -120,7 +108,7 @@ async def test_an_owned_batch_comes_back_with_its_owner(store: Store, feed: Feed
     assert batch is not None
     await feed.put_off(sends(batch, attempt=1))
     (occurrence,) = await waiting(store, batch)
-    await feed.bring_back(occurrence, owner_of(batch))
+    await feed.bring_back(occurrence)
     assert published(broker) == [SendBatch(batch.job_id, 0, 2, attempt=1)]
     found = await now_is(store, batch)
     assert (found.status, found.owner) == (BatchStatus.SENDING, "lane")
@@ -131,7 +119,7 @@ async def test_the_same_try_put_off_twice_comes_back_once(store: Store, feed: Fe
     for _ in range(3):
         await feed.put_off(sends(batch, attempt=1))
     for occurrence in await waiting(store, batch):
-        await feed.bring_back(occurrence, owner_of(batch))
+        await feed.bring_back(occurrence)
     assert published(broker) == [SendBatch(batch.job_id, 0, 2, attempt=1)]
 
 
@@ -166,7 +154,7 @@ async def test_a_batch_that_has_moved_since_is_left_alone(
     await move(store, feed, batch)
     moved = await now_is(store, batch)
     (occurrence,) = await waiting(store, batch)
-    await feed.bring_back(occurrence, owner_of(batch))
+    await feed.bring_back(occurrence)
     assert await now_is(store, batch) == moved
     assert published(broker) == []
 
@@ -181,7 +169,7 @@ async def test_an_owned_batch_that_another_lane_has_taken_since_is_left_alone(
     assert cleared is not None
     assert await store.batches.take(cleared, owner="healthy")
     (occurrence,) = await waiting(store, owned)
-    await feed.bring_back(occurrence, owner_of(owned))
+    await feed.bring_back(occurrence)
     assert (await now_is(store, owned)).turn == owned.turn
     assert published(broker) == []
 
@@ -202,11 +190,11 @@ async def test_what_comes_back_while_the_broker_is_away_is_put_off_again(store: 
     (first,) = await waiting(store, batch)
     nowhere = MemoryBroker()
     with pytest.raises(Unavailable):
-        await Feed(store, nowhere).bring_back(first, owner_of(batch))
+        await Feed(store, nowhere).bring_back(first)
     (second,) = [each for each in await waiting(store, batch) if each.id != first.id]
     await nowhere.setup(QUEUES)
     for occurrence in (first, second):
-        await Feed(store, nowhere).bring_back(occurrence, owner_of(batch))
+        await Feed(store, nowhere).bring_back(occurrence)
     assert published(nowhere) == [SendBatch(batch.job_id, 0, 3, attempt=3, faults=1)]
 
 
@@ -216,7 +204,7 @@ async def test_a_stage_of_a_job_is_put_off(
 ) -> None:
     job_id = await added(store)
     await feed.put_off(task(job_id, attempt=2, faults=1))
-    (occurrence,) = await store.occurrences.upcoming(owner_text(JobOwner(job_id, stage)), 5)
+    (occurrence,) = await store.occurrences.upcoming(job_owner(job_id, stage), 5)
     assert (occurrence.runs, occurrence.attempts) == (2, 1)
 
 
@@ -228,7 +216,7 @@ async def test_upkeep_leaves_what_was_put_off_to_the_clock(
     assert (await lost.find()).queued == 0
     assert published(broker) == []
     # Its occurrence is lost as well.
-    await store.occurrences.remove_of(owner_text(owner_of(batch)))
+    await store.occurrences.remove_of(batch_owner(batch.job_id, batch.ordinal))
     assert (await lost.find()).queued == 1
     assert published(broker) == [replace(sends(batch), turn=2)]
 
@@ -240,19 +228,19 @@ async def test_the_end_of_a_job_is_put_off_once_however_many_try_it(
     taken = await store.batches.take(batch, owner="a lane")
     assert taken is not None
     await store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=10))
-    owner = owner_text(JobOwner(batch.job_id, JobStage.FINISH))
+    owner = job_owner(batch.job_id, JobStage.FINISH)
     assert (await lost.find()).jobs == 1
-    assert published(broker, FINISH_QUEUE) == [FinishJob(batch.job_id)]
+    assert published(broker, FinishJob) == [FinishJob(batch.job_id)]
     await feed.put_off(FinishJob(batch.job_id, attempt=7))
     await feed.put_off(FinishJob(batch.job_id, attempt=1))
     (occurrence,) = await store.occurrences.upcoming(owner, 5)
     assert occurrence.runs == 7
     await lost.find()
-    assert len(published(broker, FINISH_QUEUE)) == 1
+    assert len(published(broker, FinishJob)) == 1
     # Its occurrence is lost as well.
     await store.occurrences.remove_of(owner)
     await lost.find()
-    assert len(published(broker, FINISH_QUEUE)) == 2
+    assert len(published(broker, FinishJob)) == 2
 
 
 async def test_upkeep_leaves_a_plan_that_was_put_off_to_the_clock(
@@ -261,9 +249,9 @@ async def test_upkeep_leaves_a_plan_that_was_put_off_to_the_clock(
     job_id = await added(store)
     await feed.put_off(PlanJob(job_id, attempt=1))
     assert (await lost.find()).plans == 0
-    await store.occurrences.remove_of(owner_text(JobOwner(job_id, JobStage.PLAN)))
+    await store.occurrences.remove_of(job_owner(job_id, JobStage.PLAN))
     assert (await lost.find()).plans == 1
-    assert published(broker, SPLIT_QUEUE) == [PlanJob(job_id)]
+    assert published(broker, PlanJob) == [PlanJob(job_id)]
 
 
 async def test_a_mail_that_is_put_off_comes_back_alone(store: Store, feed: Feed) -> None:
@@ -271,7 +259,7 @@ async def test_a_mail_that_is_put_off_comes_back_alone(store: Store, feed: Feed)
     job_id = await added(store)
     for kind, at in (("created", 1), ("paused", 2)):
         await feed.put_off(SendMail(job_id, kind, at, attempt=3))
-    owner = owner_text(JobOwner(job_id, JobStage.MAIL))
+    owner = job_owner(job_id, JobStage.MAIL)
     found = await store.occurrences.upcoming(owner, 10)
     assert {mail_of(each) for each in found} == {("created", 1), ("paused", 2)}
     assert {each.runs for each in found} == {3}

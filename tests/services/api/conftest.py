@@ -4,38 +4,62 @@ import itertools
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import asyncpg
 import msgspec
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
-from services.api.app import create
+from services import assembly
+from services.api.app import Application
 from services.api.http.ids import fresh_id
+from services.connections import Capabilities
+from services.parts import Parts
+from services.parts.clock import Clock
+from services.parts.jobs import Jobs
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
 from shared.domain.accounts.apps import App
-from shared.domain.clock.callbacks import Targets
-from shared.domain.tasks import QUEUES
 from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
-from shared.runtime.settings import ApiSettings, BlobSettings
+from shared.outgoing import Outgoing, OwnApi
+from shared.runtime.sections import Section
+from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, Settings
 from shared.store import Store
+from shared.stream.local import LocalStream
 from tests.clock import ManualClock
+from tests.queues import QUEUES
 from tests.services.api.client import ADMIN, Client
 from tests.stack import Endpoints
 
-TARGETS = Targets(exchanges=frozenset({"orders"}), topics=frozenset({"orders"}))
+SETTINGS = Settings(
+    api=ApiSettings(first_admin=ADMIN, trusted_proxies=("127.0.0.0/8", "::1/128")),
+    blobs=BlobSettings(max_file_bytes=100),
+    callbacks=CallbackSettings(exchanges=("orders",), topics=("orders",)),
+)
 
 _serials = itertools.count()
 
 
+class DeliveringBroker(MemoryBroker):
+    """Takes callbacks in, as RabbitMQ does."""
+
+    delivers = True
+
+
+class DeliveringStream(LocalStream):
+    """Takes callbacks in, as Kafka does."""
+
+    delivers = True
+
+
 @dataclass
 class House:
+    capabilities: Capabilities
     store: Store
     audience: Audience
     blobs: FolderBlobs
@@ -44,6 +68,13 @@ class House:
     schedules: ScheduleFlow
     clock: ManualClock
     admin: Client
+
+    def build(self, *sections: Section, **capabilities: Any) -> Application:
+        """Another API over the same servers, with these sections of the settings and these capabilities in the place of
+        its own."""
+        fields = {type(getattr(SETTINGS, name)): name for name in SETTINGS.__struct_fields__}
+        settings = replace(SETTINGS, **{fields[type(section)]: section for section in sections})
+        return assembly.build_api(Parts(replace(self.capabilities, settings=settings, **capabilities)))
 
     async def app(self, name: str = "game") -> str:
         """The id of a new app; the push tables of `game` exist.
@@ -94,27 +125,33 @@ async def house(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> A
     store = Store.open(f"{stack.mongo_url}/{name}")
     await store.setup()
     audience = await Audience.open(push_url, pool_size=2, statement_timeout_seconds=10)
-    broker = MemoryBroker()
+    broker = DeliveringBroker()
     await broker.setup(QUEUES)
     clock = ManualClock()
     blobs = FolderBlobs.open(tmp_path_factory.mktemp("blobs").as_uri())
-    flow = JobFlow(store, Feed(store, broker), clock)
-    settings = ApiSettings(first_admin=ADMIN, trusted_proxies=("127.0.0.0/8", "::1/128"))
-    schedules = ScheduleFlow(store, DatabaseTime(store))
-    app = create(
+    stream = DeliveringStream.open(f"local://{tmp_path_factory.mktemp('stream')}/stream.db")
+    own_api = OwnApi("127.0.0.1", 0)
+    outgoing = await Outgoing.open(allowed_networks=(), timeout_seconds=1, connections=1, own=own_api)
+    capabilities = Capabilities(
+        settings=SETTINGS,
         store=store,
+        broker=broker,
+        stream=stream,
         audience=audience,
         blobs=blobs,
-        flow=flow,
-        groups=GroupFlow(store, flow),
-        schedules=schedules,
-        targets=TARGETS,
-        settings=settings,
-        clock=clock,
         uploads=blobs,
-        files=BlobSettings(max_file_bytes=100),
+        mail=None,
+        outgoing=outgoing,
+        own_api=own_api,
+        time=DatabaseTime(store),
+        clock=clock,
     )
-    yield House(store, audience, blobs, broker, flow, schedules, clock, Client(app, {"x-forwarded-email": ADMIN}))
+    parts = Parts(capabilities)
+    admin = Client(assembly.build_api(parts), {"x-forwarded-email": ADMIN})
+    flow, schedules = parts.of(Jobs).flow, parts.of(Clock).schedules
+    yield House(capabilities, store, audience, blobs, broker, flow, schedules, clock, admin)
+    await outgoing.close()
+    await stream.close()
     await audience.close()
     await store._client.drop_database(name)
     await store.close()

@@ -107,7 +107,7 @@ async def test_a_killed_parent_leaves_nothing_that_the_next_start_does_not_end(
 ) -> None:
     program = f"""
         import asyncio, os, pathlib, signal
-        from shared.runtime.children import {make.__name__} as make
+        from services.embedded.children import {make.__name__} as make
         async def main():
             child = make(pathlib.Path({str(folder)!r}))
             await child.start()

@@ -6,9 +6,12 @@ from collections import Counter
 import pymongo.monitoring
 import pytest
 
-from services import assembly, compose
-from shared.domain.tasks import QUEUES
+from services import assembly, connections
+from services.parts import Parts
 from shared.runtime.configuration import load
+from shared.runtime.loops import Periodic
+from shared.runtime.metrics import LOOP_RUNS
+from tests.queues import QUEUES
 from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.native, pytest.mark.alone]
@@ -42,10 +45,14 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     return listener
 
 
-async def first_looks_over(counting: Counting) -> None:
-    """Every loop looks once at all that it cares for; what retention does last is to count what is pending."""
+def runs_of(loop: str) -> float:
+    return float(LOOP_RUNS.labels(loop, "ok")._value.get())
+
+
+async def first_looks_over(loops: list[str], runs_before: list[float]) -> None:
+    """Every loop looks once at all that it cares for."""
     async with asyncio.timeout(SECONDS):
-        while not counting.counts["count"]:
+        while not all(runs_of(loop) > runs for loop, runs in zip(loops, runs_before, strict=True)):
             await asyncio.sleep(0.05)
 
 
@@ -53,14 +60,16 @@ async def test_an_idle_scheduler_asks_twice_a_second(
     stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, counting: Counting
 ) -> None:
     environment = stack.environment(mongo_database, rabbit_vhost, push_database)
-    with_ = await compose.opened(load(environment), service="scheduler")
+    with_ = await connections.open_all(load(environment), service="scheduler")
     try:
         await with_.store.setup()
         await with_.broker.setup(QUEUES)
-        components = assembly.components("scheduler", with_)
+        components = assembly.components("scheduler", Parts(with_))
+        loops = [component.name for component in components if isinstance(component, Periodic)]
+        before = [runs_of(loop) for loop in loops]
         for component in components:
             await component.start()
-        await first_looks_over(counting)
+        await first_looks_over(loops, before)
         counting.counts.clear()
         await asyncio.sleep(SECONDS)
         asked = counting.counts.total()

@@ -4,16 +4,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from services.worker import consumer as rules
 from services.worker.consumer import FAULTS, IN_PLACE_SECONDS, Consumer, Patience
+from services.worker.stage import Stage
 from shared.broker.memory import MemoryBroker
+from shared.domain.clock.tasks import CALL_QUEUE, CallTarget
 from shared.domain.errors import LaneLost, Unavailable
-from shared.domain.tasks import BATCH_QUEUE, CALL_QUEUE, QUEUES, CallTarget, SendBatch, Task, decode, encode, queue_of
+from shared.domain.jobs.tasks import BATCH_QUEUE, FinishJob, SendBatch
+from shared.domain.tasks import Task, decode, encode
 from shared.runtime.retries import Backoff
 from tests.broker.eventually import eventually
+from tests.queues import QUEUES
 
 ONE, OTHER = SendBatch("one", 0, 1), SendBatch("other", 0, 1)
 CALL = CallTarget("o", "t")
@@ -22,7 +27,7 @@ STORE_AWAY = Unavailable("the store does not answer")
 BROKEN = RuntimeError("a fault of ours")
 
 
-class Scripted:
+class Scripted(Stage[Any]):
     """A stage whose tries end as it was told, the last way for ever; a task that it was told nothing about is done."""
 
     def __init__(self, *ends: Exception | None, takes: float = 0) -> None:
@@ -34,7 +39,9 @@ class Scripted:
         self.later: list[Task] = []
         self.given_up: list[tuple[Task, str]] = []
 
-    async def __call__(self, task: Task) -> None:
+    in_flight = 1
+
+    async def run(self, task: Task) -> None:
         self.tried.append(task)
         if self.takes:
             await asyncio.sleep(self.takes)
@@ -55,21 +62,23 @@ class Scripted:
 class Place:
     """A broker with one consumer of one slot, until it is told to stop."""
 
-    def __init__(self, stage: Scripted, queue: str) -> None:
+    def __init__(self, stage: Scripted, kind: type[Task]) -> None:
+        stage.task = kind  # type: ignore[misc]  # of the instance: each test has its own
         self.broker = MemoryBroker()
         self.stopping = asyncio.Event()
-        self.queue = queue
-        self._consumer = Consumer(self.broker, queue, stage, name="test", in_flight=1)
+        self.kind = kind
+        self.queue = kind.queue
+        self._consumer = Consumer(self.broker, stage, name="test")
 
     async def publish(self, *given: Task) -> None:
         for task in given:
-            await self.broker.publish(queue_of(task), encode(task))
+            await self.broker.publish(task.queue, encode(task))
 
     async def run(self) -> None:
         await self._consumer.run(self.stopping)
 
     async def dead(self) -> list[Task]:
-        return [decode(message.body) for message in self.broker.queue(f"{self.queue}.dlq").ready]
+        return [decode(message.body, self.kind) for message in self.broker.queue(f"{self.queue}.dlq").ready]
 
     @property
     def unanswered(self) -> int:
@@ -78,7 +87,7 @@ class Place:
 
 @asynccontextmanager
 async def place(stage: Scripted, *given: Task) -> AsyncIterator[Place]:
-    made = Place(stage, queue_of(given[0]))
+    made = Place(stage, type(given[0]))
     await made.broker.setup(QUEUES)
     await made.publish(*given)
     running = asyncio.create_task(made.run())
@@ -190,7 +199,7 @@ async def test_who_is_told_to_stop_leaves_the_work_to_others_at_once() -> None:
         await eventually(lambda: _is(bool(stage.tried)))
         at.stopping.set()
         await eventually(lambda: _is(not at.unanswered))
-    assert [decode(message.body) for message in at.broker.queue(BATCH_QUEUE).ready] == [ONE]
+    assert [decode(message.body, SendBatch) for message in at.broker.queue(BATCH_QUEUE).ready] == [ONE]
     assert stage.later == []
 
 
@@ -221,3 +230,12 @@ async def test_what_nobody_can_read_is_dead() -> None:
 
 async def _is(holds: bool) -> bool:
     return holds
+
+
+async def test_a_task_of_another_kind_is_dead() -> None:
+    stage = Scripted()
+    async with place(stage, OTHER) as at:
+        await at.broker.publish(BATCH_QUEUE, encode(FinishJob("one")))
+        await eventually(lambda: is_answered(at))
+    assert stage.tried == [OTHER]
+    assert [message.body for message in at.broker.queue(f"{BATCH_QUEUE}.dlq").ready] == [encode(FinishJob("one"))]

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from services.api.app import create
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
-from shared.flow.jobs.groups import GroupFlow
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client
-from tests.services.api.conftest import TARGETS, House
+from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -139,11 +137,7 @@ async def test_the_first_admin_of_the_settings_is_not_deleted_in_vain(house: Hou
     assert (reply.status, reply.json["field"]) == (409, "userId")
     assert "api.first_admin" in reply.json["reason"]
     assert (await house.admin.get(f"/users/{first['id']}")).status == 200
-    other = create(
-        store=house.store, audience=house.audience, blobs=house.blobs, flow=house.flow,
-        groups=GroupFlow(house.store, house.flow), schedules=house.schedules, targets=TARGETS,
-        settings=ApiSettings(first_admin="other@example.com"), clock=house.clock,
-    )  # fmt: skip
+    other = house.build(ApiSettings(first_admin="other@example.com"))
     someone = Client(other, {"x-forwarded-email": "other@example.com"})
     made = (await someone.post("/users", {"email": "gone@example.com"})).json
     assert (await someone.delete(f"/users/{made['id']}")).status == 204

@@ -7,23 +7,21 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from services.api.app import create
 from services.worker.clock.call import Caller
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.occurrences import once
 from shared.domain.clock.schedules import Definition
-from shared.domain.tasks import CallTarget
+from shared.domain.clock.tasks import CallTarget
 from shared.flow.accounts import signing
 from shared.flow.accounts.signing import Signing
 from shared.flow.clock.drafts import Accepted, Wanted
 from shared.flow.clock.settlement import Settlement
-from shared.flow.jobs.groups import GroupFlow
 from shared.flow.time import DatabaseTime
-from shared.runtime.settings import ApiSettings
+from shared.runtime.settings import ApiSettings, CallbackSettings
 from shared.store import Store
 from tests.outgoing.receiver import INTERNET, Received, calling, receiving
 from tests.services.api.client import ADMIN, Client
-from tests.services.api.conftest import TARGETS, House
+from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -31,12 +29,7 @@ KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 def with_key(house: House) -> Client:
-    app = create(
-        store=house.store, audience=house.audience, blobs=house.blobs, flow=house.flow,
-        groups=GroupFlow(house.store, house.flow), schedules=house.schedules, targets=TARGETS,
-        settings=ApiSettings(first_admin=ADMIN), clock=house.clock,
-        signing=Signing(house.store, house.schedules.now, deployment_key=KEY),
-    )  # fmt: skip
+    app = house.build(ApiSettings(first_admin=ADMIN), CallbackSettings(signing_secret=KEY))
     return Client(app, dict(house.admin.headers))
 
 
@@ -70,7 +63,7 @@ async def call(store: Store, made: Accepted, outgoing: Any) -> None:
         store, time, outgoing, Settlement(store, tick=timedelta(seconds=1)), call_timeout=timedelta(seconds=5),
         signing=Signing(store, time.now, deployment_key=KEY),
     )  # fmt: skip
-    await caller(CallTarget(due.id, token))
+    await caller.run(CallTarget(due.id, token))
 
 
 def verifies(request: Received, secret: str) -> bool:

@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from services.api.app import create
-from shared.domain.clock.callbacks import Targets
-from shared.flow.jobs.groups import GroupFlow
-from shared.runtime.settings import ApiSettings
-from tests.services.api.client import ADMIN, Client, Reply
+from shared.broker.memory import MemoryBroker
+from shared.stream.local import LocalStream
+from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 from tests.services.api.test_bad_input import is_problem
 
@@ -266,14 +265,9 @@ async def test_strangers_learn_nothing(house: House, path: str) -> None:
 
 
 @pytest.mark.usefixtures("unchanged")
-async def test_embedded_mode_says_why_it_takes_only_http(house: House) -> None:
-    settings = ApiSettings(first_admin=ADMIN)
-    app = create(
-        store=house.store, audience=house.audience, blobs=house.blobs, flow=house.flow,
-        groups=GroupFlow(house.store, house.flow), schedules=house.schedules,
-        targets=Targets(queues=False, streams=False), settings=settings, clock=house.clock,
-    )  # fmt: skip
-    embedded = Client(app, house.admin.headers)
+async def test_embedded_mode_says_why_it_takes_only_http(house: House, tmp_path: Path) -> None:
+    stream = LocalStream.open(f"local://{tmp_path}/stream.db")
+    embedded = Client(house.build(broker=MemoryBroker(), stream=stream), house.admin.headers)
     for body in (BODY, kafka()):
         reply = await embedded.post("/schedules", body)
         is_problem(reply, 422, "callback.type")

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.api.app import create
-from shared.flow.jobs.groups import GroupFlow
 from shared.runtime.settings import ApiSettings
 from tests.services.api.client import ADMIN, Client, Reply
-from tests.services.api.conftest import TARGETS, House
+from tests.services.api.conftest import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -18,11 +16,7 @@ SECRET = "a-secret-of-the-proxy"
 
 def behind(house: House, **settings: Any) -> Client:
     """The admin before an API with these settings."""
-    app = create(
-        store=house.store, audience=house.audience, blobs=house.blobs, flow=house.flow,
-        groups=GroupFlow(house.store, house.flow), schedules=house.schedules, targets=TARGETS, clock=house.clock,
-        uploads=house.blobs, settings=ApiSettings(first_admin=ADMIN, **settings),
-    )  # fmt: skip
+    app = house.build(ApiSettings(first_admin=ADMIN, **settings))
     return Client(app, dict(house.admin.headers))
 
 

@@ -16,7 +16,7 @@ SLOW = 2  # requests a second, and twice as many at once
 
 async def limited(house: House, **settings: Any) -> Client:
     """An API with these settings, asked with a token of its own."""
-    app = rebuilt(house, settings=ApiSettings(first_admin=ADMIN, **settings))
+    app = rebuilt(house, ApiSettings(first_admin=ADMIN, **settings))
     made = await house.admin.post("/tokens", {"name": "limited"})
     return Client(app).service(made.json["token"])
 

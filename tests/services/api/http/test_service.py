@@ -7,17 +7,15 @@ import warnings
 from typing import Any, cast
 
 import pytest
-from litestar import Litestar
 from openapi_spec_validator import validate
 
-from services.api.app import create
+from services.api.app import Application
 from services.api.http.health import HealthResource
 from shared.audience import Audience
-from shared.domain.clock.callbacks import Targets
 from shared.domain.errors import Invalid
-from shared.flow.jobs.groups import GroupFlow
 from shared.runtime.metrics import REGISTRY
-from shared.runtime.settings import ApiSettings
+from shared.runtime.sections import Section
+from shared.runtime.settings import ApiSettings, BlobSettings
 from shared.store import Store
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
@@ -25,18 +23,8 @@ from tests.services.api.conftest import House
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def rebuilt(house: House, **changes: Any) -> Litestar:
-    parts: dict[str, Any] = {
-        "store": house.store,
-        "audience": house.audience,
-        "blobs": house.blobs,
-        "flow": house.flow,
-        "groups": GroupFlow(house.store, house.flow),
-        "schedules": house.schedules,
-        "targets": Targets(),
-        "clock": house.clock,
-    }
-    return create(**(parts | {"settings": ApiSettings(first_admin=ADMIN)} | changes))
+def rebuilt(house: House, *sections: Section, **capabilities: Any) -> Application:
+    return house.build(ApiSettings(first_admin=ADMIN), BlobSettings(), *sections, **capabilities)
 
 
 async def test_the_health_check_asks_both_databases(house: House) -> None:
@@ -111,7 +99,7 @@ async def test_a_client_that_leaves_in_the_middle_is_no_fault_of_ours(house: Hou
 
 async def test_a_first_admin_that_is_no_address_is_refused_at_the_start(house: House) -> None:
     with pytest.raises(Invalid):
-        rebuilt(house, settings=ApiSettings(first_admin="root"))
+        rebuilt(house, ApiSettings(first_admin="root"))
 
 
 async def test_requests_are_measured_by_route_and_never_by_id(house: House) -> None:

@@ -14,7 +14,7 @@ from shared.domain.audience.sources import PushTable
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, Receipt
 from shared.domain.jobs.jobs import Job, Totals
-from shared.domain.tasks import SPLIT_QUEUE
+from shared.domain.jobs.tasks import SPLIT_QUEUE
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 

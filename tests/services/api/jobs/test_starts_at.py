@@ -16,8 +16,8 @@ from shared.domain.errors import Unavailable
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import ms
 from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.jobs.tasks import SPLIT_QUEUE
 from shared.domain.push.records import APNS
-from shared.domain.tasks import SPLIT_QUEUE
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow

@@ -9,7 +9,8 @@ import pytest
 from services.api.push import preview as api_preview
 from shared.audience import Audience
 from shared.domain.audience.zones import zones
-from shared.domain.tasks import SPLIT_QUEUE
+from shared.domain.jobs.tasks import SPLIT_QUEUE
+from shared.runtime.sections import Section
 from shared.runtime.settings import ApiSettings, StreamSettings, WorkerSettings
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
@@ -26,8 +27,8 @@ async def ask(client: Client, app_id: str, template: str = "like", /, **changes:
     return await client.post(f"/apps/{app_id}/jobs/preview?template={template}", JOB | changes)
 
 
-def over(house: House, audience: Any, **settings: Any) -> Client:
-    return Client(rebuilt(house, audience=audience, **settings), {"x-forwarded-email": ADMIN})
+def over(house: House, audience: Any, *sections: Section, **capabilities: Any) -> Client:
+    return Client(rebuilt(house, *sections, audience=audience, **capabilities), {"x-forwarded-email": ADMIN})
 
 
 def codes(reply: Reply) -> list[str]:
@@ -125,7 +126,7 @@ async def test_a_record_that_only_its_device_makes_too_large_is_noticed(house: H
     app_id = await house.app()
     body = {"alert": "x" * 1_900}
     await house.admin.post(f"/apps/{app_id}/templates", {"name": "big", "locale": "en", "body": body})
-    client = over(house, house.audience, stream=StreamSettings(max_record_bytes=2_000))
+    client = over(house, house.audience, StreamSettings(max_record_bytes=2_000))
     reply = await ask(client, app_id, "big")
     assert reply.json["largestRecordBytes"] > 2_000
     assert codes(reply) == ["too-large"]
@@ -171,7 +172,7 @@ async def test_many_large_samples_are_measured_and_only_the_first_are_made(house
 async def test_records_are_made_by_the_rules_of_the_workers(house: House) -> None:
     app_id = await house.app_with_template()
     worker, stream = WorkerSettings(push_expiry_unit="seconds"), StreamSettings(topic_template="%s.%s")
-    client = over(house, house.audience, worker=worker, stream=stream)
+    client = over(house, house.audience, worker, stream)
     expires_at = house.clock.now_ns() + HOUR
     reply = await ask(client, app_id, expiresAt=expires_at)
     assert reply.json["topic"] == "game.apns"
@@ -183,7 +184,7 @@ async def test_an_audience_that_cannot_be_counted_in_time_is_told_as_far_as_it_w
 ) -> None:
     """Whoever holds a lock on the table makes the count wait; the checks came before."""
     app_id = await house.app_with_template()
-    client = over(house, _Locking(crowd, push_database), settings=ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    client = over(house, _Locking(crowd, push_database), ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
     reply = await ask(client, app_id)
     assert reply.status == 200, reply.body
     audience = reply.json["audience"]
@@ -231,7 +232,7 @@ class _Held:
 async def test_only_a_few_are_made_at_a_time(house: House) -> None:
     app_id = await house.app_with_template()
     held = _Held(house.audience)
-    client = over(house, held, settings=ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    client = over(house, held, ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
     others = [await service(house, client, app_id) for _ in range(api_preview.AT_ONCE)]
     first = [asyncio.create_task(ask(other, app_id)) for other in others]
     for _ in first:
@@ -246,7 +247,7 @@ async def test_only_a_few_are_made_at_a_time(house: House) -> None:
 async def test_one_caller_does_not_shut_out_the_others(house: House) -> None:
     app_id = await house.app_with_template()
     held = _Held(house.audience)
-    client = over(house, held, settings=ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    client = over(house, held, ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
     greedy, other = [await service(house, client, app_id) for _ in range(2)]
     first = asyncio.create_task(ask(greedy, app_id))
     await held.counting.acquire()

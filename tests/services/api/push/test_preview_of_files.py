@@ -12,9 +12,8 @@ from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.blobs.s3 import S3Blobs
 from shared.domain.audience.sources import File
-from shared.domain.tasks import SPLIT_QUEUE
+from shared.domain.jobs.tasks import SPLIT_QUEUE
 from shared.runtime.settings import ApiSettings
-from shared.store import COLLECTIONS
 from tests.blobs.owners import BucketOwner
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
@@ -80,7 +79,7 @@ async def test_nothing_is_stored_of_a_file(house: House, crowd: Audience) -> Non
 
 async def documents(house: House) -> dict[str, int]:
     database = house.store._database
-    return {name: await database[name].count_documents({}) for name in COLLECTIONS}
+    return {name: await database[name].count_documents({}) for name in house.store._aggregates}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ async def test_what_is_not_read_in_time_is_taken_to_be_like_the_rest(house: Hous
     users = [f"user-{number}" for number in range(100, 500)]
     path, read = await house.file("slow.csv", lines(*users)), len(lines(*users[:100]))
     blobs = _Watched(house.blobs, read + 5)
-    client = over(house, crowd, blobs=blobs, settings=ApiSettings(first_admin=ADMIN, preview_seconds=2))
+    client = over(house, crowd, ApiSettings(first_admin=ADMIN, preview_seconds=2), blobs=blobs)
     reply = await ask(client, await house.app_with_template(), csvPath=path)
     assert reply.status == 200, reply.body
     audience, whole = reply.json["audience"], reply.json["fileBytes"]
@@ -234,7 +233,7 @@ class _Locking:
 async def test_users_who_cannot_be_looked_up_in_time_are_told_as_unknown(
     house: House, crowd: Audience, push_database: str
 ) -> None:
-    client = over(house, _Locking(crowd, push_database), settings=ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
+    client = over(house, _Locking(crowd, push_database), ApiSettings(first_admin=ADMIN, preview_seconds=0.2))
     path = await house.file("locked.csv", SMALL)
     reply = await ask(client, await house.app_with_template(), csvPath=path)
     assert reply.status == 200, reply.body

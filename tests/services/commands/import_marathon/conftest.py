@@ -11,11 +11,12 @@ import asyncpg
 import httpx
 import pytest
 
-from services import assembly, compose
+from services import assembly, connections
 from services.commands.import_marathon import Options, bring
 from services.commands.import_marathon.report import Tally
 from services.commands.import_marathon.verdicts import Outcome
-from services.compose import Capabilities
+from services.connections import Capabilities
+from services.parts import Parts
 from shared.runtime.configuration import load
 from shared.runtime.serving import HttpServer
 from shared.store import Store
@@ -94,9 +95,9 @@ async def house(mongo_database: str, push_database: str, tmp_path: Path) -> Asyn
     }
     connection = await asyncpg.connect(push_database)
     await connection.execute(SCHEMA + PUSH_TABLE)
-    with_ = await compose.opened(load(environment), service="import")
+    with_ = await connections.open_all(load(environment), service="import")
     await with_.store.setup()
-    (server,) = assembly.components("api", with_)
+    (server,) = assembly.components("api", Parts(with_))
     assert isinstance(server, HttpServer)
     await server.start()
     yield House(with_, Source(connection), push_database, Client(f"http://127.0.0.1:{server.port}"), {})

@@ -2,12 +2,15 @@
 
 import asyncio
 from contextlib import suppress
+from typing import cast
 
 import pytest
 
+from services.worker.clock.call import Caller
 from services.worker.clock.places import FairCalls, NoRoom, Places
+from shared.domain.clock.tasks import CallTarget
 from shared.domain.errors import Unavailable
-from shared.domain.tasks import CallTarget, Task
+from shared.domain.tasks import Task
 
 
 class Calls:
@@ -115,12 +118,12 @@ async def test_what_finds_no_room_is_let_go_at_once() -> None:
     assert not any(task.done() for task in others)
 
 
-class Caller:
+class Calling:
     def __init__(self) -> None:
         self.made: list[Task] = []
         self.go = asyncio.Event()
 
-    async def __call__(self, task: Task) -> None:
+    async def run(self, task: Task) -> None:
         self.made.append(task)
         await self.go.wait()
 
@@ -130,18 +133,18 @@ class Caller:
 
 
 async def test_a_process_that_stops_gives_back_what_waits() -> None:
-    caller = Caller()
-    stage = FairCalls(caller, Places(at_once=4, per_host=4, waiting=10))
-    tasks = [asyncio.create_task(stage(CallTarget(str(n), "t", namespace="a", host="h"))) for n in range(6)]
+    caller = Calling()
+    stage = FairCalls(cast(Caller, caller), Places(at_once=4, per_host=4, waiting=10))
+    tasks = [asyncio.create_task(stage.run(CallTarget(str(n), "t", namespace="a", host="h"))) for n in range(6)]
     await settle()
     assert len(caller.made) == 3
-    stage.close()
+    stage.stop()
     await settle()
     for waiting in tasks[3:]:
         with pytest.raises(Unavailable):
             await waiting
     with pytest.raises(Unavailable):
-        await stage(CallTarget("later", "t", namespace="a", host="h"))
+        await stage.run(CallTarget("later", "t", namespace="a", host="h"))
     caller.go.set()
     with suppress(Unavailable):
         await asyncio.gather(*tasks[:3])

@@ -11,12 +11,13 @@ from shared.broker.memory import MemoryBroker
 from shared.domain.instants import ms
 from shared.domain.jobs.jobs import DueMail, Job
 from shared.domain.jobs.mails import Mailing
-from shared.domain.tasks import QUEUES, SendMail
+from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.runtime.clock import SystemClock
 from shared.store import Store
+from tests.queues import QUEUES
 from tests.store.made import a_job
 
 DUE = DueMail("created", 7)
@@ -62,7 +63,7 @@ async def test_a_mail_that_is_given_up_is_forgotten(store: Store, mailer: Mailer
     await mailer.give_up(SendMail(job.key, DUE.kind, DUE.at), "no")
     assert await due(store, job) == (LATER,)
     assert await waiting(store) == [job.key]
-    await mailer(SendMail(job.key, LATER.kind, LATER.at))
+    await mailer.run(SendMail(job.key, LATER.kind, LATER.at))
     assert await due(store, job) == ()
     assert await waiting(store) == []
 

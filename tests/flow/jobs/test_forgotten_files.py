@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.scheduler.retention import Retention
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File, PushTable
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.divisions import Division, FoundDevices, next_step
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, Totals
+from shared.flow.jobs.retention import JobRetention
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
@@ -31,8 +31,8 @@ class NextMonth(DatabaseTime):
 
 
 @pytest.fixture
-def retention(store: Store) -> Retention:
-    return Retention(store, NextMonth(store), SchedulerSettings())
+def retention(store: Store) -> JobRetention:
+    return JobRetention(store, NextMonth(store), SchedulerSettings())
 
 
 async def over_a_file(store: Store, **fields: Any) -> Job:
@@ -76,7 +76,7 @@ async def is_known(store: Store, job: Job) -> bool:
     return plan is not None
 
 
-async def test_of_a_job_that_was_stopped_in_mid_plan(store: Store, retention: Retention) -> None:
+async def test_of_a_job_that_was_stopped_in_mid_plan(store: Store, retention: JobRetention) -> None:
     job, other = await over_a_file(store), await over_a_file(store)
     for each in (job, other):
         await begun(store, each)
@@ -86,7 +86,7 @@ async def test_of_a_job_that_was_stopped_in_mid_plan(store: Store, retention: Re
     assert await is_known(store, other)
 
 
-async def test_of_a_job_that_was_withdrawn_in_mid_plan(store: Store, retention: Retention) -> None:
+async def test_of_a_job_that_was_withdrawn_in_mid_plan(store: Store, retention: JobRetention) -> None:
     job, other = await over_a_file(store), await over_a_file(store)
     assert await store.jobs.withdraw(job.id)
     await retention.run_once()
@@ -94,7 +94,7 @@ async def test_of_a_job_that_was_withdrawn_in_mid_plan(store: Store, retention: 
     assert await is_known(store, other)
 
 
-async def test_of_a_group_with_its_last_job(store: Store, retention: Retention) -> None:
+async def test_of_a_group_with_its_last_job(store: Store, retention: JobRetention) -> None:
     group_id = str(uuid.uuid4())
     jobs = [await over_a_file(store, group_id=group_id, zone=zone) for zone in ("+0100", "+0200", "rest")]
     for job in jobs[:-1]:
@@ -106,7 +106,7 @@ async def test_of_a_group_with_its_last_job(store: Store, retention: Retention) 
     assert not await is_known(store, jobs[-1])
 
 
-async def test_a_division_goes_with_the_last_job_of_its_group(store: Store, retention: Retention) -> None:
+async def test_a_division_goes_with_the_last_job_of_its_group(store: Store, retention: JobRetention) -> None:
     group_id = str(uuid.uuid4())
     jobs = [a_job(group_id=group_id, zone=zone, offsets=("+0100",)) for zone in ("+0100", "rest")]
     for job in jobs:
@@ -121,7 +121,7 @@ async def test_a_division_goes_with_the_last_job_of_its_group(store: Store, rete
     assert not await is_divided(store, jobs[0])
 
 
-async def test_a_division_whose_jobs_were_withdrawn_goes_too(store: Store, retention: Retention) -> None:
+async def test_a_division_whose_jobs_were_withdrawn_goes_too(store: Store, retention: JobRetention) -> None:
     job = a_job(group_id=str(uuid.uuid4()), zone="rest", offsets=("+0100",))
     await store.jobs.add(job)
     await divided(store, job)
@@ -132,9 +132,9 @@ async def test_a_division_whose_jobs_were_withdrawn_goes_too(store: Store, reten
     assert not await is_divided(store, job)
 
 
-async def test_among_very_many(store: Store, retention: Retention, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_among_very_many(store: Store, retention: JobRetention, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some are looked at in a round, and all of them in some rounds."""
-    monkeypatch.setattr("services.scheduler.retention._STEP", 2)
+    monkeypatch.setattr("shared.flow.jobs.retention._STEP", 2)
     jobs = [await over_a_file(store) for _ in range(7)]
     for job in jobs[::2]:
         assert await store.jobs.withdraw(job.id)

@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from services.scheduler.retention import Retention
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import ScheduleState
+from shared.flow.clock.retention import Retention
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings

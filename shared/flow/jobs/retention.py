@@ -1,25 +1,23 @@
-"""Retention: what is older than its time is forgotten, in small steps: finished schedules, outcomes, idempotency keys,
-the batches of closed jobs. And the plans of files and the divisions whose jobs are gone: a job that is withdrawn while
-somebody begins to plan it leaves one.
+"""Retention of jobs: the batches of closed ones are forgotten after their time, in small steps, and so are their
+Idempotency-Keys. And the plans of files and the divisions whose jobs are gone: a job that is withdrawn while somebody
+begins to plan it leaves one.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from shared.domain.instants import ms
 from shared.flow.time import DatabaseTime
-from shared.runtime.loops import Periodic, Swept
-from shared.runtime.metrics import PENDING
+from shared.runtime.loops import Swept, repeat
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
 
 _STEP = 1_000
-_STEPS = 100
 _JOBS = 20
 
 
-class Retention:
+class JobRetention:
     """One round. `settings` says how long each kind is kept."""
 
     def __init__(self, store: Store, time: DatabaseTime, settings: SchedulerSettings) -> None:
@@ -31,33 +29,17 @@ class Retention:
     async def run_once(self) -> Swept:
         """Forget what is old, as far as one round goes. Raises `Unavailable`."""
         now = await self._time.now()
-        schedules = now - timedelta(days=self._settings.schedule_retention_days)
-        outcomes = now - timedelta(hours=self._settings.outcome_retention_hours)
-        keys = now - timedelta(hours=self._settings.key_retention_hours)
-        batches = now - timedelta(days=self._settings.batch_retention_days)
+        keys = _ns(now - timedelta(hours=self._settings.key_retention_hours))
+        batches = _ns(now - timedelta(days=self._settings.batch_retention_days))
         store = self._store
         forgotten = (
-            await _in_steps(lambda: self._forget_schedules(schedules, now), _STEP)
-            + await _in_steps(lambda: store.outcomes.forget(before=outcomes, limit=_STEP), _STEP)
-            + await _in_steps(lambda: store.idempotency.forget(before=keys, limit=_STEP), _STEP)
-            + await _in_steps(lambda: store.jobs.expire_keys(_ns(keys), limit=_STEP), _STEP)
-            + await _in_steps(lambda: store.groups.expire_keys(_ns(keys), limit=_STEP), _STEP)
-            + await _in_steps(lambda: self._forget_batches(_ns(batches)), _JOBS)
+            await repeat(lambda: store.jobs.expire_keys(keys, limit=_STEP), while_full=_STEP)
+            + await repeat(lambda: store.groups.expire_keys(keys, limit=_STEP), while_full=_STEP)
+            + await repeat(lambda: self._forget_batches(batches), while_full=_JOBS)
             + await self._forget_orphans(store.files)
             + await self._forget_orphans(store.divisions)
         )
-        PENDING.set(await store.occurrences.count())
         return Swept(discarded=forgotten)
-
-    async def _forget_schedules(self, before: datetime, now: datetime) -> int:
-        """Forget some that have finished: how many were looked at. One of which a dead letter is tried again, or that
-        was fired by hand, has something left to do."""
-        finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
-        busy = await self._store.occurrences.with_any([schedule.owner for schedule in finished])
-        await self._store.schedules.keep_finished([each.id for each in finished if each.owner in busy], at=now)
-        ended = [each.id for each in finished if each.owner not in busy]
-        await self._store.schedules.forget_finished(ended, before=before)
-        return len(finished)
 
     async def _forget_batches(self, before_ns: int) -> int:
         closed = await self._store.jobs.closed_before(before_ns, limit=_JOBS)
@@ -97,20 +79,5 @@ class _Plans(Protocol):
     async def remove_of(self, plan_ids: Sequence[str], /) -> None: ...
 
 
-def retention(round_: Retention, *, interval_seconds: float) -> Periodic:
-    """The component."""
-    return Periodic("retention", round_.run_once, interval_seconds=interval_seconds)
-
-
 def _ns(moment: datetime) -> int:
     return ms(moment) * 1_000_000
-
-
-async def _in_steps(step: Callable[[], Awaitable[int]], size: int) -> int:
-    total = 0
-    for _ in range(_STEPS):
-        found = await step()
-        total += found
-        if found < size:
-            break
-    return total

@@ -1,4 +1,4 @@
-"""The only place that opens connections: from settings to the capabilities that a service is given.
+"""The only place that opens connections, and closes them: from settings to the capabilities that parts are built on.
 
 The scheme of each URL picks the implementation, so that any mixture works. Everything opens lazily: a server that is
 away when a process starts shows in `/readyz` and is used as soon as it is there.
@@ -7,40 +7,27 @@ away when a process starts shows in `/readyz` and is used as soon as it is there
 import os
 import socket
 from collections.abc import Mapping
-from datetime import timedelta
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from services.scheduler.clock import answer_seconds
 from shared.audience import Audience
 from shared.blobs import Blobs, Uploads
 from shared.blobs.files import FolderBlobs
 from shared.broker import Broker
 from shared.broker.memory import MemoryBroker
 from shared.broker.rabbitmq import RabbitBroker
-from shared.domain.clock.callbacks import Targets
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.push.topics import topic_pattern
-from shared.domain.tasks import QUEUES
-from shared.flow.accounts.signing import Signing
-from shared.flow.clock.revocations import RevocationFlow
-from shared.flow.clock.schedules import ScheduleFlow
-from shared.flow.clock.settlement import Settlement
-from shared.flow.jobs.breaker import Breaker
-from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.mail import Mail, Sender
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
-from shared.outgoing.signing import check_secret
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import observed
 from shared.runtime.settings import Settings
-from shared.store import COLLECTIONS, Store
+from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.local import LocalStream
@@ -67,80 +54,6 @@ class Capabilities(Struct, frozen=True):
     time: DatabaseTime
     clock: Clock
 
-    @property
-    def feed(self) -> Feed:
-        return Feed(self.store, self.broker)
-
-    @property
-    def jobs(self) -> JobFlow:
-        return JobFlow(self.store, self.feed, self.clock, mails=self.mails)
-
-    @property
-    def mails(self) -> bool:
-        """Whether anybody is to hear of what happens to jobs."""
-        return self.mail is not None
-
-    @property
-    def breaker(self) -> Breaker:
-        share = self.settings.worker.max_batch_failure
-        return Breaker(self.store, self.clock, max_failed_share=share, mails=self.mails)
-
-    @property
-    def groups(self) -> GroupFlow:
-        return GroupFlow(self.store, self.jobs)
-
-    @property
-    def schedules(self) -> ScheduleFlow:
-        return ScheduleFlow(self.store, self.time)
-
-    @property
-    def revocations(self) -> RevocationFlow:
-        return RevocationFlow(self.store, self.time.now)
-
-    @property
-    def signing(self) -> Signing:
-        """Raises `Invalid` for a deployment's secret that cannot sign."""
-        key = self.settings.callbacks.signing_secret
-        if key:
-            check_secret(key, "callbacks.signing_secret")
-        return Signing(self.store, self.time.now, deployment_key=key)
-
-    @property
-    def settlement(self) -> Settlement:
-        return Settlement(self.store, tick=timedelta(seconds=self.settings.scheduler.tick_seconds))
-
-    @property
-    def targets(self) -> Targets:
-        """What callbacks may reach."""
-        chosen = self.settings.callbacks
-        return Targets(
-            queues=self.broker.delivers,
-            streams=self.stream.delivers,
-            exchanges=frozenset(chosen.exchanges),
-            topics=frozenset(chosen.topics),
-            networks=chosen.allowed_networks,
-        )
-
-    async def setup(self) -> None:
-        """Make indexes, queues, policies and topics, idempotently. Raises `Unavailable`."""
-        await self.store.setup()
-        await self.broker.setup(QUEUES)
-        await self.stream.setup({})
-
-    async def describe_clashes(self) -> list[str]:
-        """A sentence for each name that several apps got before names were unique."""
-        return [
-            f"{len(apps)} apps are called {apps[0].name}, but for case: "
-            f"{', '.join(app.id for app in apps)}. They share push tables, and so each reaches the others' users; "
-            "an admin should rename all but one."
-            for apps in await self.store.apps.find_clashing()
-        ]
-
-    async def verify(self) -> None:
-        """Raise `Unavailable` unless `setup` has been done, on servers whose promises we know."""
-        await self.broker.verify(QUEUES)
-        await self.stream.verify()
-
     async def close(self) -> None:
         """Close every connection."""
         await self.outgoing.close()
@@ -153,7 +66,7 @@ class Capabilities(Struct, frozen=True):
         await self.store.close()
 
 
-async def opened(settings: Settings, *, service: str) -> Capabilities:
+async def open_all(settings: Settings, *, service: str) -> Capabilities:
     """The capabilities of a process; `service` names its connections. Raises `Invalid` for a URL that no part can
     read."""
     name = f"carillon {service} {socket.gethostname()}/{os.getpid()}"
@@ -196,10 +109,8 @@ async def opened(settings: Settings, *, service: str) -> Capabilities:
 
 
 def _store(settings: Settings, *, hurried: bool) -> Store:
-    store = Store.open(settings.store.url, timeout_seconds=_PATIENCE_OF_A_CALLER if hurried else _PATIENCE)
-    for name in COLLECTIONS:
-        setattr(store, name, observed(getattr(store, name), f"store.{name}"))
-    return store
+    patience = _PATIENCE_OF_A_CALLER if hurried else _PATIENCE
+    return Store.open(settings.store.url, timeout_seconds=patience, observe=observed)
 
 
 def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
@@ -211,7 +122,7 @@ def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
                 management_url=settings.broker.management_url,
                 connection_name=name,
                 publish_timeout_seconds=min(timeout, _CONFIRM_OF_A_CALLER) if hurried else timeout,
-                deliver_timeout_seconds=min(timeout, answer_seconds(settings.scheduler)),
+                deliver_timeout_seconds=min(timeout, settings.scheduler.answer_seconds),
             )
         case "memory":
             return MemoryBroker()
@@ -234,7 +145,7 @@ def _stream(settings: Settings, name: str) -> Stream:
                 marker_retention_days=stream.marker_retention_days,
                 transaction_timeout_seconds=stream.transaction_timeout_seconds,
                 request_timeout_seconds=stream.request_timeout_seconds,
-                deliver_timeout_seconds=min(stream.request_timeout_seconds, answer_seconds(settings.scheduler)),
+                deliver_timeout_seconds=min(stream.request_timeout_seconds, settings.scheduler.answer_seconds),
                 compression=stream.compression,
                 max_record_bytes=stream.max_record_bytes,
             )

@@ -1,0 +1,102 @@
+"""Parts: what each subject brings to the processes.
+
+A subject is a module in this folder with one `Part`, and its rooms on every floor. That is all: the API serves the
+resources of all parts, workers work on all of their stages, the clock calls their handlers, and no other file names
+them.
+
+A part builds its flows when they are first asked for, once a process. A part that needs another's flows finds that part
+with `Parts.of`.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar, cast
+
+from services.api.http.routes import Resource
+from services.connections import Capabilities
+from services.scheduler.fire import OnDue
+from services.worker.stage import Stage
+from shared.runtime.lifecycle import Component
+
+AnyPart = TypeVar("AnyPart", bound="Part")
+
+Check = Callable[[], Awaitable[None]]
+"""Raises `Unavailable` where something does not answer."""
+
+
+class Part:
+    """What one subject brings; what it does not bring stays as it is here."""
+
+    processes: ClassVar[Mapping[str, str]] = {}
+    """The processes that the subject has for itself, each with its sentence in `carillon --help`."""
+
+    def __init__(self, capabilities: Capabilities, parts: "Parts") -> None:
+        self.capabilities = capabilities
+        self.settings = capabilities.settings
+        self.store = capabilities.store
+        self.parts = parts
+
+    def resources(self) -> Sequence[Resource]:
+        """The routes of the API."""
+        return ()
+
+    def stages(self) -> Sequence[Stage[Any]]:
+        """What workers do."""
+        return ()
+
+    def on_due(self) -> Mapping[str, OnDue]:
+        """What the clock calls for occurrences, by the kind of their owner."""
+        return {}
+
+    def components(self, process: str) -> Sequence[Component]:
+        """What runs in this process beside the routes, the stages and the clock: upkeep, retention, listeners."""
+        return ()
+
+    def checks(self, process: str) -> Mapping[str, Check]:
+        """What the readiness of this process depends on, by its name in `/readyz`."""
+        return {}
+
+    async def take_up(self) -> None:
+        """Find all unfinished work at once. Only for the start of a store's only process: nobody is at work, so no
+        patience is needed. Raises `Unavailable`."""
+
+    async def find_faults(self) -> Sequence[str]:
+        """A sentence for each thing in the store that an operator should put right. Raises `Unavailable`."""
+        return ()
+
+
+class Parts:
+    """All parts of one process."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self._built: dict[type[Part], Part] = {}
+        for kind in find_parts():
+            self.of(kind)
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._built.values())
+
+    @cached_property
+    def stages(self) -> list[Stage[Any]]:
+        """What workers do, for all subjects."""
+        return [stage for part in self for stage in part.stages()]
+
+    def of(self, kind: type[AnyPart]) -> AnyPart:
+        """The part of this kind."""
+        if kind not in self._built:
+            self._built[kind] = kind(self.capabilities, self)
+        return cast(AnyPart, self._built[kind])
+
+
+def find_parts() -> list[type[Part]]:
+    """The parts that the modules of this folder define, in the order of the modules' names."""
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Part) and value.__module__ == module.__name__
+    ]

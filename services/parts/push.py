@@ -1,0 +1,68 @@
+"""Push: the kind of job whose records go to Kafka, and what the receivers say about them."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from services.api.http.routes import Resource
+from services.api.push.preview import PreviewResource, PreviewRules
+from services.feedback.listener import Listener
+from services.parts import Check, Part
+from services.parts.jobs import Jobs
+from services.worker.push.recipients import Reader
+from services.worker.push.send import Sender
+from services.worker.stage import Stage
+from shared.domain.push.records import RecordRules
+from shared.runtime.lifecycle import Component
+
+
+class Push(Part):
+    """Push jobs."""
+
+    processes: ClassVar[Mapping[str, str]] = {"feedback": "Run the feedback consumer."}
+
+    @cached_property
+    def record_rules(self) -> RecordRules:
+        """How this deployment has its records written: the same when workers send them as when the API previews
+        them."""
+        return RecordRules(
+            push_expiry=self.settings.worker.push_expiry_unit,
+            time_to_live=self.settings.worker.gcm_time_to_live,
+            max_record_bytes=self.settings.stream.max_record_bytes,
+        )
+
+    def resources(self) -> Sequence[Resource]:
+        had, api = self.capabilities, self.settings.api
+        rules = PreviewRules(
+            topic_template=self.settings.stream.topic_template,
+            records=self.record_rules,
+            published_sign=api.zone_offset == "added",
+            seconds=api.preview_seconds,
+        )
+        return (PreviewResource(self.store, had.audience, had.blobs, self.parts.of(Jobs).drafts, had.clock, rules),)
+
+    def stages(self) -> Sequence[Stage[Any]]:
+        had, jobs, worker = self.capabilities, self.parts.of(Jobs), self.settings.worker
+        return (
+            Sender(
+                self.store,
+                Reader(self.store, had.audience, had.blobs, batch_size=worker.batch_size),
+                had.stream,
+                jobs.feed,
+                jobs.flow,
+                jobs.breaker,
+                jobs.grace,
+                had.clock,
+                worker=worker,
+                stream_settings=self.settings.stream,
+                rules=self.record_rules,
+            ),
+        )
+
+    def components(self, process: str) -> Sequence[Component]:
+        if process != "feedback":
+            return ()
+        return (Listener(self.capabilities.stream, self.store, self.settings.feedback),)
+
+    def checks(self, process: str) -> Mapping[str, Check]:
+        return {"stream": self.capabilities.stream.ping} if process in {"worker", "feedback"} else {}

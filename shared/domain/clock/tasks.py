@@ -1,0 +1,20 @@
+"""The task of the clock: an HTTP call."""
+
+from typing import ClassVar
+
+from shared.domain.tasks import Task
+
+CALL_QUEUE = "sched.call"
+
+
+class CallTarget(Task, frozen=True, tag="call"):
+    """Make the HTTP call of an occurrence, if it still has this token. Its tries are counted in its occurrence.
+
+    Whose it is and where it goes decide when its turn comes. A task without them is nobody's: it shares with its like.
+    """
+
+    queue: ClassVar[str] = CALL_QUEUE
+    occurrence_id: str
+    token: str
+    namespace: str = ""
+    host: str = ""

@@ -1,0 +1,49 @@
+"""Whose the occurrences of a job are: of one of its stages, or of a batch that is tried again.
+
+job/<key of the job>/<stage>
+batch/<key of the job>/<ordinal>
+"""
+
+from enum import StrEnum
+
+JOB = "job"
+BATCH = "batch"
+
+
+class JobStage(StrEnum):
+    """The stages of a job that can wait for an instant."""
+
+    START = "start"  # a `startsAt`
+    PLAN = "plan"  # planning that is tried again
+    FINISH = "finish"  # closing that is tried again
+    MAIL = "mail"  # mails that are tried again
+
+
+def job_owner(job_key: str, stage: JobStage) -> str:
+    """The owner of what a stage of a job waits for."""
+    return f"{JOB}/{job_key}/{stage}"
+
+
+def batch_owner(job_key: str, ordinal: int) -> str:
+    """The owner of a batch's next try."""
+    return f"{BATCH}/{job_key}/{ordinal}"
+
+
+def read_job_owner(owner: str) -> tuple[str, JobStage]:
+    """What `job_owner` was given. Raises `ValueError` for anything else."""
+    job_key, stage = _parts(owner, JOB)
+    return job_key, JobStage(stage)
+
+
+def read_batch_owner(owner: str) -> tuple[str, int]:
+    """What `batch_owner` was given. Raises `ValueError` for anything else."""
+    job_key, ordinal = _parts(owner, BATCH)
+    return job_key, int(ordinal)
+
+
+def _parts(owner: str, kind: str) -> tuple[str, str]:
+    found, _, rest = owner.partition("/")
+    thing, _, detail = rest.partition("/")
+    if found != kind:
+        raise ValueError(f"not the owner of a {kind}: {owner!r}")
+    return thing, detail

@@ -1,0 +1,108 @@
+"""The smallest subject: a route hangs up a bell, the clock says when it is due, and a worker rings it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from litestar import Request, Response
+from litestar.handlers import HTTPRouteHandler
+from msgspec import Struct
+from pymongo.asynchronous.database import AsyncDatabase
+
+from services.api.http import wire
+from services.api.http.identity import Who
+from services.api.http.routes import Resource, endpoint
+from services.parts import Check, Part
+from services.scheduler.fire import OnDue
+from services.worker.stage import Stage
+from shared.broker import Broker
+from shared.domain.clock.occurrences import Occurrence, Owner, once, owner_text, read_owner
+from shared.domain.tasks import Task, encode
+from shared.store.documents import Document
+
+BELL = "bell"
+NAME = "vespers"
+
+
+class BellView(Struct, frozen=True):
+    name: str
+
+
+class RingBell(Task, frozen=True, tag="ring"):
+    queue: ClassVar[str] = "bells.ring"
+    name: str
+
+
+class BellStore:
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._bells = database["bells"]
+
+    async def setup(self) -> None:
+        await self._bells.create_index("rung")
+
+    async def hang(self, name: str) -> None:
+        await self._bells.insert_one({"_id": name, "rung": 0})
+
+    async def ring(self, name: str) -> None:
+        await self._bells.update_one({"_id": name}, {"$inc": {"rung": 1}})
+
+    async def rung(self, name: str) -> int:
+        found = await self._bells.find_one({"_id": name})
+        return 0 if found is None else int(found["rung"])
+
+
+class BellsResource:
+    def __init__(self, part: "Bells") -> None:
+        self._part = part
+
+    def handlers(self) -> list[HTTPRouteHandler]:
+        return [endpoint("POST", "/bells", self.add, who=Who.KNOWN, answers={HTTPStatus.CREATED: BellView})]
+
+    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        """Hang up a bell that rings in a moment."""
+        await self._part.bells.hang(NAME)
+        now: datetime = await self._part.store.now()
+        owner = owner_text(Owner(BELL, NAME))
+        due = once(owner, "first", now + timedelta(milliseconds=50), accepted_at=now)
+        await self._part.store.occurrences.add([due])
+        return wire.answer(BellView(NAME), HTTPStatus.CREATED)
+
+
+class Ring(Stage[RingBell]):
+    task = RingBell
+    in_flight = 1
+
+    def __init__(self, bells: BellStore) -> None:
+        self._bells = bells
+
+    async def run(self, task: RingBell) -> None:
+        await self._bells.ring(task.name)
+
+    async def put_off(self, task: RingBell) -> None: ...
+
+    async def give_up(self, task: RingBell, reason: str) -> None: ...
+
+
+class Bells(Part):
+    processes: ClassVar[Mapping[str, str]] = {"sexton": "Look after the bells."}
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.bells = self.store.add("bells", BellStore)
+        self._broker: Broker = self.capabilities.broker
+
+    def resources(self) -> Sequence[Resource]:
+        return (BellsResource(self),)
+
+    def stages(self) -> Sequence[Stage[Any]]:
+        return (Ring(self.bells),)
+
+    def on_due(self) -> Mapping[str, OnDue]:
+        return {BELL: self._publish}
+
+    def checks(self, process: str) -> Mapping[str, Check]:
+        return {"the tower": self.store.ping}
+
+    async def _publish(self, occurrence: Occurrence) -> None:
+        await self._broker.publish(RingBell.queue, encode(RingBell(read_owner(occurrence.owner).id)))

@@ -1,0 +1,90 @@
+"""A new subject is a module among the parts and its own rooms: no other file is edited, and all processes know it."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import services.parts
+from services import assembly
+from services.connections import Capabilities, open_all
+from services.parts import Parts, find_parts
+from services.parts.accounts import Accounts
+from services.parts.clock import Clock
+from services.parts.jobs import Jobs
+from services.parts.push import Push
+from shared.runtime.configuration import load
+from shared.runtime.health import Health
+from tests.broker.eventually import eventually
+from tests.services.api.client import ADMIN, Client
+
+SUBJECT = Path(__file__).with_name("subject")
+
+
+@pytest.fixture(autouse=True)
+def subject(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if its module lay in `services/parts`."""
+    monkeypatch.setattr(services.parts, "__path__", [*services.parts.__path__, str(SUBJECT)])
+
+
+@pytest.fixture
+async def capabilities(mongo_database: str, tmp_path: Path) -> AsyncIterator[Capabilities]:
+    settings = load({
+        "CARILLON_STORE_URL": mongo_database,
+        "CARILLON_BROKER_URL": "memory://",
+        "CARILLON_STREAM_URL": f"local://{tmp_path}/stream.db",
+        "CARILLON_BLOBS_URL": tmp_path.as_uri(),
+        "CARILLON_API_FIRST_ADMIN": ADMIN,
+        "CARILLON_API_TRUSTED_PROXIES": "127.0.0.0/8",
+    })  # fmt: skip
+    opened = await open_all(settings, service="test")
+    yield opened
+    await opened.close()
+
+
+def test_parts_are_found_by_their_modules() -> None:
+    assert [part.__name__ for part in find_parts()] == ["Accounts", "Clock", "Jobs", "Push", "Bells"]
+
+
+def test_flows_are_built_once(capabilities: Capabilities) -> None:
+    parts = Parts(capabilities)
+    assert len({id(parts.of(Jobs).feed) for _ in range(3)}) == 1
+    assert parts.of(Push).parts.of(Clock).schedules is parts.of(Clock).schedules
+    assert parts.of(Accounts) in set(parts)
+
+
+async def test_a_route_a_stage_an_occurrence_and_a_collection_of_its_own(capabilities: Capabilities) -> None:
+    parts = Parts(capabilities)
+    await assembly.set_up(parts)
+    components = [*assembly.components("scheduler", parts), *assembly.components("worker", parts)]
+    for component in components:
+        await component.start()
+    try:
+        client = Client(assembly.build_api(parts), {"x-forwarded-email": ADMIN})
+        assert (await client.post("/bells")).status == 201
+        assert "/bells" in (await client.get("/openapi.json")).json["paths"]
+        [bells] = [cast("Any", part).bells for part in parts if type(part).__name__ == "Bells"]
+
+        async def is_rung() -> bool:
+            return bool(await bells.rung("vespers") == 1)
+
+        await eventually(is_rung)
+    finally:
+        for component in reversed(components):
+            await component.stop()
+
+
+async def test_readiness_asks_it_too(capabilities: Capabilities) -> None:
+    health = Health()
+    assembly.watch(["api"], Parts(capabilities), health)
+    assert "the tower" in health._checks
+
+
+def test_its_process_has_a_command() -> None:
+    program = f"import services.parts as p; p.__path__.append({str(SUBJECT)!r}); from services.cli import main; main()"
+    shown = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
+    assert "sexton" in shown.stdout
+    assert "Look after the bells." in shown.stdout
