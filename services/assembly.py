@@ -103,8 +103,8 @@ class _ApiServer(HttpServer):
 
 
 def _workers(parts: Parts) -> Workers:
-    async def verified() -> None:
+    async def verify_all() -> None:
         await verify(parts)
 
     name = f"{socket.gethostname()}/{os.getpid()}"
-    return Workers(parts.capabilities.broker, parts.stages, name=name, verify=verified)
+    return Workers(parts.capabilities.broker, parts.stages, name=name, verify=verify_all)

@@ -65,13 +65,13 @@ def run_async(work: Coroutine[Any, Any, int]) -> None:
     try:
         code = uvloop.run(work)
     except CarillonError as error:
-        raise click.ClickException(told(error)) from error
+        raise click.ClickException(describe_error(error)) from error
     except (KeyboardInterrupt, asyncio.CancelledError):
         code = embedded.EXIT_INTERRUPTED
     sys.exit(code)
 
 
-def told(error: CarillonError) -> str:
+def describe_error(error: CarillonError) -> str:
     """An error as people read it, without the passwords in it."""
     field = getattr(error, "field", None)
     text = str(error)
@@ -81,10 +81,10 @@ def told(error: CarillonError) -> str:
 async def serve(settings: Settings, services: Sequence[str]) -> int:
     """Run services until a signal ends them."""
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
-    with_ = await connections.open_all(settings, service="-".join(services))
-    parts, known = Parts(with_), health.Health()
+    capabilities = await connections.open_all(settings, service="-".join(services))
+    parts, known = Parts(capabilities), health.Health()
     assembly.watch(services, parts, known)
-    components: list[Component] = [health.server(known, settings.health), LoopWatch(), assembly.closing(with_)]
+    components: list[Component] = [health.server(known, settings.health), LoopWatch(), assembly.closing(capabilities)]
     for service in services:
         components += assembly.components(service, parts)
     memory.settle_in()
@@ -112,15 +112,15 @@ def init(context: click.Context) -> None:
     settings = settings_of(context)
 
     async def work() -> int:
-        with_ = await connections.open_all(settings, service="init")
+        capabilities = await connections.open_all(settings, service="init")
         try:
-            parts = Parts(with_)
+            parts = Parts(capabilities)
             await assembly.set_up(parts)
             await assembly.verify(parts)
             for sentence in await assembly.find_faults(parts):
                 click.echo(sentence, err=True)
         finally:
-            await with_.close()
+            await capabilities.close()
         click.echo("Everything is in place.")
         return 0
 
@@ -144,8 +144,10 @@ def up(context: click.Context, data_dir: str | None) -> None:
     settings = _embedded_settings(context, data_dir)
     logs.set_up(settings.logs, service="embedded")
 
-    def announce(house: embedded.House) -> None:
-        click.echo(f"{embedded.described(house)}\n\nNext, in another terminal: {sys.argv[0]} seed. Ctrl-C ends this.")
+    def announce(instance: embedded.Instance) -> None:
+        click.echo(
+            f"{embedded.described(instance)}\n\nNext, in another terminal: {sys.argv[0]} seed. Ctrl-C ends this."
+        )
 
     run_async(embedded.serve(settings, announce))
 
@@ -164,7 +166,7 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
     try:
         settings, said = choose_ports(settings, asked=asked)
     except CarillonError as error:
-        raise click.ClickException(told(error)) from error
+        raise click.ClickException(describe_error(error)) from error
     for sentence in said:
         click.echo(sentence, err=True)
     return settings
@@ -199,15 +201,15 @@ def seed(
     the data folder, or else those that the settings name.
     """
     settings = settings_of(context)
-    house = None if own is False else embedded.running(Path(data_dir or settings.embedded.data_dir).resolve())
-    if own and house is None:
+    instance = None if own is False else embedded.running(Path(data_dir or settings.embedded.data_dir).resolve())
+    if own and instance is None:
         raise click.ClickException("no `carillon up` runs on this data folder; --data-dir names another one")
-    email = email or (house.admin if house else settings.api.first_admin)
+    email = email or (instance.admin if instance else settings.api.first_admin)
     if not email and not token:
         raise click.UsageError("as whom? --email or --token, or CARILLON_API_FIRST_ADMIN")
     target = Target(
-        api=(api or (house.api if house else f"http://{settings.api.host}:{settings.api.port}")).rstrip("/"),
-        audience=house.audience if house else settings.audience.url,
+        api=(api or (instance.api if instance else f"http://{settings.api.host}:{settings.api.port}")).rstrip("/"),
+        audience=instance.audience if instance else settings.audience.url,
         email=email,
         token=token or "",
         proxy_secret=settings.api.proxy_secret,

@@ -20,7 +20,7 @@ from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.push.topics import topic_pattern
 from shared.flow.time import DatabaseTime
-from shared.mail import Mail, Sender
+from shared.mail import Mail, MailSender
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
@@ -180,7 +180,7 @@ def _blobs(settings: Settings) -> Blobs:
 
 def _mail(settings: Settings, outgoing: Outgoing) -> Mail | None:
     chosen = settings.mail
-    sender = Sender(chosen.sender_name, chosen.sender_address)
+    sender = MailSender(chosen.sender_name, chosen.sender_address)
     match urlsplit(chosen.url).scheme:
         case "":
             return None

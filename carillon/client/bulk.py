@@ -39,7 +39,7 @@ async def results(
             index += 1
             continue
         key = f"{idempotency_key}/{next(numbers)}" if idempotency_key else ""
-        for result in await _sent(transport, chunk, key):
+        for result in await _send_chunk(transport, chunk, key):
             yield replace(result, index=index + result.index)
         index += len(chunk)
 
@@ -91,7 +91,7 @@ def _refused(schedule: Schedule, status: HTTPStatus, reason: str) -> BulkResult:
     return BulkResult(index=0, key=schedule.key or None, status=status, error=ItemError(reason))
 
 
-async def _sent(transport: Transport, chunk: Sequence[bytes], idempotency_key: str) -> list[BulkResult]:
+async def _send_chunk(transport: Transport, chunk: Sequence[bytes], idempotency_key: str) -> list[BulkResult]:
     answer = await transport.call(
         "POST",
         "/schedules/bulk",

@@ -72,11 +72,11 @@ async def file_of(source: Source) -> AsyncIterator[File]:
         return
     with tempfile.TemporaryDirectory(prefix="carillon-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "upload.csv")
-        await _written(source, path)
+        await _write(source, path)
         yield File(path)
 
 
-async def _written(stream: AsyncIterable[bytes], path: Path) -> None:
+async def _write(stream: AsyncIterable[bytes], path: Path) -> None:
     waiting = bytearray()
     with path.open("wb") as file:
         async for part in stream:

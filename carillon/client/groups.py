@@ -75,17 +75,17 @@ class Groups:
 
     async def pause(self, app_id: str, group_id: str) -> Group:
         """Hold all its jobs that have not ended."""
-        return await self._moved(app_id, group_id, "pause")
+        return await self._move(app_id, group_id, "pause")
 
     async def resume(self, app_id: str, group_id: str) -> Group:
         """Let all its held jobs go on, or start when their start comes."""
-        return await self._moved(app_id, group_id, "resume")
+        return await self._move(app_id, group_id, "resume")
 
     async def stop(self, app_id: str, group_id: str) -> Group:
         """End all its jobs for good."""
-        return await self._moved(app_id, group_id, "stop")
+        return await self._move(app_id, group_id, "stop")
 
-    async def _moved(self, app_id: str, group_id: str, move: Literal["pause", "resume", "stop"]) -> Group:
+    async def _move(self, app_id: str, group_id: str, move: Literal["pause", "resume", "stop"]) -> Group:
         return (await self._transport.call("PUT", f"{_of(app_id, group_id)}/{move}")).read(_group)
 
 

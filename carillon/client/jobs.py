@@ -62,17 +62,17 @@ class Jobs:
     async def pause(self, app_id: str, job_id: str) -> StoredJob:
         """Hold a job: nothing more is sent until it is resumed. Raises `NotFound`, `Forbidden` where its status does
         not allow it."""
-        return await self._moved(app_id, job_id, "pause")
+        return await self._move(app_id, job_id, "pause")
 
     async def resume(self, app_id: str, job_id: str) -> StoredJob:
         """Let a job go on. Raises as `pause`."""
-        return await self._moved(app_id, job_id, "resume")
+        return await self._move(app_id, job_id, "resume")
 
     async def stop(self, app_id: str, job_id: str) -> StoredJob:
         """End a job for good. Raises as `pause`."""
-        return await self._moved(app_id, job_id, "stop")
+        return await self._move(app_id, job_id, "stop")
 
-    async def _moved(self, app_id: str, job_id: str, move: Literal["pause", "resume", "stop"]) -> StoredJob:
+    async def _move(self, app_id: str, job_id: str, move: Literal["pause", "resume", "stop"]) -> StoredJob:
         """Of two moves the second is forbidden: after an attempt whose answer was lost, the job itself tells."""
         path = f"{_of(app_id, job_id)}/{move}"
         answer = await self._transport.call("PUT", path, done_before=_FORBIDDEN)

@@ -120,7 +120,7 @@ class Transport:
             done_before=done_before,
         )
         async with self._underway():
-            return await self._answered(request)
+            return await self._answer(request)
 
     async def upload(self, path: str, url_of: Callable[[Answer], str], file: File) -> Answer:
         """Send the file to the URL that the answer to GET of `path` tells, and give that answer.
@@ -146,7 +146,7 @@ class Transport:
             if self._session is not None:
                 await self._session.close()
 
-    async def _answered(self, request: Request) -> Answer:
+    async def _answer(self, request: Request) -> Answer:
         return await self._persistent(partial(self._attempt, request))
 
     async def _persistent(self, once: Callable[[], Awaitable[Answer | Failed]]) -> Answer:
@@ -160,7 +160,7 @@ class Transport:
 
     async def _put(self, upload: _Upload) -> Answer | Failed:
         """One attempt of an upload; its answer is the place."""
-        place = await self._answered(upload.asking)
+        place = await self._answer(upload.asking)
         outcome = await self._attempt(upload.sending(place))
         upload.file.check()
         return outcome if isinstance(outcome, Failed) else place
@@ -189,7 +189,7 @@ class Transport:
                 request.method,
                 request.url,
                 params=request.query,
-                data=request.content or None if file is None else self._moving(file, limit),
+                data=request.content or None if file is None else self._read_parts(file, limit),
                 headers=request.headers,
                 # Who refuses a file then says so before it is sent; a later attempt does not wait for a consent that
                 # some servers never give.
@@ -200,7 +200,7 @@ class Transport:
         ):
             return Answer(response.status, response.headers, await response.read())
 
-    async def _moving(self, file: File, limit: asyncio.Timeout) -> AsyncIterator[bytes]:
+    async def _read_parts(self, file: File, limit: asyncio.Timeout) -> AsyncIterator[bytes]:
         """The parts of a file; the time limit counts from each of them anew."""
         async for part in file.parts():
             limit.reschedule(asyncio.get_running_loop().time() + self._timeout_seconds)

@@ -14,7 +14,7 @@ from services.api.http import errors
 from services.api.http.bodies import Bodies
 from services.api.http.documentation import DocumentationResource
 from services.api.http.guards import Guarded, guard_rules
-from services.api.http.identity import Directory, Identified, Proxies, has_caller, protected_paths
+from services.api.http.identity import Directory, IdentifyCaller, Proxies, has_caller, protected_paths
 from services.api.http.limits import Limited
 from services.api.http.observed import Observed
 from services.api.http.paging import PUBLIC_PATH, public_path
@@ -48,7 +48,7 @@ def create(resources: Sequence[Resource], settings: ApiSettings, store: Store, c
     proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
     directory = Directory(store, proxies, clock, first_admin=settings.first_admin)
     bodies = Bodies(Limited(app.asgi_handler, settings), settings.max_bodies_bytes)
-    identified = Identified(bodies, directory, protected_paths(handlers))
+    identified = IdentifyCaller(bodies, directory, protected_paths(handlers))
     app.asgi_handler = Observed(Guarded(identified, guard_rules(settings)))
     return app
 

@@ -48,7 +48,7 @@ _LOOK_SECONDS = 0.5
 log = logs.get(__name__)
 
 
-class House(Struct, frozen=True, kw_only=True):
+class Instance(Struct, frozen=True, kw_only=True):
     """Where a running embedded Carillon can be reached. `admin` is the e-mail address that may do everything."""
 
     process: ProcessMark
@@ -66,69 +66,74 @@ def data_folder(settings: Settings) -> Path:
     return Path(settings.embedded.data_dir).resolve()
 
 
-Guest = Callable[[House, Capabilities], Awaitable[int]]
+Companion = Callable[[Instance, Capabilities], Awaitable[int]]
 """What runs beside the services and gives the exit code; when it returns, everything ends."""
 
 
-def running(folder: Path) -> House | None:
+def running(folder: Path) -> Instance | None:
     """The embedded Carillon that runs on this folder now, if there is one."""
     try:
-        house = msgspec.json.decode((folder / "running.json").read_bytes(), type=House)
+        instance = msgspec.json.decode((folder / "running.json").read_bytes(), type=Instance)
     except (OSError, msgspec.DecodeError):
         return None
-    return house if processes.is_alive(house.process) else None
+    return instance if processes.is_alive(instance.process) else None
 
 
-async def serve(settings: Settings, announce: Callable[[House], None], guest: Guest | None = None) -> int:
-    """Run until a signal, a failure or the guest's end; returns the exit code.
+async def serve(settings: Settings, announce: Callable[[Instance], None], companion: Companion | None = None) -> int:
+    """Run until a signal, a failure or the companion's end; returns the exit code.
 
     Raises:
         Conflict: another process runs on the folder, or a port is taken.
         Unavailable: a server is not installed or does not start.
     """
     folder = data_folder(settings)
-    with private_files(), _held(folder), _told_to_end() as ending:
+    with private_files(), _locked(folder), _cancel_on_signal() as ending:
         async with _servers(folder) as servers:
             own = _own(settings, folder, servers)
-            with_ = await connections.open_all(own, service="embedded")
+            capabilities = await connections.open_all(own, service="embedded")
             async with AsyncExitStack() as open_until_served:
-                open_until_served.push_async_callback(with_.close)
-                parts = Parts(with_)
+                open_until_served.push_async_callback(capabilities.close)
+                parts = Parts(capabilities)
                 await assembly.set_up(parts)
                 for sentence in await assembly.find_faults(parts):
                     log.warning(sentence)
                 await assembly.take_up(parts)
                 open_until_served.pop_all()
-            return await _served(parts, folder, servers, announce, guest, ending)
+            return await _serve_all(parts, folder, servers, announce, companion, ending)
 
 
-async def _served(
+async def _serve_all(
     parts: Parts,
     folder: Path,
     servers: Sequence[Child],
-    announce: Callable[[House], None],
-    guest: Guest | None,
+    announce: Callable[[Instance], None],
+    companion: Companion | None,
     ending: asyncio.Event,
 ) -> int:
-    with_, known = parts.capabilities, health.Health()
+    capabilities, known = parts.capabilities, health.Health()
     assembly.watch(list(assembly.PROCESSES), parts, known)
     components: list[Component] = [
-        Background("servers", lambda stopping: _watched(servers, stopping)),
-        health.server(known, with_.settings.health),
+        Background("servers", lambda stopping: _watch(servers, stopping)),
+        health.server(known, capabilities.settings.health),
         LoopWatch(),
-        assembly.closing(with_),
+        assembly.closing(capabilities),
     ]
     for process in assembly.PROCESSES:
         components += assembly.components(process, parts)
     ports = {part.name: part for part in components if isinstance(part, HttpServer)}
-    sign = _Sign(folder, lambda: _house(with_.settings, folder, ports), announce)
-    visit = _Visit(lambda: sign.house, with_, guest, ending)
-    code = await run([*components, sign, visit], health=known, shutdown=with_.settings.shutdown, ending=ending)
-    return code or visit.code()
+    running_file = _RunningFile(folder, lambda: _describe_instance(capabilities.settings, folder, ports), announce)
+    companion_task = _CompanionTask(lambda: running_file.instance, capabilities, companion, ending)
+    code = await run(
+        [*components, running_file, companion_task],
+        health=known,
+        shutdown=capabilities.settings.shutdown,
+        ending=ending,
+    )
+    return code or companion_task.code()
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """The folder, for this process alone."""
     try:
         make_private_folder(folder, ours=OURS)
@@ -139,14 +144,14 @@ def _held(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            house = running(folder)
-            where = f" (process {house.process.pid}, {house.api})" if house else ""
+            instance = running(folder)
+            where = f" (process {instance.process.pid}, {instance.api})" if instance else ""
             raise Conflict(f"Carillon runs on {folder} already{where}; --data-dir takes another folder") from None
         yield
 
 
 @contextmanager
-def _told_to_end() -> Iterator[asyncio.Event]:
+def _cancel_on_signal() -> Iterator[asyncio.Event]:
     """SIGTERM and SIGINT end the start, while the servers start and nobody else listens to them.
 
     Python 3.11's `wait_for`, inside the drivers, swallows a cancellation now and then; so whoever serves afterwards
@@ -188,7 +193,7 @@ async def _servers(folder: Path) -> AsyncIterator[tuple[Child, Child]]:
         yield children
 
 
-async def _watched(servers: Sequence[Child], stopping: asyncio.Event) -> None:
+async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
     """Raise `Unavailable` when one of the servers has died: without it nothing works here."""
     while not stopping.is_set():
         # Where no file can be opened, nobody can be looked at; that tells nothing of them.
@@ -214,9 +219,9 @@ def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Sett
     )
 
 
-def _house(settings: Settings, folder: Path, ports: dict[str, HttpServer]) -> House:
+def _describe_instance(settings: Settings, folder: Path, ports: dict[str, HttpServer]) -> Instance:
     pid = os.getpid()
-    return House(
+    return Instance(
         process=ProcessMark(pid, processes.birth(pid) or ""),
         api=_http(ports["api"]),
         health=_http(ports["health"]),
@@ -233,23 +238,23 @@ def _http(server: HttpServer) -> str:
     return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
 
 
-class _Sign:
+class _RunningFile:
     """A component: tells where we are, once all services have started."""
 
-    name = "sign"
+    name = "running file"
 
-    def __init__(self, folder: Path, look: Callable[[], House], announce: Callable[[House], None]) -> None:
+    def __init__(self, folder: Path, look: Callable[[], Instance], announce: Callable[[Instance], None]) -> None:
         self._file = folder / "running.json"
         self._look = look
         self._announce = announce
-        self.house: House
+        self.instance: Instance
 
     async def start(self) -> None:
-        self.house = self._look()
+        self.instance = self._look()
         fresh = self._file.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(self.house))
+        fresh.write_bytes(msgspec.json.encode(self.instance))
         fresh.replace(self._file)
-        self._announce(self.house)
+        self._announce(self.instance)
 
     async def stop(self) -> None:
         self._file.unlink(missing_ok=True)
@@ -258,23 +263,27 @@ class _Sign:
         await asyncio.Event().wait()
 
 
-class _Visit:
-    """A component: the guest, whose end is everybody's."""
+class _CompanionTask:
+    """A component: the companion, whose end is everybody's."""
 
-    name = "guest"
+    name = "companion"
 
     def __init__(
-        self, look: Callable[[], House], with_: Capabilities, guest: Guest | None, ending: asyncio.Event
+        self,
+        look: Callable[[], Instance],
+        capabilities: Capabilities,
+        companion: Companion | None,
+        ending: asyncio.Event,
     ) -> None:
         self._look = look
-        self._with = with_
-        self._guest = guest
+        self._capabilities = capabilities
+        self._companion = companion
         self._ending = ending
         self._task: asyncio.Task[int] | None = None
 
     async def start(self) -> None:
-        if self._guest is not None:
-            self._task = asyncio.ensure_future(self._guest(self._look(), self._with))
+        if self._companion is not None:
+            self._task = asyncio.ensure_future(self._companion(self._look(), self._capabilities))
             self._task.add_done_callback(lambda _: self._ending.set())
 
     async def stop(self) -> None:
@@ -286,22 +295,22 @@ class _Visit:
         await asyncio.Event().wait()
 
     def code(self) -> int:
-        """The guest's exit code, once all has ended. Raises what ended the guest."""
+        """The companion's exit code, once all has ended. Raises what ended the companion."""
         if self._task is None:
             return EXIT_DRAINED
         return EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
 
 
-def described(house: House) -> str:
+def described(instance: Instance) -> str:
     """Where everything is, as people read it."""
     lines = {
-        "API": house.api,
-        "its pages": f"{house.api}/docs",
-        "health": f"{house.health}/readyz (also /livez and /metrics)",
-        "MongoDB": house.store,
-        "push database": without_secrets(house.audience) + " (the password is in running.json)",
-        "records": house.stream,
-        "data": house.data,
-        "you are": f"{house.admin} (header x-forwarded-email)",
+        "API": instance.api,
+        "its pages": f"{instance.api}/docs",
+        "health": f"{instance.health}/readyz (also /livez and /metrics)",
+        "MongoDB": instance.store,
+        "push database": without_secrets(instance.audience) + " (the password is in running.json)",
+        "records": instance.stream,
+        "data": instance.data,
+        "you are": f"{instance.admin} (header x-forwarded-email)",
     }
     return "\n".join(["Carillon is up.", *(f"  {name:<14} {where}" for name, where in lines.items())])

@@ -16,7 +16,7 @@ from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic, Swept
 
 
-class Accounts(Part):
+class AccountsPart(Part):
     """Who may call."""
 
     @cached_property

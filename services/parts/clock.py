@@ -11,13 +11,13 @@ from services.api.clock.schedule_limits import ScheduleLimits
 from services.api.clock.schedules import SchedulesResource
 from services.api.http.routes import Resource
 from services.parts import Part
-from services.parts.accounts import Accounts
-from services.scheduler.clock import Clock as TickingClock
+from services.parts.accounts import AccountsPart
+from services.scheduler.clock import TickingClock
 from services.scheduler.deliver import Deliveries
 from services.scheduler.fire import Fire
 from services.scheduler.in_hand import InHand
 from services.scheduler.sweep import Sweep
-from services.worker.clock.call import Caller
+from services.worker.clock.call import HttpCaller
 from services.worker.clock.places import FairCalls, Places
 from services.worker.stage import Stage
 from shared.domain.clock.callbacks import Targets
@@ -31,7 +31,7 @@ from shared.runtime.loops import Periodic
 _WAITING_PER_PLACE = 4
 
 
-class Clock(Part):
+class ClockPart(Part):
     """Everything timed."""
 
     @cached_property
@@ -105,13 +105,13 @@ class Clock(Part):
             in_hand=InHand(self.store, most=settings.calls_per_namespace, lease_seconds=lease_seconds),
         )
 
-    def _caller(self) -> Caller:
+    def _caller(self) -> HttpCaller:
         timeout = self.settings.callbacks.call_timeout_seconds + self.settings.scheduler.lookahead_seconds
-        return Caller(
+        return HttpCaller(
             self.store,
             self.capabilities.time,
             self.capabilities.outgoing,
             self.settlement,
             call_timeout=timedelta(seconds=timeout),
-            signing=self.parts.of(Accounts).signing,
+            signing=self.parts.of(AccountsPart).signing,
         )

@@ -14,7 +14,7 @@ from services.api.jobs.templates import TemplatesResource
 from services.api.jobs.uploads import UploadsResource
 from services.parts import Check, Part
 from services.scheduler.fire import OnDue
-from services.scheduler.upkeep import upkeep
+from services.scheduler.upkeep import keep_up
 from services.worker.jobs.finish import Finisher
 from services.worker.jobs.grace import Grace
 from services.worker.jobs.mail import Mailer
@@ -29,7 +29,7 @@ from shared.flow.jobs.finish import Finish
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.retention import JobRetention
-from shared.flow.jobs.upkeep import Lost, Patience
+from shared.flow.jobs.upkeep import Upkeep, UpkeepPatience
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 
@@ -37,7 +37,7 @@ from shared.runtime.loops import Periodic
 _AT_LATEST = 10
 
 
-class Jobs(Part):
+class JobsPart(Part):
     """Jobs."""
 
     @cached_property
@@ -111,14 +111,14 @@ class Jobs(Part):
             return ()
         chosen = self.settings.scheduler
         stale = timedelta(seconds=chosen.stale_seconds)
-        patience = Patience(
+        patience = UpkeepPatience(
             owned=timedelta(seconds=self.settings.stream.transaction_timeout_seconds + chosen.margin_seconds),
             queued=stale,
             at_latest=_AT_LATEST * stale,
         )
         retention = JobRetention(self.store, self.capabilities.time, chosen)
         return (
-            upkeep(self._lost(patience), interval_seconds=chosen.upkeep_seconds),
+            keep_up(self._upkeep(patience), interval_seconds=chosen.upkeep_seconds),
             Periodic("retention of jobs", retention.run_once, interval_seconds=chosen.retention_seconds),
         )
 
@@ -132,10 +132,10 @@ class Jobs(Part):
 
     async def take_up(self) -> None:
         none = timedelta(0)
-        await self._lost(Patience(none, none, none)).find()
+        await self._upkeep(UpkeepPatience(none, none, none)).run_once()
 
-    def _lost(self, patience: Patience) -> Lost:
-        return Lost(self.store, self.capabilities.broker, self.feed, self.flow, self.groups, self.breaker, patience)
+    def _upkeep(self, patience: UpkeepPatience) -> Upkeep:
+        return Upkeep(self.store, self.capabilities.broker, self.feed, self.flow, self.groups, self.breaker, patience)
 
     def _planner(self) -> Planner:
         return Planner(

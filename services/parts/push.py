@@ -8,15 +8,15 @@ from services.api.http.routes import Resource
 from services.api.push.preview import PreviewResource, PreviewRules
 from services.feedback.listener import Listener
 from services.parts import Check, Part
-from services.parts.jobs import Jobs
-from services.worker.push.recipients import Reader
+from services.parts.jobs import JobsPart
+from services.worker.push.recipients import RecipientReader
 from services.worker.push.send import Sender
 from services.worker.stage import Stage
 from shared.domain.push.records import RecordRules
 from shared.runtime.lifecycle import Component
 
 
-class Push(Part):
+class PushPart(Part):
     """Push jobs."""
 
     processes: ClassVar[Mapping[str, str]] = {"feedback": "Run the feedback consumer."}
@@ -39,14 +39,14 @@ class Push(Part):
             published_sign=api.zone_offset == "added",
             seconds=api.preview_seconds,
         )
-        return (PreviewResource(self.store, had.audience, had.blobs, self.parts.of(Jobs).drafts, had.clock, rules),)
+        return (PreviewResource(self.store, had.audience, had.blobs, self.parts.of(JobsPart).drafts, had.clock, rules),)
 
     def stages(self) -> Sequence[Stage[Any]]:
-        had, jobs, worker = self.capabilities, self.parts.of(Jobs), self.settings.worker
+        had, jobs, worker = self.capabilities, self.parts.of(JobsPart), self.settings.worker
         return (
             Sender(
                 self.store,
-                Reader(self.store, had.audience, had.blobs, batch_size=worker.batch_size),
+                RecipientReader(self.store, had.audience, had.blobs, batch_size=worker.batch_size),
                 had.stream,
                 jobs.feed,
                 jobs.flow,

@@ -80,7 +80,7 @@ class _Slice:
         self.after = ""
 
 
-class Clock(Background):
+class TickingClock(Background):
     """The component. Any number of processes may run it."""
 
     def __init__(self, store: Store, time: DatabaseTime, firing: Firing, settings: SchedulerSettings) -> None:

@@ -14,7 +14,7 @@ from services.scheduler.in_hand import Due, InHand
 from shared.broker import Broker
 from shared.domain.clock.callbacks import HttpCallback, KafkaCallback, RabbitCallback, host_of
 from shared.domain.clock.deliveries import QueueMessage, TopicMessage
-from shared.domain.clock.occurrences import Kind, Occurrence, handed_over
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, handed_over
 from shared.domain.clock.schedules import Schedule, carillon_headers
 from shared.domain.clock.tasks import CALL_QUEUE, CallTarget
 from shared.domain.errors import Unavailable
@@ -93,8 +93,8 @@ class Deliveries:
         if not due:
             return []
         leased_until = now + self._call_lease
-        series = [(each, schedule) for each, schedule in due if each.kind is Kind.SERIES]
-        singles = [(each, schedule) for each, schedule in due if each.kind is not Kind.SERIES]
+        series = [(each, schedule) for each, schedule in due if each.kind is OccurrenceKind.SERIES]
+        singles = [(each, schedule) for each, schedule in due if each.kind is not OccurrenceKind.SERIES]
         token = fresh_token()
         copies = [(handed_over(each, token, leased_until=leased_until), schedule) for each, schedule in series]
         calls = [*singles, *copies]

@@ -52,7 +52,7 @@ class Sweep:
         """So many owners a round, however much is held back."""
         if self._shard is None:
             self._shard, self._after = next(self._shards), ""
-        held = await self._store.occurrences.held_back(self._shard, after=self._after, limit=_STEP)
+        held = await self._store.occurrences.find_held_back(self._shard, after=self._after, limit=_STEP)
         ids = {owner: _schedule_id(owner) for owner in held}
         schedules = await self._store.schedules.many(list(ids.values())) if ids else {}
         let_go = 0

@@ -71,7 +71,7 @@ class Consumer:
         try:
             while not stopping.is_set():
                 try:
-                    await self._subscribed(stopping)
+                    await self._consume(stopping)
                 except Unavailable as error:
                     failures += 1
                     log.warning("consumer waits for the broker", queue=self._queue, reason=str(error))
@@ -83,7 +83,7 @@ class Consumer:
             for task in self._tasks:
                 task.cancel()
 
-    async def _subscribed(self, stopping: asyncio.Event) -> None:
+    async def _consume(self, stopping: asyncio.Event) -> None:
         async with self._broker.subscribe(self._queue, name=self._name, prefetch=self._stage.in_flight) as subscription:
             log.info("consuming", queue=self._queue)
             ender = asyncio.create_task(_stop_when_told(stopping, subscription.stop))

@@ -38,12 +38,12 @@ class Workers(Background):
         await super().stop()
 
     async def _work(self, stopping: asyncio.Event) -> None:
-        await self._verified(stopping)
+        await self._wait_for_servers(stopping)
         async with asyncio.TaskGroup() as group:
             for consumer in self._consumers:
                 group.create_task(consumer.run(stopping))
 
-    async def _verified(self, stopping: asyncio.Event) -> None:
+    async def _wait_for_servers(self, stopping: asyncio.Event) -> None:
         failures = 0
         while not stopping.is_set():
             try:

@@ -32,7 +32,7 @@ from shared.audience import counting, statements
 from shared.audience.connections import Connections
 from shared.audience.dividing import Divided, DividedUsers, divided_users, keys_of
 from shared.audience.tables import DESCRIBE, KEY, USER, Table, described
-from shared.domain.audience.audiences import Condition, Cut, belonging, conditions, joined
+from shared.domain.audience.audiences import Condition, Cut, conditions, merge_cuts, zone_condition
 from shared.domain.audience.counts import Counted
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Invalid
@@ -121,7 +121,7 @@ class Audience:
         At most `batches` come at once. The last can be short though more follow, where the filters keep few rows.
         Begin with `after` = `BEGINNING`, then go on from the last cut's `upto`. Raises `Invalid`.
         """
-        wanted = conditions(filters) + belonging(zone)
+        wanted = conditions(filters) + zone_condition(zone)
         cuts: list[Cut] = []
         for scan in count():
             begun = bool(cuts) and cuts[0].size < size and scan < SCANS
@@ -130,7 +130,7 @@ class Audience:
             bounds = (after, upto, size, size * batches, self._scan_rows)
             page = [Cut(*row) for row in await self._ask(table, wanted, statements.cut, *bounds)]
             after = page[-1].upto
-            cuts = joined(cuts, [found for found in page if found.size], size)
+            cuts = merge_cuts(cuts, [found for found in page if found.size], size)
         return cuts[:batches]
 
     async def read(
@@ -138,7 +138,7 @@ class Audience:
     ) -> list[Row]:
         """The devices of a range that the filters and the zone keep, in the order of their seq_id: the first `limit` of
         them, and all that share the last one's seq_id. Raises `Invalid`."""
-        wanted = conditions(filters) + belonging(zone)
+        wanted = conditions(filters) + zone_condition(zone)
         return await self._ask(table, wanted, statements.read, keys.after, keys.upto, limit)
 
     async def read_keys(
@@ -176,10 +176,10 @@ class Audience:
         await self._check_unshared(table, [row[0] for row in rows])
         return divided_users(rows)
 
-    async def of_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> list[Row] | None:
+    async def read_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> list[Row] | None:
         """The devices of these users in the zone, in the order of their seq_id; `None` where there are more than
         `limit`. Raises `Invalid`."""
-        rows = await self._ask(table, belonging(zone), statements.of_users, users, limit + 1)
+        rows = await self._ask(table, zone_condition(zone), statements.of_users, users, limit + 1)
         return None if len(rows) > limit else rows
 
     async def count(self, table: str, filters: Mapping[str, str], *, seconds: float) -> Counted:

@@ -94,7 +94,7 @@ class FolderBlobs:
     ) -> None:
         now = self._clock.now().timestamp()
         await _on_thread(check_permit, self._folder, path, expires, signature, now=now)
-        await self.write(path, _bounded(parts, max_bytes))
+        await self.write(path, _bound(parts, max_bytes))
 
     async def close(self) -> None:
         """Nothing is kept open."""
@@ -199,7 +199,7 @@ def _sync(draft: Path) -> None:
         os.fsync(file.fileno())
 
 
-async def _bounded(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
+async def _bound(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
     size = 0
     async for part in parts:
         size += len(part)

@@ -118,7 +118,7 @@ class S3Blobs:
 
     async def stat(self, path: str) -> File:
         place = placed(path, self._buckets)
-        async with self._asking(self._timeout_seconds) as client:
+        async with self._ask(self._timeout_seconds) as client:
             try:
                 head = await client.head_object(Bucket=place.bucket, Key=place.key)
             except ClientError:
@@ -148,14 +148,14 @@ class S3Blobs:
         pieces = _pieces(parts)
         first = await anext(pieces, b"")
         if len(first) < PART_BYTES:
-            async with self._writing(path) as client:
+            async with self._write_client(path) as client:
                 await client.put_object(Bucket=place.bucket, Key=place.key, Body=first)
         else:
             await self._write_in_parts(path, place, first, pieces)
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
         place = placed(path, self._buckets)
-        async with self._asking(self._timeout_seconds, self._public_endpoint_url) as client:
+        async with self._ask(self._timeout_seconds, self._public_endpoint_url) as client:
             return await client.generate_presigned_url(
                 "put_object", Params={"Bucket": place.bucket, "Key": place.key}, ExpiresIn=seconds, HttpMethod="PUT"
             )
@@ -167,7 +167,7 @@ class S3Blobs:
 
     async def _range(self, blob: File, place: Place, start: int, end: int) -> "StreamingBody":
         """The body of an answer that has these bytes of this version."""
-        async with self._asking(self._timeout_seconds) as client:
+        async with self._ask(self._timeout_seconds) as client:
             with _final(blob.path, CHANGED):
                 answer = await client.get_object(
                     Bucket=place.bucket, Key=place.key, Range=f"bytes={start}-{end - 1}", IfMatch=blob.version
@@ -178,45 +178,45 @@ class S3Blobs:
         return answer["Body"]
 
     async def _write_in_parts(self, path: str, place: Place, first: bytes, rest: AsyncIterator[bytes]) -> None:
-        async with self._writing(path) as client:
+        async with self._write_client(path) as client:
             created = await client.create_multipart_upload(Bucket=place.bucket, Key=place.key)
         upload: dict[str, Any] = {"Bucket": place.bucket, "Key": place.key, "UploadId": created["UploadId"]}
         try:
             parts = [await self._write_part(path, upload, 1, first)]
             async for piece in rest:
                 parts.append(await self._write_part(path, upload, len(parts) + 1, piece))
-            async with self._writing(path) as client:
+            async with self._write_client(path) as client:
                 await client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
         except BaseException:
             await self._abort(upload)
             raise
 
     async def _write_part(self, path: str, upload: dict[str, Any], number: int, piece: bytes) -> "CompletedPartTypeDef":
-        async with self._writing(path) as client:
+        async with self._write_client(path) as client:
             part = await client.upload_part(**upload, PartNumber=number, Body=piece)
         return {"PartNumber": number, "ETag": part["ETag"]}
 
     async def _abort(self, upload: dict[str, Any]) -> None:
         """Nobody is waiting for this to succeed: what hinders it has mostly been told already."""
         try:
-            async with self._asking(self._timeout_seconds) as client:
+            async with self._ask(self._timeout_seconds) as client:
                 await client.abort_multipart_upload(**upload)
         except Unavailable as error:
             log.warning("upload left unfinished", bucket=upload["Bucket"], key=upload["Key"], error=str(error))
 
     @asynccontextmanager
-    async def _writing(self, path: str) -> AsyncIterator["S3Client"]:
-        async with self._asking(PART_SECONDS) as client:
+    async def _write_client(self, path: str) -> AsyncIterator["S3Client"]:
+        async with self._ask(PART_SECONDS) as client:
             with _final(path, UNWRITABLE):
                 yield client
 
     @asynccontextmanager
-    async def _asking(self, seconds: float, endpoint_url: str | None = None) -> AsyncIterator["S3Client"]:
+    async def _ask(self, seconds: float, endpoint_url: str | None = None) -> AsyncIterator["S3Client"]:
         """The client of an endpoint, ours unless another is named, for so long. Answers that are somebody's fault are
         for the caller to translate."""
         try:
             async with asyncio.timeout(seconds):
-                yield await self._connected(self._endpoint_url if endpoint_url is None else endpoint_url)
+                yield await self._connect(self._endpoint_url if endpoint_url is None else endpoint_url)
         except TimeoutError as error:
             raise Unavailable(f"S3 gave no answer within {seconds:g} s") from error
         except ClientError as error:
@@ -225,7 +225,7 @@ class S3Blobs:
         except FAILURES as error:
             raise Unavailable(f"S3 does not answer: {error}") from error
 
-    async def _connected(self, endpoint_url: str) -> "S3Client":
+    async def _connect(self, endpoint_url: str) -> "S3Client":
         async with self._connecting:
             if self._closed:
                 raise Unavailable("the connections to S3 are closed")

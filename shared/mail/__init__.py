@@ -6,7 +6,7 @@ Guarantees of every implementation:
   whose address it could not be told, are left out with a warning in the log, which names no address in full.
 - It ends by its deadline, connecting and all. When it raises `Unavailable`, the mail may have been sent all the same:
   its Message-ID is the same the next time, so that the repeat can be recognised.
-- Nothing of a `Letter` or a `Sender` can end a line of a mail's head: neither can be made with such a thing.
+- Nothing of a `Letter` or a `MailSender` can end a line of a mail's head: neither can be made with such a thing.
 - No error shows a password, a key or an address in full.
 
 An address is told in ASCII, its domain as DNS has it (xn--): hardly a server takes names beyond ASCII before the @.
@@ -21,7 +21,7 @@ from msgspec import Struct
 from shared.domain.errors import Invalid
 from shared.domain.jobs.mails import Letter, is_mailbox, printable
 
-__all__ = ["Letter", "Mail", "Sender", "in_ascii", "masked", "tellable"]
+__all__ = ["Letter", "Mail", "MailSender", "in_ascii", "masked", "tellable"]
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ _EXCERPT_CHARACTERS = 500
 _ADDRESS = re.compile(r"([^\s<>@:,;\"'()])[^\s<>@:,;\"()]*@([^\s<>@:,;\"'()]+)")
 
 
-class Sender(Struct, frozen=True):
+class MailSender(Struct, frozen=True):
     """Whom the mails come from. Raises `Invalid` when it is made of what cannot stand in a mail's head."""
 
     name: str

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 import msgspec
 
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
-from shared.mail import Letter, Sender, masked, tellable
+from shared.mail import Letter, MailSender, masked, tellable
 from shared.mail.urls import Tls, read_url
 
 _PATH = "/v3/mail/send"
@@ -22,7 +22,7 @@ _LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _STRANGERS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
-class Answer(Protocol):
+class PostAnswer(Protocol):
     """What came back: the status, and the beginning of the body on one line."""
 
     @property
@@ -35,7 +35,7 @@ class Answer(Protocol):
 class Post(Protocol):
     """Makes one HTTP POST, which is lent by whoever may call the Internet."""
 
-    async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
+    async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> PostAnswer:
         """The answer, whatever its status. Raises `Unavailable` when there was none, `Invalid` when the URL must not
         be called."""
 
@@ -43,7 +43,7 @@ class Post(Protocol):
 class SendGridMail:
     """SendGrid, or what speaks like it."""
 
-    def __init__(self, url: str, key: str, sender: Sender, post: Post, timeout_seconds: float) -> None:
+    def __init__(self, url: str, key: str, sender: MailSender, post: Post, timeout_seconds: float) -> None:
         self._url = url
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         self._sender = sender
@@ -51,7 +51,7 @@ class SendGridMail:
         self._timeout_seconds = timeout_seconds
 
     @classmethod
-    def open(cls, url: str, *, sender: Sender, post: Post, timeout_seconds: float) -> Self:
+    def open(cls, url: str, *, sender: MailSender, post: Post, timeout_seconds: float) -> Self:
         """Ready to send.
 
         Raises:
@@ -78,7 +78,7 @@ class SendGridMail:
         """Nothing is kept open."""
 
 
-def _check(answer: Answer) -> None:
+def _check(answer: PostAnswer) -> None:
     if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
         return
     reason = f"SendGrid answers {answer.status}: {masked(answer.excerpt)}".rstrip(": ")
@@ -89,7 +89,7 @@ def _check(answer: Answer) -> None:
     raise Invalid(reason)
 
 
-def _mail(letter: Letter, sender: Sender, recipients: tuple[str, ...]) -> dict[str, object]:
+def _mail(letter: Letter, sender: MailSender, recipients: tuple[str, ...]) -> dict[str, object]:
     return {
         "personalizations": [{"to": [{"email": address} for address in recipients]}],
         "from": {"email": sender.address, "name": sender.name},

@@ -20,7 +20,7 @@ import aiosmtplib
 import structlog
 
 from shared.domain.errors import Invalid, Refused, Unauthorized, Unavailable
-from shared.mail import Letter, Sender, masked, tellable
+from shared.mail import Letter, MailSender, masked, tellable
 from shared.mail.urls import Server, Tls, read_url
 
 log = structlog.get_logger(__name__)
@@ -34,14 +34,16 @@ _FAILURES = (aiosmtplib.SMTPException, OSError, TimeoutError)
 class SmtpMail:
     """A server that speaks SMTP."""
 
-    def __init__(self, server: Server, sender: Sender, timeout_seconds: float, trust: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, server: Server, sender: MailSender, timeout_seconds: float, trust: ssl.SSLContext | None
+    ) -> None:
         self._server = server
         self._sender = sender
         self._timeout_seconds = timeout_seconds
         self._trust = trust
 
     @classmethod
-    def open(cls, url: str, *, sender: Sender, timeout_seconds: float, trust: ssl.SSLContext | None = None) -> Self:
+    def open(cls, url: str, *, sender: MailSender, timeout_seconds: float, trust: ssl.SSLContext | None = None) -> Self:
         """Ready to send; nothing is connected to yet. `trust` replaces whom the system trusts.
 
         Raises:
@@ -58,7 +60,7 @@ class SmtpMail:
         recipients = tellable(letter)
         body = _message(letter, self._sender, recipients)
         with self._translated():
-            async with self._connected() as client:
+            async with self._connect() as client:
                 refused, _ = await client.sendmail(self._sender.address, recipients, body)
         if refused:
             left_out = {masked(address): reply.code for address, reply in refused.items()}
@@ -68,7 +70,7 @@ class SmtpMail:
         """Nothing is kept open."""
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[aiosmtplib.SMTP]:
+    async def _connect(self) -> AsyncIterator[aiosmtplib.SMTP]:
         """A connection for as long as a letter may take. What goes wrong when it is left harms nobody."""
         client = self._client()
         try:
@@ -130,7 +132,7 @@ def _final(code: int) -> bool:
     return 500 <= code <= 599
 
 
-def _message(letter: Letter, sender: Sender, recipients: tuple[str, ...]) -> bytes:
+def _message(letter: Letter, sender: MailSender, recipients: tuple[str, ...]) -> bytes:
     message = EmailMessage(policy=SMTP)
     message["From"] = _mailbox(sender.address, sender.name)
     message["To"] = list(map(_mailbox, recipients))

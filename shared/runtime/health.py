@@ -67,7 +67,7 @@ class Health:
         """The components that have died, with the reason."""
         return dict(self._dead)
 
-    async def failing(self) -> dict[str, str]:
+    async def find_failing(self) -> dict[str, str]:
         """The checks that fail, with the reason; at most `fresh_seconds` old."""
         async with self._looking:
             if self._monotonic() - self._looked_at >= self._fresh:
@@ -79,7 +79,7 @@ class Health:
         for name, check in self._checks.items():
             # One that still hangs from the last time is not asked again: they would pile up.
             if name not in self._running or self._running[name].done():
-                self._running[name] = asyncio.create_task(_asked(check), name=f"check {name}")
+                self._running[name] = asyncio.create_task(_ask(check), name=f"check {name}")
         if self._running:
             await asyncio.wait(self._running.values(), timeout=self._deadline)
         reasons = {name: self._reason(task) for name, task in self._running.items()}
@@ -95,7 +95,7 @@ class Health:
         return "" if error is None else without_secrets(f"{type(error).__name__}: {error}")
 
 
-async def _asked(check: Check) -> None:
+async def _ask(check: Check) -> None:
     await check()
 
 
@@ -108,16 +108,16 @@ def pages(health: Health) -> Litestar:
 
     @get("/readyz")
     async def readyz() -> Response[dict[str, object]]:
-        failing = await health.failing()
+        failing = await health.find_failing()
         ready = health.phase is Phase.SERVING and not failing
         return _answer(ready, {"ready": ready, "phase": health.phase, "failing": failing})
 
     @get("/metrics")
-    async def measured() -> Response[bytes]:
+    async def show_metrics() -> Response[bytes]:
         return Response(metrics.page(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     headers = [ResponseHeader(name="x-content-type-options", value="nosniff")]
-    return Litestar([livez, readyz, measured], openapi_config=None, logging_config=None, response_headers=headers)
+    return Litestar([livez, readyz, show_metrics], openapi_config=None, logging_config=None, response_headers=headers)
 
 
 def _answer(good: bool, body: dict[str, object]) -> Response[dict[str, object]]:

@@ -12,7 +12,7 @@ Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 
 
-class Together(Generic[Asked, Answered]):
+class Coalescer(Generic[Asked, Answered]):
     """Calls `work` with all that is waiting, `most` at a time and one call after the other; it answers each, in their
     order. An error that it raises is everybody's."""
 

@@ -21,7 +21,7 @@ class Imports:
         """Make the collection. Everything is found by `_id`."""
         await make(self._imports)
 
-    async def noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
+    async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
         """The digests by id, of those that have one."""
         keys = [f"{kind}/{each}" for each in ids]
         with translated():

@@ -4,9 +4,9 @@ delivers users' messages too, as the callbacks of their schedules: those outside
 How a batch goes out (the reasons and the measurements are in `shared/stream/kafka/`):
 
 - A batch goes out in one **part** or several. A **lane** sends one part at a time: its records and what it says of
-  itself (`shared.domain.jobs.batches.Part`) become visible together, or not at all. A lane's id is random and never
-  used again, so whoever knows the id can **fence** the lane: abort what it has open and make every later commit of it
-  fail.
+  itself (`shared.domain.jobs.batches.BatchPart`) become visible together, or not at all. A lane's id is random and
+  never used again, so whoever knows the id can **fence** the lane: abort what it has open and make every later commit
+  of it fail.
 - `Stream.recover(batch)` fences the batch's owner and then tells whether the part behind `batch.parts` went out: that
   part, or `None`. The answer is final: after `None`, no process can ever make this attempt visible.
 - `Lane.produce` ends in one of three ways: it returns (confirmed commit), raises `Aborted` (confirmed: nothing is out
@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage
 from shared.domain.errors import CarillonError
-from shared.domain.jobs.batches import Batch, Part
+from shared.domain.jobs.batches import Batch, BatchPart
 
 
 class Aborted(CarillonError):
@@ -43,7 +43,7 @@ class Lane(Protocol):
 
     id: str
 
-    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: Part) -> None:
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: BatchPart) -> None:
         """Commit the records and the batch's next part as one.
 
         Raises:
@@ -102,7 +102,7 @@ class Stream(Protocol):
         """Borrow a lane, waiting for a free one; a lost one is replaced. Raises `Unavailable` when none can be
         started."""
 
-    async def recover(self, batch: Batch) -> Part | None:
+    async def recover(self, batch: Batch) -> BatchPart | None:
         """Fence `batch.owner`, then tell what it sent of the batch: the part behind those that are known to be out, or
         `None` for nothing, for ever.
 

@@ -21,7 +21,7 @@ import msgspec
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Invalid, LaneLost, Unavailable
-from shared.domain.jobs.batches import Batch, Part, Receipt
+from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
 from shared.stream import Chunk, Positions
 
@@ -81,13 +81,13 @@ class LocalStream:
         async with self._permits:
             yield LocalLane(self)
 
-    async def recover(self, batch: Batch) -> Part | None:
+    async def recover(self, batch: Batch) -> BatchPart | None:
         await self.transact(lambda log: log.execute("INSERT OR IGNORE INTO fenced VALUES (?)", (batch.owner,)))
         await fault("stream.marker_read")
         query = "SELECT receipt, part, next FROM receipts WHERE batch = ? AND lane = ? AND part = ?"
         wanted = (batch.id, batch.owner, batch.parts + 1)
         found = await self.transact(lambda log: log.execute(query, wanted).fetchone())
-        return Part(msgspec.json.decode(found[0], type=Receipt), *found[1:]) if found else None
+        return BatchPart(msgspec.json.decode(found[0], type=Receipt), *found[1:]) if found else None
 
     async def publish(self, topic: str, values: Sequence[bytes]) -> None:
         await self.transact(lambda log: _append(log, topic, values))
@@ -125,7 +125,7 @@ class LocalStream:
         async with self._appended:
             self._appended.notify_all()
 
-    async def appended(self, wait_seconds: float) -> None:
+    async def wait_for_append(self, wait_seconds: float) -> None:
         """Return when something was appended by this process, or the time is over."""
         try:
             async with asyncio.timeout(wait_seconds), self._appended:
@@ -150,7 +150,7 @@ class LocalLane:
         self.id = f"local-{secrets.token_hex(12)}"
         self._stream = stream
 
-    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: Part) -> None:
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: BatchPart) -> None:
         await fault("send.in_transaction")
         try:
             await self._stream.transact(lambda log: self._commit(log, batch.id, topic, records, part))
@@ -159,7 +159,9 @@ class LocalLane:
             raise LaneLost(self.id, str(error)) from error
         await self._stream.announce()
 
-    def _commit(self, log: sqlite3.Connection, batch_id: str, topic: str, records: Sequence[bytes], part: Part) -> None:
+    def _commit(
+        self, log: sqlite3.Connection, batch_id: str, topic: str, records: Sequence[bytes], part: BatchPart
+    ) -> None:
         receipt = msgspec.json.encode(part.receipt).decode()
         if not log.execute(_NEXT_PART, (batch_id, self.id, receipt, part.number, part.next)).rowcount:
             raise sqlite3.IntegrityError("the part is out, or the one before it is not")
@@ -180,7 +182,7 @@ class LocalReader:
     async def read(self, wait_seconds: float) -> list[Chunk]:
         chunks = await self._present()
         if not chunks and wait_seconds:
-            await self._stream.appended(wait_seconds)
+            await self._stream.wait_for_append(wait_seconds)
             chunks = await self._present()
         return chunks
 

@@ -18,7 +18,7 @@ TABLE = "game_apns"
 async def devices(
     audience: Audience, table: str, users: list[str], *, zone: str = "", limit: int = DEVICES_AT_ONCE
 ) -> list[Row]:
-    rows = await audience.of_users(table, users, zone=zone, limit=limit)
+    rows = await audience.read_users(table, users, zone=zone, limit=limit)
     assert rows is not None
     return rows
 
@@ -65,7 +65,7 @@ async def test_more_devices_than_were_asked_for_are_not_read(
     await owner.execute(f"INSERT INTO {TABLE} (user_id, seq_id) SELECT 'ann', n FROM generate_series(1, 4) n")
 
     assert len(await devices(audience, TABLE, ["ann"], limit=4)) == 4
-    assert await audience.of_users(TABLE, ["ann"], limit=3) is None
+    assert await audience.read_users(TABLE, ["ann"], limit=3) is None
 
 
 async def test_the_users_of_a_batch_are_looked_up_by_the_index(owner: "asyncpg.Connection[asyncpg.Record]") -> None:

@@ -42,9 +42,9 @@ async def fill(house: House, devices: int, *, tz: str = "'-0300'") -> None:
         "VACUUM ANALYZE",
     )
     for template in await _templates(house):
-        await house.with_.store.templates.add(template)
+        await house.capabilities.store.templates.add(template)
     bundle_id = f"com.example.{house.app}"
-    await house.with_.store.apps.add(
+    await house.capabilities.store.apps.add(
         App(id=house.app_id, name=house.app, bundle_id=bundle_id, created_by="bench", created_at=0, updated_at=0)
     )
 
@@ -70,5 +70,5 @@ def _in_both_locales(house: House, text: str) -> tuple[Template, Template]:
 
 async def _records(house: House, templates: tuple[Template, ...], count: int) -> list[bytes]:
     job: Job = replace(house.job(), plan=Plan(templates=templates))
-    rows = await house.with_.audience.read(table_name(house.app, APNS), {}, KeyRange(0, count))
+    rows = await house.capabilities.audience.read(table_name(house.app, APNS), {}, KeyRange(0, count))
     return Renderer(job).render(rows, now=datetime.now(UTC)).records

@@ -18,7 +18,7 @@ import uvloop
 from msgspec import Struct
 
 from services import connections
-from services.scheduler.clock import Clock
+from services.scheduler.clock import TickingClock
 from shared.domain.clock.occurrences import Occurrence
 from shared.runtime import memory
 from shared.runtime.configuration import load
@@ -81,8 +81,8 @@ async def measure(place: Place, sizes: Sizes) -> list[Measured]:
     """Some are due, among a million that are not."""
     runs, database_cpu = [], []
     async with clock_house(place) as house:
-        now = await house.with_.time.now()
-        await fill_pending(house.with_.store, sizes.pending, far_ahead(now), now)
+        now = await house.capabilities.time.now()
+        await fill_pending(house.capabilities.store, sizes.pending, far_ahead(now), now)
         for _ in range(place.repeat):
             await _backlog(house, sizes.claimed)
             meter = Meter(place.pids)
@@ -112,13 +112,13 @@ def _told(commands: dict[str, int]) -> str:
 
 async def _backlog(house: House, entries: int) -> None:
     """Entries that have come due in the last minute."""
-    now = await house.with_.time.now()
+    now = await house.capabilities.time.now()
     since = now - timedelta(minutes=1)
 
     def due(n: int) -> datetime:
         return since + timedelta(milliseconds=n % 59_000)
 
-    await fill_pending(house.with_.store, entries, due, since)
+    await fill_pending(house.capabilities.store, entries, due, since)
 
 
 async def _in_a_process(house: House, entries: int) -> ClaimRun:
@@ -133,7 +133,7 @@ async def _in_a_process(house: House, entries: int) -> ClaimRun:
 
 
 async def _check(house: House, pending: int) -> None:
-    now = await house.with_.time.now()
+    now = await house.capabilities.time.now()
     occurrences = database(house)["occurrences"]
     left = await occurrences.count_documents({"due": {"$lt": now}})
     others = await occurrences.count_documents({})
@@ -145,11 +145,11 @@ async def _claimed(entries: int) -> ClaimRun:
     """Let a clock do what is due; the time goes from its first look."""
     commands = Commands()
     pymongo.monitoring.register(commands)
-    with_ = await connections.open_all(load(os.environ), service="scheduler")
+    capabilities = await connections.open_all(load(os.environ), service="scheduler")
     try:
-        await with_.time.now()
-        firing = Completing(with_.store, entries)
-        clock = Clock(with_.store, with_.time, firing, with_.settings.scheduler)
+        await capabilities.time.now()
+        firing = Completing(capabilities.store, entries)
+        clock = TickingClock(capabilities.store, capabilities.time, firing, capabilities.settings.scheduler)
         memory.settle_in()
         commands.counts.clear()
         began, used = perf_counter(), process_time()
@@ -159,7 +159,7 @@ async def _claimed(entries: int) -> ClaimRun:
         seconds, spent, counts = perf_counter() - began, process_time() - used, dict(commands.counts)
         await clock.stop()
     finally:
-        await with_.close()
+        await capabilities.close()
     return ClaimRun(seconds, spent, counts, slices=counts.get("update", 1), entries=entries)
 
 

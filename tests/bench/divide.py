@@ -22,7 +22,7 @@ async def measure(place: Place) -> list[Measured]:
         await fill(house, place.devices, tz=_somewhere())
         worker = await house.start("worker")
         before = memory(worker.pid).peak
-        start = house.with_.clock.now_ns() + _DAY_NS
+        start = house.capabilities.clock.now_ns() + _DAY_NS
         job = house.job(starts_at=start, localized=True)
         group, _ = await house.groups.start(grouped(job, [(zone, start) for zone in zones()]))
         meter = Meter({"worker": worker.pid, **place.pids})

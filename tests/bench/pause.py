@@ -54,7 +54,7 @@ async def _paused(house: House, client: Api, topic: Topic, job_id: str) -> float
 async def _sent(house: House, job_id: str, devices: int) -> None:
     async def enough() -> bool:
         await asyncio.sleep(0.05)
-        totals = await house.with_.store.batches.totals([job_id])
+        totals = await house.capabilities.store.batches.totals([job_id])
         return job_id in totals and totals[job_id].sent >= devices
 
     await until(enough, f"{devices:,} records", 120)
@@ -65,7 +65,7 @@ async def _quiet(house: House, job_id: str, topic: Topic) -> None:
     far = datetime.max.replace(tzinfo=UTC)
 
     async def unowned() -> bool:
-        return not await house.with_.store.batches.changed_before(job_id, BatchStatus.SENDING, far)
+        return not await house.capabilities.store.batches.find_unchanged_since(job_id, BatchStatus.SENDING, far)
 
     await until(unowned, "the batches that were being sent", 30)
     ends = await topic.ends()

@@ -26,7 +26,7 @@ _ROUNDING = timedelta(milliseconds=2)
 
 async def pending(house: House, all_: Iterable[Accepted]) -> Instants:
     """Every key and instant that is not dealt with."""
-    upcoming = house.with_.store.occurrences.upcoming
+    upcoming = house.capabilities.store.occurrences.find_upcoming
     return {(each.schedule.key, left.due) for each in all_ for left in await upcoming(each.schedule.owner, 10_000)}
 
 
@@ -34,7 +34,7 @@ async def fewer(house: House, count: int, seconds: float = 60) -> None:
     """Wait until so many are pending at most."""
 
     async def are_few() -> bool:
-        return await house.with_.store.occurrences.count() <= count
+        return await house.capabilities.store.occurrences.count() <= count
 
     await until(are_few, f"at most {count} to be pending", seconds)
 
@@ -86,8 +86,8 @@ def check_not_early(receiver: Receiver) -> None:
 
 async def check_nothing_counted(house: House, all_: Iterable[Accepted]) -> None:
     """No dead letter, and an outcome for each instant: fired at the first attempt."""
-    assert not await house.with_.store.dead_letters.page(NAMESPACE, limit=10)
+    assert not await house.capabilities.store.dead_letters.page(NAMESPACE, limit=10)
     for each in all_:
-        outcomes = await house.with_.store.outcomes.latest(each.schedule.owner, 10_000)
+        outcomes = await house.capabilities.store.outcomes.latest(each.schedule.owner, 10_000)
         assert {(outcome.result, outcome.attempt) for outcome in outcomes} == {(OutcomeResult.FIRED, 1)}
         assert {(each.schedule.key, outcome.due) for outcome in outcomes} == expected([each])

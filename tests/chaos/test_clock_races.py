@@ -35,7 +35,7 @@ async def test_four_schedulers_race_over_what_is_due(house: House, entries: int)
     racers = await asyncio.gather(*(house.start("scheduler", CARILLON_HEALTH_PORT=str(port)) for port in ports))
     for racer in racers:
         racer.send(signal.SIGSTOP)
-    now = await house.with_.time.now()
+    now = await house.capabilities.time.now()
     wanted = [
         Wanted(NAMESPACE, f"race-{n}", definition("{}", (now + timedelta(seconds=2, milliseconds=n % 500),)))
         for n in range(entries)
@@ -169,7 +169,7 @@ class Caller:
         self._paused = None
 
     async def _now(self) -> datetime:
-        return await self._house.with_.time.now()
+        return await self._house.capabilities.time.now()
 
 
 @pytest.mark.alone
@@ -198,7 +198,7 @@ async def test_cancel_replace_and_pause_race_with_firing(house: House, seed: int
 
 async def by_payload(house: House, receiver: Receiver) -> dict[bytes, list[tuple[Received, datetime]]]:
     """What came, each with the database's time of its coming."""
-    zero = await house.with_.time.now() - timedelta(seconds=asyncio.get_running_loop().time())
+    zero = await house.capabilities.time.now() - timedelta(seconds=asyncio.get_running_loop().time())
     came: dict[bytes, list[tuple[Received, datetime]]] = {}
     for each in receiver.all:
         came.setdefault(each.body, []).append((each, zero + timedelta(seconds=each.at)))
@@ -220,4 +220,4 @@ def conflicts_of(port: int) -> float:
 
 
 async def is_past(house: House, moment: datetime) -> bool:
-    return await house.with_.time.now() > moment
+    return await house.capabilities.time.now() > moment

@@ -49,7 +49,7 @@ async def test_rabbitmq_ends_while_the_clock_fires(
     await fewer(house, 3_600)
     async with absence(house, all_, end, servers.start, "rabbitmq") as outage:
         pass
-    left = await house.with_.store.occurrences.count()
+    left = await house.capabilities.store.occurrences.count()
     assert left > 500
     await fewer(house, left - 1)
     first = outage.since

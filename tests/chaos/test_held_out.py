@@ -34,8 +34,8 @@ class AwayOnce:
             raise Unavailable("the store does not answer")
         await self._there.put(batch, users, owner=owner)
 
-    async def of(self, batch: Batch) -> list[str]:
-        return await self._there.of(batch)
+    async def read(self, batch: Batch) -> list[str]:
+        return await self._there.read(batch)
 
 
 @asynccontextmanager
@@ -60,8 +60,8 @@ def counted() -> tuple[float, float]:
 async def test_neither_a_lane_nor_a_recovery_is_spent(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.devices(USERS)
     await house.file(b"", "bucket")
-    away = AwayOnce(house.with_.store.held_out)
-    monkeypatch.setattr(house.with_.store, "held_out", away)
+    away = AwayOnce(house.capabilities.store.held_out)
+    monkeypatch.setattr(house.capabilities.store, "held_out", away)
     before = counted()
     async with a_worker(house.parts):
         job_id = await house.post(control_group=SHARE)

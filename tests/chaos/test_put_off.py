@@ -29,7 +29,7 @@ def raises(point: str, *, times: int) -> str:
 
 async def put_off(house: House, job_id: str) -> list[str]:
     """The owners of the occurrences that belong to a job."""
-    found = house.with_.store.occurrences._occurrences.find({"owner": {"$regex": job_id}}, {"owner": 1})
+    found = house.capabilities.store.occurrences._occurrences.find({"owner": {"$regex": job_id}}, {"owner": 1})
     return sorted([document["owner"] async for document in found])
 
 
@@ -41,15 +41,15 @@ async def nothing_is_left(house: House) -> None:
     """No occurrence outlives the work that it was made for by more than its pause."""
 
     async def none_waits() -> bool:
-        return await house.with_.store.occurrences._occurrences.count_documents({}) == 0
+        return await house.capabilities.store.occurrences._occurrences.count_documents({}) == 0
 
     await until(none_waits, "the last occurrences to fire", 40)
     for queue in (SPLIT_QUEUE, BATCH_QUEUE):
-        assert await house.with_.broker.depth(f"{queue}.dlq") == 0
+        assert await house.capabilities.broker.depth(f"{queue}.dlq") == 0
 
 
 async def some_are_sent(house: House, job_id: str) -> bool:
-    totals = await house.with_.store.batches.totals([job_id])
+    totals = await house.capabilities.store.batches.totals([job_id])
     return job_id in totals and totals[job_id].settled >= 3
 
 
@@ -113,7 +113,7 @@ async def test_work_that_waits_leaves_its_slot_to_other_jobs(house: House, push_
         job = await house.closed(free)
         assert job.totals is not None
         assert (job.status, job.totals.sent, job.totals.failed) == (JobStatus.COMPLETED, 8_000, 0)
-        standing = await house.with_.store.jobs.view(stuck)
+        standing = await house.capabilities.store.jobs.view(stuck)
         assert standing is not None
         assert standing.open
     await house.exactly_once(stuck, 8_000)

@@ -45,7 +45,7 @@ async def test_a_server_freezes_for_ten_seconds(house: House, server: str) -> No
 
 async def test_the_api_dies_between_a_job_and_its_task(house: House) -> None:
     await house.devices(5_000)
-    await house.with_.store.apps.add(
+    await house.capabilities.store.apps.add(
         App(
             id=house.app_id,
             name=house.app,
@@ -62,7 +62,7 @@ async def test_the_api_dies_between_a_job_and_its_task(house: House) -> None:
     with pytest.raises((urllib.error.URLError, ConnectionError)):
         await asyncio.to_thread(post_job, f"http://127.0.0.1:{port}/apps/{house.app_id}/jobs?template=like")
     assert await api.gone() < 0
-    (job_id,) = [job_id async for job_id in house.with_.store.jobs.open_keys()]
+    (job_id,) = [job_id async for job_id in house.capabilities.store.jobs.open_keys()]
     await house.start("worker")
     await house.start("scheduler")
     await house.exactly_once(job_id, 5_000)
@@ -75,5 +75,5 @@ def post_job(url: str) -> None:
 
 
 async def some_are_sent(house: House, job_id: str) -> bool:
-    totals = await house.with_.store.batches.totals([job_id])
+    totals = await house.capabilities.store.batches.totals([job_id])
     return job_id in totals and totals[job_id].settled >= 3

@@ -30,4 +30,4 @@ def schedule(key: str = "", *instants: datetime, **fields: Any) -> Schedule:
 async def pending(house: House, key: str) -> list[Occurrence]:
     found = await house.store.schedules.get(schedule_id(NAMESPACE, key))
     assert found is not None
-    return await house.store.occurrences.upcoming(found.owner, 100)
+    return await house.store.occurrences.find_upcoming(found.owner, 100)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from carillon.client import Carillon, Conflict, NotFound
-from shared.domain.clock.occurrences import Kind
+from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
 from tests.client.made import NAMESPACE, fresh_key, pending, schedule
@@ -42,7 +42,7 @@ async def test_dead_letters_are_listed_retried_and_discarded(client: Carillon, h
             await call(ids[0])
     assert await client.dead_letters.retry_all(key=key) == 3
     assert [each async for each in client.dead_letters.list(key=key)] == []
-    assert len([each for each in await pending(house, key) if each.kind is Kind.ASKED]) == 4
+    assert len([each for each in await pending(house, key) if each.kind is OccurrenceKind.ASKED]) == 4
 
 
 async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: Carillon, house: House) -> None:

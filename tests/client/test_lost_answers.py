@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from carillon.client import Carillon, NotFound, PushJob
-from shared.domain.clock.occurrences import Kind
+from shared.domain.clock.occurrences import OccurrenceKind
 from tests.client.cutting import CuttingProxy
 from tests.client.made import fresh_key, pending, schedule
 from tests.services.api.client import ADMIN
@@ -32,7 +32,7 @@ async def test_a_callback_is_fired_once(cut_off: Carillon, proxy: CuttingProxy, 
     proxy.to_lose = LOST
     fired = await cut_off.schedules.fire(key)
     assert [answer[:12] for answer in proxy.lost] == [b"HTTP/1.1 202"] * LOST
-    asked = [each for each in await pending(house, key) if each.kind is Kind.ASKED]
+    asked = [each for each in await pending(house, key) if each.kind is OccurrenceKind.ASKED]
     assert [(each.message_id, each.due) for each in asked] == [(fired.id, fired.due)]
 
 

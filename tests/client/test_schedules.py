@@ -21,7 +21,7 @@ from carillon.client import (
     ScheduleState,
     Unauthorized,
 )
-from shared.domain.clock.occurrences import Kind
+from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.outcomes import Outcome
 from shared.domain.clock.outcomes import OutcomeResult as StoredResult
 from tests.client.made import QUEUE, ahead, fresh_key, pending, schedule
@@ -140,7 +140,7 @@ async def test_pause_resume_and_fire(client: Carillon, house: House) -> None:
     assert (await client.schedules.resume(key)).state is ScheduleState.ACTIVE
     fired = await client.schedules.fire(key, idempotency_key=mine)
     assert await client.schedules.fire(key, idempotency_key=mine) == fired
-    asked = [each for each in await pending(house, key) if each.kind is Kind.ASKED]
+    asked = [each for each in await pending(house, key) if each.kind is OccurrenceKind.ASKED]
     assert [(each.message_id, each.due) for each in asked] == [(fired.id, fired.due)]
     assert (await client.schedules.fire(key)).id != fired.id
     assert (await client.schedules.get(key)).next == made.next

@@ -24,8 +24,8 @@ import asyncpg
 from services import assembly
 from services.connections import open_all
 from services.parts import Parts
-from services.parts.clock import Clock
-from services.parts.jobs import Jobs
+from services.parts.clock import ClockPart
+from services.parts.jobs import JobsPart
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.push.records import APNS
@@ -97,12 +97,12 @@ class House:
     ) -> None:
         self.environment = environment
         self._forks = forks
-        self.with_ = parts.capabilities
+        self.capabilities = parts.capabilities
         self.parts = parts
-        self.feed = parts.of(Jobs).feed
-        self.jobs = parts.of(Jobs).flow
-        self.groups = parts.of(Jobs).groups
-        self.schedules = parts.of(Clock).schedules
+        self.feed = parts.of(JobsPart).feed
+        self.jobs = parts.of(JobsPart).flow
+        self.groups = parts.of(JobsPart).groups
+        self.schedules = parts.of(ClockPart).schedules
         self.app = f"t{secrets.token_hex(5)}"
         self.app_id = str(uuid.uuid4())
         self.topic = f"push-{self.app}_apns-massive"
@@ -161,23 +161,23 @@ class House:
         await connection.close()
 
     async def template(self, name: str, locale: str, body: dict[str, Any]) -> None:
-        await self.with_.store.templates.add(
+        await self.capabilities.store.templates.add(
             Template(id=str(uuid.uuid4()), app_id=self.app_id, name=name, locale=locale, body=body)
         )
 
     async def file(self, content: bytes, name: str = "users.csv") -> str:
         """Upload a file; its path, for `csv_path`."""
-        bucket = f"{self.environment['CARILLON_BLOBS_ENDPOINT_URL']}/{self.with_.blobs.bucket}"
+        bucket = f"{self.environment['CARILLON_BLOBS_ENDPOINT_URL']}/{self.capabilities.blobs.bucket}"
         request = urllib.request.Request(bucket, method="PUT")
         (await asyncio.to_thread(urllib.request.urlopen, request)).close()
-        path = f"{self.with_.blobs.bucket}/{self.app}/{name}"
-        await self.with_.blobs.write(path, _once(content))
+        path = f"{self.capabilities.blobs.bucket}/{self.app}/{name}"
+        await self.capabilities.blobs.write(path, _once(content))
         return path
 
     async def content(self, path: str) -> bytes:
         """What stands in a file."""
-        file = await self.with_.blobs.stat(path)
-        return b"".join([chunk async for chunk in self.with_.blobs.read(file, 0, file.size)])
+        file = await self.capabilities.blobs.stat(path)
+        return b"".join([chunk async for chunk in self.capabilities.blobs.read(file, 0, file.size)])
 
     def job(self, **fields: Any) -> Job:
         standard: dict[str, Any] = {
@@ -192,7 +192,7 @@ class House:
             app_name=self.app,
             created_by="test@example.com",
             group_id=str(uuid.uuid4()),
-            created_at=self.with_.clock.now_ns(),
+            created_at=self.capabilities.clock.now_ns(),
             **(standard | fields),
         )
 
@@ -203,7 +203,7 @@ class House:
 
     async def key_of(self, job_id: str) -> str:
         """The key of the job that has this id now."""
-        job = await self.with_.store.jobs.view(job_id)
+        job = await self.capabilities.store.jobs.view(job_id)
         assert job is not None
         return job.key
 
@@ -211,15 +211,15 @@ class House:
         """Wait until nothing is left to do for the job."""
 
         async def is_closed() -> bool:
-            job = await self.with_.store.jobs.get(job_id)
+            job = await self.capabilities.store.jobs.get(job_id)
             return job is not None and not job.open
 
         try:
             await until(is_closed, f"job {job_id} to close")
         except TimeoutError:
-            found = await self.with_.store.jobs.get(job_id)
+            found = await self.capabilities.store.jobs.get(job_id)
             raise AssertionError(f"not closed: {found}\n{self.logs()}") from None
-        job = await self.with_.store.jobs.get(job_id)
+        job = await self.capabilities.store.jobs.get(job_id)
         assert job is not None
         return job
 
@@ -230,7 +230,9 @@ class House:
     async def records(self, expected: int, *, topic: str = "") -> list[Any]:
         """The committed records of a topic, by default the app's: waits for `expected`, then looks for more."""
         records: list[Any] = []
-        async with self.with_.stream.reader(topic or self.topic, group=f"oracle-{secrets.token_hex(4)}") as reader:
+        async with self.capabilities.stream.reader(
+            topic or self.topic, group=f"oracle-{secrets.token_hex(4)}"
+        ) as reader:
             async with asyncio.timeout(60):
                 while len(records) < expected:
                     records += await _read(reader.read)
@@ -296,12 +298,12 @@ async def house_on(
     environment: dict[str, str], folder: Path, push_database: str, *, forks: bool = True
 ) -> AsyncIterator[House]:
     """A house with everything set up and nothing running. Unless it `forks`, its processes start as an operator's."""
-    with_ = await open_all(load(environment), service="test")
-    parts = Parts(with_)
+    capabilities = await open_all(load(environment), service="test")
+    parts = Parts(capabilities)
     await assembly.set_up(parts)
     house = House(environment, folder, push_database, parts, forks=forks)
     try:
         yield house
     finally:
         await house.end()
-        await with_.close()
+        await capabilities.close()

@@ -46,7 +46,7 @@ async def planned_but_held(house: House, **environment: str) -> str:
     await house.start("worker", **environment)
 
     async def is_planned() -> bool:
-        standing = await house.with_.store.jobs.standing(job_id)
+        standing = await house.capabilities.store.jobs.get_standing(job_id)
         return standing is not None and standing.end is not None
 
     await until(is_planned, "the plan")
@@ -119,7 +119,7 @@ async def test_what_is_not_sent_when_a_job_expires_is_dropped(house: House) -> N
     await house.devices(40_000)
     # Every lane sends two batches at once and holds its third one until the time is over.
     await house.start("worker", fault=",".join(f"send.after_take@{n}=delay:4" for n in range(9, 13)))
-    job_id = await house.post(expires_at=house.with_.clock.now_ns() + 3 * SECOND)
+    job_id = await house.post(expires_at=house.capabilities.clock.now_ns() + 3 * SECOND)
     job = await house.closed(job_id)
     planned, sent, failed, skipped = counts(job)
     assert job.status is JobStatus.COMPLETED
@@ -143,7 +143,7 @@ async def test_a_template_that_fails_for_one_locale(house: House, every: int, st
     assert job.status is JobStatus.COMPLETED
     assert counts(job) == (3_000, 3_000 - refused, refused, 0)
     assert (job.reasons, job.locales) == ({"bad-context": refused}, {"en": 3_000 - refused})
-    batches = [await house.with_.store.batches.get(job_id, ordinal) for ordinal in range(3)]
+    batches = [await house.capabilities.store.batches.get(job_id, ordinal) for ordinal in range(3)]
     assert [batch and batch.status for batch in batches] == [status] * 3
     assert devices_of(await house.records(3_000 - refused)) == numbers(upto=3_000, without=every)
 
@@ -186,7 +186,7 @@ async def test_a_stopped_job_sends_nothing_more(house: House) -> None:
     job_id = await house.post()
 
     async def some_are_sent() -> bool:
-        totals = await house.with_.store.batches.totals([job_id])
+        totals = await house.capabilities.store.batches.totals([job_id])
         return job_id in totals and totals[job_id].sent > 0
 
     await until(some_are_sent, "the first batches")
@@ -200,7 +200,7 @@ async def test_a_stopped_job_sends_nothing_more(house: House) -> None:
     per_device = devices_of(await house.records(sent))
     assert per_device.total() == sent
     assert set(per_device.values()) == {1}
-    assert await house.with_.store.jobs.get(job_id) == job
+    assert await house.capabilities.store.jobs.get(job_id) == job
 
 
 async def test_a_job_whose_table_is_dropped_before_planning_is_stopped(house: House) -> None:
@@ -233,7 +233,7 @@ async def test_a_table_that_is_away_for_a_moment_costs_nothing(house: House) -> 
     job_id = await house.post()
 
     async def has_begun() -> bool:
-        totals = (await house.with_.store.batches.totals([job_id])).get(job_id)
+        totals = (await house.capabilities.store.batches.totals([job_id])).get(job_id)
         return totals is not None and totals.sent > 5_000
 
     await until(has_begun, "some batches")

@@ -103,7 +103,7 @@ async def test_the_tenth_failure_makes_a_dead_letter_which_can_be_tried_again(ho
         outcomes = await settled(house, accepted)
         assert [each.attempt for each in server.all] == list(range(1, 11))
         assert [each.result for each in outcomes] == [OutcomeResult.FAILED] * 9 + [OutcomeResult.DEAD]
-        [letter] = await house.with_.store.dead_letters.page(NAMESPACE, limit=10)
+        [letter] = await house.capabilities.store.dead_letters.page(NAMESPACE, limit=10)
         assert (letter.key, letter.attempts, letter.error) == ("dead", 10, "HTTP 503")
         healthy = True
         assert await house.schedules.retry([letter]) == [letter.id]
@@ -135,7 +135,7 @@ async def test_a_failing_instant_does_not_delay_its_series(house: House) -> None
         return status(500 if call.message_id == first[0] and call.attempt == 1 else 200)
 
     async with callee(answers) as server:
-        every_second = Every(1, await house.with_.time.now())
+        every_second = Every(1, await house.capabilities.time.now())
         policy = RetryPolicy(first_delay_seconds=6, factor=1)
         accepted = await calls(house, "beat", server.url, recurrence=every_second, max_occurrences=4, retry=policy)
         await server.got(5)
@@ -174,11 +174,11 @@ async def test_what_waits_for_a_worker_can_still_be_removed_or_held(house: House
 
 async def test_a_record_arrives_on_an_allowed_topic_with_its_key_and_headers(house: House) -> None:
     topic, port = f"users-{secrets.token_hex(5)}", free_port()
-    await house.with_.stream.setup({topic: 1})
+    await house.capabilities.stream.setup({topic: 1})
     known = {"CARILLON_API_PORT": str(port), "CARILLON_API_FIRST_ADMIN": "admin@example.com"}
     await house.start("api", CARILLON_CALLBACKS_TOPICS=f"{topic},others", **known)
     await house.start("scheduler", **QUICK)
-    due = (await house.with_.time.now() + timedelta(seconds=1.5)).replace(microsecond=0) + timedelta(seconds=1)
+    due = (await house.capabilities.time.now() + timedelta(seconds=1.5)).replace(microsecond=0) + timedelta(seconds=1)
     answer, schedule = await Customer(port).call("POST", "/schedules", record(topic, due.isoformat()))
     assert answer == 201, schedule
     refused, problem = await Customer(port).call("POST", "/schedules", record("secret-topic", due.isoformat()))

@@ -20,13 +20,13 @@ async def test_each_instant_comes_once_and_none_early(house: House) -> None:
     async with receiving(house, "users.queue") as receiver:
         accepted = await scheduled(house, "training", -5, 1.5, 2.5, 4)
         await receiver.got(3)
-        now = await house.with_.time.now()
+        now = await house.capabilities.time.now()
     assert len(accepted.skipped) == 1
     assert set(receiver.times.values()) == {1}
     assert {each.body for each in receiver.all} == {b'{"id":"42"}'}
     assert [each.due for each in receiver.all] == list(accepted.schedule.definition.instants[1:])
     assert all(each.due <= now for each in receiver.all)
-    outcomes = await house.with_.store.outcomes.latest(accepted.schedule.owner, 10)
+    outcomes = await house.capabilities.store.outcomes.latest(accepted.schedule.owner, 10)
     assert [(each.result, each.attempt) for each in outcomes] == [(OutcomeResult.FIRED, 1)] * 3
     # By the scheduler's own account of the database's clock.
     assert all(0 <= each.late_ms < 1_000 and each.at >= each.due for each in outcomes)
@@ -39,7 +39,7 @@ async def test_a_schedule_is_finished_when_nothing_is_left(house: House) -> None
         await receiver.got(1)
 
         async def is_finished() -> bool:
-            found = await house.with_.store.schedules.get(accepted.schedule.id)
+            found = await house.capabilities.store.schedules.get(accepted.schedule.id)
             return found is not None and found.state is ScheduleState.FINISHED
 
         await until(is_finished, "the schedule to be finished", 30)
@@ -47,13 +47,13 @@ async def test_a_schedule_is_finished_when_nothing_is_left(house: House) -> None
 
 async def test_a_series_fires_at_every_instant_and_ends_by_its_count(house: House) -> None:
     await house.start("scheduler")
-    now = await house.with_.time.now()
+    now = await house.capabilities.time.now()
     async with receiving(house, "users.queue") as receiver:
         accepted = await scheduled(house, "beat", recurrence=Every(1, now), max_occurrences=4)
         await receiver.got(4)
 
         async def is_over() -> bool:
-            return not await house.with_.store.occurrences.upcoming(accepted.schedule.owner, 1)
+            return not await house.capabilities.store.occurrences.find_upcoming(accepted.schedule.owner, 1)
 
         await until(is_over, "the series to end")
     dues = [each.due for each in receiver.all]
@@ -92,10 +92,10 @@ async def test_an_unroutable_message_is_retried_and_then_dead(house: House) -> N
     accepted = await scheduled(house, "lost", 0.5, queue="users.missing", retry=policy)
 
     async def is_dead() -> bool:
-        return bool(await house.with_.store.dead_letters.page(accepted.schedule.namespace, limit=10))
+        return bool(await house.capabilities.store.dead_letters.page(accepted.schedule.namespace, limit=10))
 
     await until(is_dead, "a dead letter")
-    [letter] = await house.with_.store.dead_letters.page(accepted.schedule.namespace, limit=10)
+    [letter] = await house.capabilities.store.dead_letters.page(accepted.schedule.namespace, limit=10)
     assert (letter.key, letter.attempts) == ("lost", 2)
     async with receiving(house, "users.missing") as receiver:
         assert await house.schedules.retry([letter]) == [letter.id]
@@ -108,12 +108,12 @@ async def test_what_nobody_can_read_does_not_hold_up_its_neighbours(house: House
     accepted = [await scheduled(house, f"good-{n}", 2) for n in range(5)]
     due = accepted[0].schedule.definition.instants[0]
     unknown = once("of/an/unknown/kind", "g", due, accepted_at=due)
-    await house.with_.store.occurrences.add([unknown])
+    await house.capabilities.store.occurrences.add([unknown])
     await house.start("scheduler")
     async with receiving(house, "users.queue") as receiver:
         await receiver.got(len(accepted))
     assert set(receiver.times.values()) == {1}
-    assert await house.with_.store.occurrences.upcoming(unknown.owner, 1)
+    assert await house.capabilities.store.occurrences.find_upcoming(unknown.owner, 1)
 
 
 async def test_early_is_for_first_attempts_alone(house: House) -> None:
@@ -127,10 +127,10 @@ async def test_early_is_for_first_attempts_alone(house: House) -> None:
         letters: list[DeadLetter] = []
 
         async def is_dead() -> bool:
-            letters[:] = await house.with_.store.dead_letters.page(missing.schedule.namespace, limit=2)
+            letters[:] = await house.capabilities.store.dead_letters.page(missing.schedule.namespace, limit=2)
             return bool(letters)
 
         await until(is_dead, "the last attempt", 30)
-    newest, oldest = await house.with_.store.outcomes.latest(missing.schedule.owner, 10)
+    newest, oldest = await house.capabilities.store.outcomes.latest(missing.schedule.owner, 10)
     assert newest.at - oldest.at >= timedelta(seconds=2.4)
     assert oldest.at < oldest.due

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.commands.demo.report import faults
-from services.commands.demo.story import Outcome
+from services.commands.demo.story import Story
 from services.commands.seed import Seeded
 from services.embedded.instance import running
 from shared.audience import devices
@@ -96,11 +96,11 @@ async def test_ctrl_c_ends_it_cleanly(tmp_path: Path, moment: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def seen(tokens: dict[int, int], **job: Any) -> Outcome:
+def seen(tokens: dict[int, int], **job: Any) -> Story:
     """What the demo would have seen of three devices, if these had got so many records."""
     counts = Counter({devices.token(number): count for number, count in tokens.items()})
     whole = {"sent": 3, "locales": {"en": 2, "pt": 1}, "feedbacks": {"ack": counts.total()}}
-    return Outcome(
+    return Story(
         seeded=Seeded(app_id="", app="demo", service=APNS, devices=3),
         job={**whole, **job},
         tokens=counts,
@@ -128,5 +128,5 @@ ONE_EACH = {1: 1, 2: 1, 3: 1}
         (replace(seen(ONE_EACH), in_time=False), ["the job, or the count of its answers, did not end in time"]),
     ],
 )
-def test_it_tells_every_promise_that_is_not_kept(outcome_seen: Outcome, told: list[str]) -> None:
+def test_it_tells_every_promise_that_is_not_kept(outcome_seen: Story, told: list[str]) -> None:
     assert faults(outcome_seen) == told

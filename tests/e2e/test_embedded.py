@@ -25,7 +25,7 @@ import pytest
 from services.commands.seed import TEMPLATE, seed
 from services.commands.seed.customer import Customer
 from services.embedded import processes
-from services.embedded.instance import FIRST_ADMIN, House, running
+from services.embedded.instance import FIRST_ADMIN, Instance, running
 from shared.audience import devices
 from shared.domain.errors import Unavailable
 from shared.domain.push.records import APNS
@@ -43,7 +43,7 @@ class Upper:
         self.folder = folder
         self.spawned = spawned
 
-    async def start(self, *, fault: str = "") -> tuple[Process, House]:
+    async def start(self, *, fault: str = "") -> tuple[Process, Instance]:
         """Returns when it is ready."""
         process = await self.spawn("up", "--data-dir", str(self.folder), fault=fault)
         await process.ready()
@@ -101,11 +101,11 @@ async def upper(tmp_path: Path) -> AsyncIterator[Upper]:
             processes.end(mark, grace_seconds=10, first=signal.SIGINT)
 
 
-def customer_of(house: House) -> Customer:
+def customer_of(house: Instance) -> Customer:
     return Customer(house.api, {"x-forwarded-email": house.admin})
 
 
-async def job_to(house: House, count: int, *, answered: bool = True) -> tuple[str, str]:
+async def job_to(house: Instance, count: int, *, answered: bool = True) -> tuple[str, str]:
     """Seed and post: the ids of the app and of a job to everybody. Unless `answered`, a kill may come first."""
     async with customer_of(house) as customer:
         seeded = await seed(customer, house.audience, app="demo", service=APNS, count=count)
@@ -117,7 +117,7 @@ async def job_to(house: House, count: int, *, answered: bool = True) -> tuple[st
         return seeded.app_id, job_id
 
 
-async def completed(house: House, app_id: str, job_id: str, *, seconds: float = 60) -> dict[str, Any]:
+async def completed(house: Instance, app_id: str, job_id: str, *, seconds: float = 60) -> dict[str, Any]:
     """The job, as soon as the API says that it is completed."""
     async with customer_of(house) as customer:
 
@@ -128,7 +128,7 @@ async def completed(house: House, app_id: str, job_id: str, *, seconds: float = 
         return await customer.job(app_id, job_id)
 
 
-async def planned(house: House, app_id: str, job_id: str, *, devices: int) -> None:
+async def planned(house: Instance, app_id: str, job_id: str, *, devices: int) -> None:
     async with customer_of(house) as customer:
 
         async def is_planned() -> bool:
@@ -177,7 +177,7 @@ async def test_a_job_over_http_gives_every_device_one_record(upper: Upper) -> No
     assert await upper.sent(job_id) == everybody(3_000)
 
 
-async def _is_ready(http: httpx.AsyncClient, house: House) -> bool:
+async def _is_ready(http: httpx.AsyncClient, house: Instance) -> bool:
     return (await http.get(f"{house.health}/readyz")).status_code == 200
 
 
@@ -242,8 +242,8 @@ async def test_a_paused_job_is_still_paused_after_a_restart(upper: Upper) -> Non
         job = await customer.job(app_id, job_id)
         assert (job["status"], job["completedAt"]) == ("paused", 0)
         assert job["sent"] < 40_000
-        assert [each["id"] for each in await customer._listed(f"/apps/{app_id}/jobs")] == [job_id]
-        assert [each["locale"] for each in await customer._listed(f"/apps/{app_id}/templates")] == ["en", "pt"]
+        assert [each["id"] for each in await customer._list_all(f"/apps/{app_id}/jobs")] == [job_id]
+        assert [each["locale"] for each in await customer._list_all(f"/apps/{app_id}/templates")] == ["en", "pt"]
         resumed = await customer._call("PUT", f"/apps/{app_id}/jobs/{job_id}/resume")
         assert resumed["status"] == ""
     assert (await completed(house, app_id, job_id))["sent"] == 40_000
@@ -282,7 +282,7 @@ async def test_a_signal_while_it_starts_leaves_nothing_behind(upper: Upper, numb
 
 
 def test_what_tells_of_a_dead_process_is_not_believed(tmp_path: Path) -> None:
-    house = House(
+    house = Instance(
         process=processes.ProcessMark(1, "never"),
         api="",
         health="",

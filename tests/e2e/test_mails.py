@@ -64,7 +64,7 @@ async def a_job(house: House, **fields: Any) -> Any:
 @pytest.mark.parametrize("fault", ["", "mail.after_send=kill"], ids=["", "killed"])
 async def test_everybody_hears_of_a_job_once_or_with_the_same_id(house: House, sink: Sink, fault: str) -> None:
     await house.devices(2_000)
-    customer, path = await a_job(house, startsAt=house.with_.clock.now_ns() + 3_600 * 10**9)
+    customer, path = await a_job(house, startsAt=house.capabilities.clock.now_ns() + 3_600 * 10**9)
     first = await house.start("worker", fault=fault, CARILLON_MAIL_TIMEOUT_SECONDS="1")
     await house.start("scheduler")
     if fault:
@@ -99,4 +99,4 @@ async def test_a_completed_job_is_told_with_its_numbers(house: House, sink: Sink
 
 
 async def nothing_is_due(house: House) -> bool:
-    return [job_id async for job_id in house.with_.store.mails.waiting(2**62)] == []
+    return [job_id async for job_id in house.capabilities.store.mails.find_waiting(2**62)] == []

@@ -59,7 +59,7 @@ async def test_unreadable_messages_end_among_the_dead_letters(house: House, admi
     bodies = unreadable(job_id)
     for body in bodies:
         for queue in QUEUES:
-            await house.with_.broker.publish(queue, body)
+            await house.capabilities.broker.publish(queue, body)
     await house.exactly_once(job_id, 20_000)
 
     async def all_are_dead(queue: str) -> bool:
@@ -67,7 +67,7 @@ async def test_unreadable_messages_end_among_the_dead_letters(house: House, admi
 
     for queue in QUEUES:
         await until(partial(all_are_dead, queue), f"the dead letters of {queue}", 20)
-        assert await house.with_.broker.depth(queue) == 0
+        assert await house.capabilities.broker.depth(queue) == 0
     await one_more_job(house, before=20_000)
     for queue in QUEUES:
         assert await dead_letters(administration, queue) == sorted(bodies)
@@ -90,12 +90,12 @@ async def test_tasks_that_name_nothing_there_is_vanish(house: House, administrat
         (FINISH_QUEUE, FinishJob(job_id)),
     ]
     for queue, task in strays:
-        await house.with_.broker.publish(queue, encode(task))
+        await house.capabilities.broker.publish(queue, encode(task))
     await house.exactly_once(job_id, 20_000)
     await one_more_job(house, before=20_000)
     for queue in QUEUES:
         assert await dead_letters(administration, queue) == []
-        assert await house.with_.broker.depth(queue) == 0
+        assert await house.capabilities.broker.depth(queue) == 0
 
 
 async def test_tasks_in_the_wrong_queue_do_no_harm(house: House) -> None:
@@ -104,7 +104,7 @@ async def test_tasks_in_the_wrong_queue_do_no_harm(house: House) -> None:
     job_id = await house.post()
     for queue in QUEUES:
         for task in (PlanJob(job_id), SendBatch(job_id, 2, 1), FinishJob(job_id)):
-            await house.with_.broker.publish(queue, encode(task))
+            await house.capabilities.broker.publish(queue, encode(task))
     await house.exactly_once(job_id, 20_000)
     await one_more_job(house, before=20_000)
 

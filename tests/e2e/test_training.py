@@ -60,7 +60,7 @@ async def api(house: House) -> AsyncIterator[tuple[Carillon, int]]:
 
 async def now(house: House, after: timedelta = timedelta()) -> datetime:
     """The database's time, so much later."""
-    return await house.with_.time.now() + after
+    return await house.capabilities.time.now() + after
 
 
 async def silent_after(house: House, client: Carillon, receiver: Receiver, last: datetime) -> None:

@@ -31,7 +31,7 @@ async def accepted(flow: ScheduleFlow, each: Wanted) -> Accepted:
 
 
 async def pending(store: Store, key: str = "a") -> list[Occurrence]:
-    return await store.occurrences.upcoming(f"schedule/ns/{key}", 100_000)
+    return await store.occurrences.find_upcoming(f"schedule/ns/{key}", 100_000)
 
 
 async def stored(store: Store, key: str = "a") -> Schedule:

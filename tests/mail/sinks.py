@@ -19,13 +19,13 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from msgspec import Struct
 
 from shared.domain.errors import Invalid, Unavailable
-from shared.mail import Letter, Mail, Sender
-from shared.mail.sendgrid import Answer, SendGridMail
+from shared.mail import Letter, Mail, MailSender
+from shared.mail.sendgrid import PostAnswer, SendGridMail
 from shared.mail.smtp import SmtpMail
 from shared.outgoing import Blocked, Call, Outgoing, Unreachable
 from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving
 
-SENDER = Sender("Carillon Ünlimited", "carillon@example.com")
+SENDER = MailSender("Carillon Ünlimited", "carillon@example.com")
 USER, PASSWORD = "ana@example.com", "s3/cr@t:é"
 LOGIN = "ana%40example.com:s3%2Fcr%40t%3A%C3%A9"
 KEY = "SG.s3cret"
@@ -178,7 +178,7 @@ class _Silent(web.StreamResponse):
 def posting(outgoing: Outgoing) -> Any:
     """What SendGrid is given to post with."""
 
-    async def post(url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
+    async def post(url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> PostAnswer:
         call = Call(url, "POST", dict(headers), body, message_id, timestamp=1_800_000_000)
         try:
             return await outgoing.call(call)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.mail import Sender, in_ascii, masked
+from shared.mail import MailSender, in_ascii, masked
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,10 @@ from shared.mail import Sender, in_ascii, masked
 )
 def test_a_sender_cannot_bring_a_header(end: str) -> None:
     with pytest.raises(Invalid) as caught:
-        Sender(f"Carillon{end}Bcc: eve@example.com", "a@example.com")
+        MailSender(f"Carillon{end}Bcc: eve@example.com", "a@example.com")
     assert caught.value.field == "mail.sender_name"
     with pytest.raises(Invalid) as caught:
-        Sender("Carillon", f"a@example.com{end}Bcc:eve@example.com")
+        MailSender("Carillon", f"a@example.com{end}Bcc:eve@example.com")
     assert caught.value.field == "mail.sender_address"
 
 
@@ -27,7 +27,7 @@ def test_a_sender_cannot_bring_a_header(end: str) -> None:
 )
 def test_a_sender_has_one_address_in_ascii(address: str) -> None:
     with pytest.raises(Invalid):
-        Sender("Carillon", address)
+        MailSender("Carillon", address)
 
 
 @given(st.emails())

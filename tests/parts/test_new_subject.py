@@ -12,10 +12,10 @@ import services.parts
 from services import assembly
 from services.connections import Capabilities, open_all
 from services.parts import Parts, find_parts
-from services.parts.accounts import Accounts
-from services.parts.clock import Clock
-from services.parts.jobs import Jobs
-from services.parts.push import Push
+from services.parts.accounts import AccountsPart
+from services.parts.clock import ClockPart
+from services.parts.jobs import JobsPart
+from services.parts.push import PushPart
 from shared.runtime.configuration import load
 from shared.runtime.health import Health
 from tests.broker.eventually import eventually
@@ -46,14 +46,14 @@ async def capabilities(mongo_database: str, tmp_path: Path) -> AsyncIterator[Cap
 
 
 def test_parts_are_found_by_their_modules() -> None:
-    assert [part.__name__ for part in find_parts()] == ["Accounts", "Clock", "Jobs", "Push", "Bells"]
+    assert [part.__name__ for part in find_parts()] == ["AccountsPart", "ClockPart", "JobsPart", "PushPart", "Bells"]
 
 
 def test_flows_are_built_once(capabilities: Capabilities) -> None:
     parts = Parts(capabilities)
-    assert len({id(parts.of(Jobs).feed) for _ in range(3)}) == 1
-    assert parts.of(Push).parts.of(Clock).schedules is parts.of(Clock).schedules
-    assert parts.of(Accounts) in set(parts)
+    assert len({id(parts.of(JobsPart).feed) for _ in range(3)}) == 1
+    assert parts.of(PushPart).parts.of(ClockPart).schedules is parts.of(ClockPart).schedules
+    assert parts.of(AccountsPart) in set(parts)
 
 
 async def test_a_route_a_stage_an_occurrence_and_a_collection_of_its_own(capabilities: Capabilities) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from shared.domain.errors import Unavailable
-from shared.runtime.together import Together
+from shared.runtime.together import Coalescer
 
 
 class Doubling:
@@ -24,7 +24,7 @@ class Doubling:
         return [2 * each for each in asked]
 
 
-async def begun(together: Together[int, int], *asked: int) -> "list[asyncio.Task[int]]":
+async def begun(together: Coalescer[int, int], *asked: int) -> "list[asyncio.Task[int]]":
     tasks = [asyncio.ensure_future(together(each)) for each in asked]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -33,7 +33,7 @@ async def begun(together: Together[int, int], *asked: int) -> "list[asyncio.Task
 
 async def test_the_first_goes_at_once_and_those_who_come_meanwhile_together() -> None:
     work = Doubling()
-    together = Together(work, most=3)
+    together = Coalescer(work, most=3)
     first = await begun(together, 1)
     assert work.calls == [[1]]
     others = await begun(together, 2, 3, 4, 5)
@@ -47,7 +47,7 @@ async def test_the_first_goes_at_once_and_those_who_come_meanwhile_together() ->
 
 async def test_an_error_is_of_those_who_went_together_alone() -> None:
     work = Doubling()
-    together = Together(work)
+    together = Coalescer(work)
     first = await begun(together, 1)
     others = await begun(together, -1, 2)
     work.gate.set()
@@ -60,7 +60,7 @@ async def test_an_error_is_of_those_who_went_together_alone() -> None:
 
 async def test_who_gives_up_takes_nobody_along() -> None:
     work = Doubling()
-    together = Together(work)
+    together = Coalescer(work)
     [first] = await begun(together, 1)
     waiting, leaving = await begun(together, 2, 3)
     leaving.cancel()
@@ -73,7 +73,7 @@ async def test_who_gives_up_takes_nobody_along() -> None:
 
 async def test_who_comes_when_all_others_have_left_is_answered() -> None:
     work = Doubling()
-    together = Together(work)
+    together = Coalescer(work)
     [first] = await begun(together, 1)
     [second] = await begun(together, 2)
     second.cancel()

@@ -143,10 +143,10 @@ def _seed(config: pytest.Config) -> int:
 
 
 async def _set_up(environment: dict[str, str]) -> None:
-    with_ = await open_all(load(environment), service="test")
-    await with_.store.setup()
-    await with_.broker.setup(QUEUES)
-    await with_.close()
+    capabilities = await open_all(load(environment), service="test")
+    await capabilities.store.setup()
+    await capabilities.broker.setup(QUEUES)
+    await capabilities.close()
 
 
 def _open_files() -> None:

@@ -30,23 +30,23 @@ def a_call(url: str) -> Call:
 
 @pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
 async def test_the_port_that_was_taken_is_not_called(tmp_path: Path, listening: str) -> None:
-    with_ = await opened(tmp_path, CARILLON_API_HOST=listening)
-    (server,) = assembly.components("api", Parts(with_))
+    capabilities = await opened(tmp_path, CARILLON_API_HOST=listening)
+    (server,) = assembly.components("api", Parts(capabilities))
     assert isinstance(server, HttpServer)
     await server.start()
     for host in ("127.0.0.1", "localhost", "0.0.0.0"):
         with pytest.raises(Blocked, match="own API"):
-            await with_.outgoing.call(a_call(f"http://{host}:{server.port}/users"))
+            await capabilities.outgoing.call(a_call(f"http://{host}:{server.port}/users"))
     await server.stop()
-    await with_.close()
+    await capabilities.close()
 
 
 async def test_the_address_and_the_public_name_of_the_settings_are_not_called(tmp_path: Path) -> None:
     public = "https://push.example.com/carillon"
-    with_ = await opened(
+    capabilities = await opened(
         tmp_path, CARILLON_API_HOST="10.1.2.3", CARILLON_API_PORT="8080", CARILLON_API_PUBLIC_URL=public
     )
     for url in ("http://10.1.2.3:8080/users", "https://push.example.com/carillon/users"):
         with pytest.raises(Blocked, match="own API"):
-            await with_.outgoing.call(a_call(url))
-    await with_.close()
+            await capabilities.outgoing.call(a_call(url))
+    await capabilities.close()

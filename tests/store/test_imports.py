@@ -34,8 +34,8 @@ async def test_notes_are_kept_by_kind_and_id(store: Store) -> None:
     await store.imports.note("apps", {})
     await store.imports.note("apps", {"1": "x", "2": "y"})
     await store.imports.note("apps", {"2": "z"})
-    assert await store.imports.noted("apps", ["1", "2", "3"]) == {"1": "x", "2": "z"}
-    assert await store.imports.noted("users", ["1"]) == {}
+    assert await store.imports.find_noted("apps", ["1", "2", "3"]) == {"1": "x", "2": "z"}
+    assert await store.imports.find_noted("users", ["1"]) == {}
 
 
 async def test_of_many_those_are_added_whose_keys_are_free(store: Store) -> None:

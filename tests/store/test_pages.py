@@ -26,7 +26,7 @@ async def test_templates_of_a_megabyte_are_read_a_few_at_a_time(store: Store) ->
         read += [each.id for each in page]
         assert page.more is (len(read) < 100)
     assert read == [f"{number:03}" for number in range(100)]
-    assert len(await store.templates.named("app", ["like"])) == 100
+    assert len(await store.templates.find_named("app", ["like"])) == 100
 
 
 async def test_a_page_has_one_item_however_large(store: Store) -> None:

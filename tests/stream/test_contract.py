@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.clock.deliveries import TopicMessage, Undeliverable
 from shared.domain.errors import LaneLost
-from shared.domain.jobs.batches import Batch, BatchStatus, Part, Receipt
+from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt
 from shared.stream import Stream
 from tests.stream.conftest import OpenStream
 
 RECEIPT = Receipt(sent=3, skipped=1, reasons={"no-token": 1}, locales={"en": 2, "pt": 1})
-PART = Part(RECEIPT)
+PART = BatchPart(RECEIPT)
 
 
 def records(count: int = 3) -> list[bytes]:
@@ -104,7 +104,7 @@ async def test_a_slot_remembers_its_last_batch(stream: Stream, topic: str) -> No
 
 async def test_the_parts_of_a_batch_go_out_one_after_the_other(stream: Stream, topic: str) -> None:
     batch = a_batch()
-    first, second = Part(RECEIPT, 1, next=4), Part(RECEIPT + RECEIPT, 2)
+    first, second = BatchPart(RECEIPT, 1, next=4), BatchPart(RECEIPT + RECEIPT, 2)
     async with stream.lane() as lane:
         await lane.produce(batch, topic, records(), first)
         sent = replace(batch, owner=lane.id)
@@ -119,7 +119,7 @@ async def test_the_parts_of_a_batch_go_out_one_after_the_other(stream: Stream, t
 
 async def test_a_lane_may_send_the_next_part_of_its_batch(stream: Stream, topic: str) -> None:
     batch = a_batch()
-    first, second = Part(RECEIPT, 1, next=4), Part(RECEIPT + RECEIPT, 2)
+    first, second = BatchPart(RECEIPT, 1, next=4), BatchPart(RECEIPT + RECEIPT, 2)
     async with stream.lane() as lane:
         await lane.produce(batch, topic, records(), first)
         await lane.produce(replace(batch, parts=1), topic, records(), second)
@@ -180,8 +180,8 @@ async def test_a_topic_that_appears_later_is_read_from_its_first_record(stream: 
 async def test_an_empty_batch_has_a_receipt_too(stream: Stream, topic: str) -> None:
     batch = a_batch()
     async with stream.lane() as lane:
-        await lane.produce(batch, topic, [], Part(Receipt(skipped=4)))
-        assert await stream.recover(replace(batch, owner=lane.id)) == Part(Receipt(skipped=4))
+        await lane.produce(batch, topic, [], BatchPart(Receipt(skipped=4)))
+        assert await stream.recover(replace(batch, owner=lane.id)) == BatchPart(Receipt(skipped=4))
 
 
 async def test_users_messages_are_appended_or_refused_one_by_one(stream: Stream, topic: str) -> None:

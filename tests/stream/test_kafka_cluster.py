@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.cluster import Cluster, closed
+from shared.stream.kafka.cluster import Cluster, close
 from shared.stream.kafka.durability import topic_configs
 from shared.stream.kafka.ledger import Ledger
 from tests.stream.test_contract import a_batch
@@ -100,7 +100,7 @@ async def test_a_client_that_does_not_close_is_given_up(monkeypatch: pytest.Monk
                 gone.set()
 
     async with asyncio.timeout(2):
-        await closed(Hanging(bootstrap_servers="127.0.0.1:1"))
+        await close(Hanging(bootstrap_servers="127.0.0.1:1"))
     assert gone.is_set()
 
 

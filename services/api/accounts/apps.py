@@ -162,7 +162,7 @@ class AppsResource:
         await self._check_idle(app)
         await self._store.apps.begin_removal(app.id)
         await self._store.groups.remove_of(app.id)
-        # A job that was made before that is seen now; whoever makes one after it finds the app going.
+        # A job that was made before that is seen now; whoever makes one after it finds the app being deleted.
         await self._check_idle(app)
         await self._store.templates.remove_of(app.id)
         await self._remove_jobs(app.id)
@@ -176,7 +176,7 @@ class AppsResource:
             raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
 
     async def _remove_jobs(self, app_id: str) -> None:
-        while job_keys := await self._store.jobs.closed_keys(app_id, limit=PAGE):
+        while job_keys := await self._store.jobs.find_closed_keys(app_id, limit=PAGE):
             await self._store.batches.remove_of(job_keys)
             await self._store.held_out.remove_of(job_keys)
             jobs = (await self._store.jobs.with_ids(job_keys)).values()

@@ -19,7 +19,7 @@ from shared.domain.clock.schedules import (
     MisfireMode,
     Schedule,
     ScheduleState,
-    divided,
+    split_by_now,
     spread,
     upcoming,
 )
@@ -129,7 +129,7 @@ def planned(definition: Definition, key: str, now: datetime) -> list[datetime]:
     if definition.recurrence is not None:
         return list(islice(upcoming(definition, key, now), NEXT))
     delay = spread(definition, key)
-    return [instant + delay for instant in divided(definition, now)[0][:NEXT]]
+    return [instant + delay for instant in split_by_now(definition, now)[0][:NEXT]]
 
 
 def pending(schedule: Schedule, occurrences: Sequence[Occurrence]) -> list[datetime]:

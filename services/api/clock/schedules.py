@@ -22,7 +22,7 @@ from services.api.http.idempotency import read_key
 from services.api.http.identity import Who, caller_of
 from services.api.http.routes import Parameter, endpoint
 from shared.domain.clock.callbacks import Targets
-from shared.domain.clock.occurrences import Kind, Occurrence
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
 from shared.domain.clock.schedules import KEY as KEY_RULE
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
 from shared.domain.errors import Invalid, NotFound, Refused
@@ -30,7 +30,7 @@ from shared.domain.idempotency import Idempotency
 from shared.domain.instants import read_instant, written
 from shared.flow.clock.drafts import Accepted, Made, Wanted, nothing_ahead
 from shared.flow.clock.schedules import ScheduleFlow
-from shared.runtime.together import Together
+from shared.runtime.together import Coalescer
 from shared.store import Store
 from shared.store.idempotency import FirstUse
 
@@ -68,7 +68,7 @@ class SchedulesResource:
         self._limits = limits
         self._flow = flow
         self._targets = targets
-        self._accept = Together(flow.accept)
+        self._accept = Coalescer(flow.accept)
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """All of them."""
@@ -137,14 +137,14 @@ class SchedulesResource:
         await self._limits.check(wanted)
         used = idempotency_of(request, content)
         if used is None:
-            return await self._accepted(await self._make(wanted))
+            return await self._answer_accepted(await self._make(wanted))
         first = await self._first_use(used, wanted)
         if first is not None and first.made:
             made = msgspec.json.decode(first.made, type=Made)
-            return await self._accepted(await self._flow.repeat(wanted, made))
+            return await self._answer_accepted(await self._flow.repeat(wanted, made))
         accepted = await self._make(wanted)
         await self._store.idempotency.remember(used.key, _written(accepted.schedule))
-        return await self._accepted(accepted)
+        return await self._answer_accepted(accepted)
 
     async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """Tell the next instants of a schedule that is not made."""
@@ -156,8 +156,8 @@ class SchedulesResource:
 
     async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Show a schedule, its next instants and its last outcomes."""
-        schedule = found(await self._store.schedules.get(id_of(request, key)), key)
-        occurrences = await self._pending(schedule)
+        schedule = require(await self._store.schedules.get(id_of(request, key)), key)
+        occurrences = await self._find_pending(schedule)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
         return wire.answer(schedule_view(schedule, ahead=pending(schedule, occurrences), outcomes=outcomes))
 
@@ -167,12 +167,12 @@ class SchedulesResource:
         _, definition = schedule_body.read(await request.body(), self._targets, key=key)
         wanted = Wanted(namespace, key, definition)
         await self._limits.check(wanted)
-        return await self._accepted(await self._flow.put(wanted))
+        return await self._answer_accepted(await self._flow.put(wanted))
 
     async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         """Delete a schedule and all that is pending of it."""
         if not await self._flow.remove(id_of(request, key)):
-            raise missing(key)
+            raise not_found(key)
         return wire.nothing()
 
     async def cancel(
@@ -186,7 +186,7 @@ class SchedulesResource:
 
     async def pause(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Hold a schedule: nothing of it fires until it is resumed."""
-        return wire.answer(schedule_view(found(await self._flow.pause(id_of(request, key)), key)))
+        return wire.answer(schedule_view(require(await self._flow.pause(id_of(request, key)), key)))
 
     async def resume(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Let a schedule go on; what came due meanwhile is dealt with by its misfire rule."""
@@ -194,17 +194,17 @@ class SchedulesResource:
         if namespace != caller_of(request).namespace:
             # What was paused with its caller's rights would be paused once more otherwise.
             await self._store.revocations.spare(namespace, id)
-        return wire.answer(schedule_view(found(await self._flow.resume(id), key)))
+        return wire.answer(schedule_view(require(await self._flow.resume(id), key)))
 
     async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Have a schedule's callback done once, now."""
         id = id_of(request, key)
-        schedule = found(await self._store.schedules.get(id), key)
+        schedule = require(await self._store.schedules.get(id), key)
         used = idempotency_of(request, await request.body())
         first = FirstUse() if used is None else await self._first_firing(used, schedule)
         asked = await self._flow.fire(id, at=first.at, generation=first.made)
         if asked is None:
-            raise missing(key)
+            raise not_found(key)
         return wire.answer(FiredView(asked.message_id, written(asked.due)), HTTPStatus.ACCEPTED)
 
     async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
@@ -226,18 +226,20 @@ class SchedulesResource:
             raise answer
         return answer
 
-    async def _accepted(self, answer: Accepted) -> Response[bytes]:
+    async def _answer_accepted(self, answer: Accepted) -> Response[bytes]:
         schedule = answer.schedule
         if answer.created or answer.changed:
             ahead = planned(schedule.definition, schedule.key, schedule.accepted_at)
         else:
-            ahead = pending(schedule, await self._pending(schedule))
+            ahead = pending(schedule, await self._find_pending(schedule))
         status = HTTPStatus.CREATED if answer.created else HTTPStatus.OK
         return wire.answer(schedule_view(schedule, ahead=ahead, skipped=answer.skipped), status)
 
-    async def _pending(self, schedule: Schedule) -> list[Occurrence]:
-        kind = Kind.ONCE if schedule.definition.recurrence is None else Kind.SERIES
-        return await self._store.occurrences.upcoming(schedule.owner, NEXT, generation=schedule.generation, kind=kind)
+    async def _find_pending(self, schedule: Schedule) -> list[Occurrence]:
+        kind = OccurrenceKind.ONCE if schedule.definition.recurrence is None else OccurrenceKind.SERIES
+        return await self._store.occurrences.find_upcoming(
+            schedule.owner, NEXT, generation=schedule.generation, kind=kind
+        )
 
 
 def id_of(request: Request[Any, Any, Any], key: str) -> str:
@@ -252,14 +254,14 @@ def lies_ahead(definition: Definition, key: str, now: datetime) -> bool:
     return next_due(definition, key, now) is not None
 
 
-def found(schedule: Schedule | None, key: str) -> Schedule:
+def require(schedule: Schedule | None, key: str) -> Schedule:
     """The schedule. Raises `NotFound` where there is none."""
     if schedule is None:
-        raise missing(key)
+        raise not_found(key)
     return schedule
 
 
-def missing(key: str) -> NotFound:
+def not_found(key: str) -> NotFound:
     """The error for a key that the caller has not used."""
     return NotFound("there is no schedule with this key", field="key", value=key)
 

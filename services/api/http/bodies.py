@@ -30,7 +30,7 @@ class Bodies:
             return
         held = 0
 
-        async def counting() -> ReceiveMessage:
+        async def receive_counted() -> ReceiveMessage:
             nonlocal held
             message = await receive()
             if message["type"] == "http.request" and not scope["route_handler"].opt.get("streams"):
@@ -41,7 +41,7 @@ class Bodies:
             return message
 
         try:
-            await self._app(scope, counting, send)
+            await self._app(scope, receive_counted, send)
         finally:
             self._held -= held
 

@@ -26,7 +26,7 @@ from shared.domain.errors import Conflict, Forbidden, Unauthorized
 from shared.domain.ids import read_uuid
 from shared.outgoing.guard import Address, unmapped
 from shared.runtime.clock import Clock
-from shared.runtime.together import Together
+from shared.runtime.together import Coalescer
 from shared.store import Store
 
 EMAIL_HEADER = "x-forwarded-email"
@@ -74,8 +74,8 @@ class Directory:
         self._proxies = proxies
         self._clock = clock
         self._first_admin = first_admin
-        self._token = Together(self._tokens)
-        self._user = Together(self._users)
+        self._token = Coalescer(self._tokens)
+        self._user = Coalescer(self._users)
 
     async def caller(self, headers: Headers, peer: str | None) -> Caller:
         """The identity behind these headers.
@@ -135,7 +135,7 @@ class Directory:
         return admin
 
 
-class Identified:
+class IdentifyCaller:
     """Middleware: finds the caller before any path below one of `protected` is even looked up."""
 
     def __init__(self, app: ASGIApp, directory: Directory, protected: frozenset[str]) -> None:

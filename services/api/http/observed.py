@@ -35,14 +35,14 @@ class Observed:
         began = time.perf_counter()
         status = NO_ANSWER
 
-        async def noting(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
             await send(message)
 
         try:
-            await self._app(scope, receive, noting)
+            await self._app(scope, receive, send_and_note)
         finally:
             _note(scope, status, time.perf_counter() - began)
 

@@ -81,28 +81,28 @@ class GroupsResource:
 
     async def show(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
         """Show a localized push: its zones, and the progress of all together."""
-        return await self._answered(await self._group(app_id, group_id))
+        return await self._answer(await self._group(app_id, group_id))
 
     async def pause(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
         """Hold all its jobs that have not ended."""
-        return await self._moved(app_id, group_id, partial(self._groups.pause, by=caller_of(request).name))
+        return await self._move(app_id, group_id, partial(self._groups.pause, by=caller_of(request).name))
 
     async def resume(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
         """Let all its held jobs go on, or start when their start comes."""
-        return await self._moved(app_id, group_id, self._groups.resume)
+        return await self._move(app_id, group_id, self._groups.resume)
 
     async def stop(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
         """End all its jobs for good."""
-        return await self._moved(app_id, group_id, partial(self._groups.stop, by=caller_of(request).name))
+        return await self._move(app_id, group_id, partial(self._groups.stop, by=caller_of(request).name))
 
-    async def _moved(self, app_id: str, group_id: str, move: Callable[[Group], Awaitable[int]]) -> Response[bytes]:
+    async def _move(self, app_id: str, group_id: str, move: Callable[[Group], Awaitable[int]]) -> Response[bytes]:
         group = await self._group(app_id, group_id)
         await move(group)
-        return await self._answered(group)
+        return await self._answer(group)
 
     async def _group(self, app_id: str, group_id: str) -> Group:
         app = await app_of(self._store, app_id)
@@ -115,7 +115,7 @@ class GroupsResource:
             )
         return group
 
-    async def _answered(self, group: Group) -> Response[bytes]:
+    async def _answer(self, group: Group) -> Response[bytes]:
         jobs = await self._groups.jobs(group)
         totals = await self._jobs.progress(jobs)
         return wire.answer(_view(group, jobs, totals))

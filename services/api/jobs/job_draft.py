@@ -13,7 +13,7 @@ from services.api.jobs.job_body import JobBody
 from shared.audience import KEY, USER, Audience
 from shared.blobs import Blobs
 from shared.domain.accounts.apps import App
-from shared.domain.audience.audiences import CASED, folded, table_name
+from shared.domain.audience.audiences import CASED, match_case, table_name
 from shared.domain.audience.sources import File
 from shared.domain.audience.zones import zone_starts
 from shared.domain.errors import Invalid, NotFound
@@ -29,7 +29,7 @@ from shared.store import Store
 from shared.store.jobs.templates import Outline
 
 
-class Draft(Struct, frozen=True):
+class JobDraft(Struct, frozen=True):
     """A job, and the file of its users as it was found, if they stand in one."""
 
     job: Job
@@ -68,11 +68,11 @@ class JobDrafts:
 
     async def draft(
         self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
-    ) -> Draft:
+    ) -> JobDraft:
         """The job. Raises `Invalid` for the first thing that is wrong, and `Unavailable` where that cannot be known."""
         job_body.check(body, now=self._clock.now_ns())
         table = table_name(app.name, body.service)
-        filters = await self._folded(table, body.filters)
+        filters = await self._match_case(table, body.filters)
         outlines = await self._store.templates.outlines(app.id, names)
         job_body.check_templates(names, outlines)
         await self._check_sizes(app, names, body, outlines)
@@ -81,7 +81,7 @@ class JobDrafts:
         file = await self._file(body.csv_path) if body.csv_path else None
         made = self._made(app, names, body, filters, created_by, key)
         mails = (DueMail(arrival(made), made.created_at),) if self._mails else ()
-        return Draft(replace(made, mails=mails), file)
+        return JobDraft(replace(made, mails=mails), file)
 
     def group(self, job: Job) -> Group:
         """The group that a localized job stands for. Raises `Invalid`."""
@@ -96,14 +96,14 @@ class JobDrafts:
         around = len(dumps(body.metadata).encode())
         if most_filled_bytes(largest, body.context) + around <= self._max_record_bytes:
             return
-        templates = await self._store.templates.named(app.id, names)
+        templates = await self._store.templates.find_named(app.id, names)
         most = self._max_record_bytes
         await asyncio.to_thread(check_filled, templates, body.context, body.metadata, most=most, field="template")
 
-    async def _folded(self, table: str, filters: dict[str, str]) -> dict[str, str]:
+    async def _match_case(self, table: str, filters: dict[str, str]) -> dict[str, str]:
         if not CASED.keys() & filters.keys():
             return filters
-        return folded(filters, await self._audience.sample(table))
+        return match_case(filters, await self._audience.sample(table))
 
     async def _file(self, path: str) -> File:
         try:

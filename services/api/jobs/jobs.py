@@ -18,7 +18,7 @@ from services.api.jobs import job_body
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_view import JobView, job_view
-from shared.domain.accounts.apps import App, check_staying
+from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.domain.idempotency import Idempotency
 from shared.domain.ids import read_uuid
@@ -111,8 +111,8 @@ class JobsResource:
         )
         # What was asked for before may break a rule by now: the answer stays.
         if earlier := await self._earlier(key):
-            return await self._answered(*earlier, app)
-        check_staying(app, app.id)
+            return await self._answer(*earlier, app)
+        check_not_deleting(app, app.id)
         job = await self._drafts.job(app, names, body, created_by=caller.name, key=key)
         group = self._drafts.group(job) if job.localized else None
         if group is not None:
@@ -121,14 +121,14 @@ class JobsResource:
         else:
             job, fresh = await self._flow.start(job)
         if not fresh:
-            return await self._answered(job, group, app)
+            return await self._answer(job, group, app)
         await self._check_staying(app, job, group)
         return wire.answer(job_view(job, app, Totals(), group), HTTPStatus.CREATED)
 
     async def show(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Show a job and its progress."""
         app, job = await self._job(app_id, job_id)
-        return await self._answered(job, None, app)
+        return await self._answer(job, None, app)
 
     async def pause(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
@@ -138,7 +138,7 @@ class JobsResource:
         paused = await self._flow.pause(job.key, by=caller_of(request).name)
         if paused is None:
             raise await self._forbidden("pause", job)
-        return await self._answered(paused, None, app)
+        return await self._answer(paused, None, app)
 
     async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         """Let a paused job, or one that broke its circuit, go on; before its `startsAt`, let it start then."""
@@ -146,17 +146,17 @@ class JobsResource:
         resumed = await self._flow.resume(job.key)
         if resumed is None:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
-        return await self._answered(resumed, None, app)
+        return await self._answer(resumed, None, app)
 
     async def stop(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         """End a job for good; what is not sent is dropped. A stopped job stays stopped."""
         app, job = await self._job(app_id, job_id)
-        stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._stopped(job.id)
+        stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._find_stopped(job.id)
         if stopped is None:
             raise await self._forbidden("stop", job)
-        return await self._answered(stopped, None, app)
+        return await self._answer(stopped, None, app)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
         """What the same request made before."""
@@ -169,7 +169,7 @@ class JobsResource:
     async def _check_staying(self, app: App, job: Job, group: Group | None) -> None:
         """Take what is new back where the app's deletion began meanwhile, which may not have seen it."""
         try:
-            check_staying(await self._store.apps.get(app.id), app.id)
+            check_not_deleting(await self._store.apps.get(app.id), app.id)
         except Conflict:
             for job_key in [job.key] if group is None else group.job_keys:
                 if not await self._flow.withdraw(job_key):
@@ -183,7 +183,7 @@ class JobsResource:
             raise NotFound("the app has no job with this id", field="jobId", value=job_id)
         return app, job
 
-    async def _stopped(self, job_id: str) -> Job | None:
+    async def _find_stopped(self, job_id: str) -> Job | None:
         job = await self._store.jobs.view(job_id)
         return job if job is not None and job.standing.stopped else None
 
@@ -191,7 +191,7 @@ class JobsResource:
         now = await self._store.jobs.view(job.id) or job
         return Forbidden(f"cannot {move} {now.status} job", field="status", value=now.status.value)
 
-    async def _answered(self, job: Job, group: Group | None, app: App) -> Response[bytes]:
+    async def _answer(self, job: Job, group: Group | None, app: App) -> Response[bytes]:
         current = job if group is None else await self._store.jobs.view(job.id) or job
-        totals, progress = await self._flow.shown(current)
+        totals, progress = await self._flow.show(current)
         return wire.answer(job_view(current, app, totals, group, progress=progress))

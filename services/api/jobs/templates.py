@@ -15,7 +15,7 @@ from services.api.http import paging, wire
 from services.api.http.identity import Who, caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.routes import Parameter, endpoint
-from shared.domain.accounts.apps import App, check_staying
+from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.ids import read_uuid
 from shared.domain.jobs.filling import check_filled
@@ -133,7 +133,7 @@ class TemplatesResource:
         app = await self._store.apps.get(wanted)
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
-        check_staying(app, app.id)
+        check_not_deleting(app, app.id)
         templates = self._made(bodies, app, caller_of(request).name)
         await self._check_size(templates)
         if several:

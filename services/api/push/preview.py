@@ -24,12 +24,12 @@ from services.api.http.routes import endpoint
 from services.api.jobs import job_body
 from services.api.jobs.file_counting import FileCounting
 from services.api.jobs.job_body import JobBody
-from services.api.jobs.job_draft import Draft, JobDrafts
+from services.api.jobs.job_draft import JobDraft, JobDrafts
 from services.api.jobs.jobs import TEMPLATE
 from services.api.push.preview_view import JobPreview, preview_view
 from shared.audience import Audience
 from shared.blobs import Blobs
-from shared.domain.accounts.apps import App, check_staying
+from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.audience.audiences import table_name
 from shared.domain.audience.counts import Counted
 from shared.domain.errors import Invalid, Unavailable
@@ -89,11 +89,11 @@ class PreviewResource:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
         names = job_body.read_names(paging.first(request, "template"))
         body = wire.read(await request.body(), JobBody)
-        check_staying(app, app.id)
+        check_not_deleting(app, app.id)
         async with self._permit(caller_of(request).namespace):
-            draft = await self._drafted(app, names, body)
+            draft = await self._draft(app, names, body)
             group = self._group(draft.job)
-            counted, about = await self._counted(draft)
+            counted, about = await self._count(draft)
             # Templates can be large, and so can what is made of them.
             told = await asyncio.to_thread(self._told, draft, group, counted, about)
         return wire.answer(told)
@@ -111,14 +111,14 @@ class PreviewResource:
                 raise Unavailable(f"{AT_ONCE} previews are being made already, or one of this caller") from None
             yield
 
-    async def _drafted(self, app: App, names: tuple[str, ...], body: JobBody) -> Draft:
+    async def _draft(self, app: App, names: tuple[str, ...], body: JobBody) -> JobDraft:
         """The job as POST would take it and the workers render it. It is nobody's: its id is the nil UUID.
 
         Raises:
             Invalid: POST would not take it.
         """
         draft = await self._drafts.draft(app, names, body, created_by="", key=None)
-        plan = Plan(templates=tuple(await self._store.templates.named(app.id, names)))
+        plan = Plan(templates=tuple(await self._store.templates.find_named(app.id, names)))
         return replace(draft, job=replace(draft.job, id=wire.NIL_UUID, group_id=wire.NIL_UUID, plan=plan))
 
     def _group(self, job: Job) -> list[tuple[str, int]]:
@@ -127,7 +127,7 @@ class PreviewResource:
             return []
         return [(each.zone, each.starts_at) for each in self._drafts.group(job).zones]
 
-    async def _counted(self, draft: Draft) -> tuple[Counted | None, list[Notice]]:
+    async def _count(self, draft: JobDraft) -> tuple[Counted | None, list[Notice]]:
         """The audience and what there is to say of it; none where a job would fail over its file."""
         job, seconds = draft.job, self._rules.seconds
         table = table_name(job.app_name, job.service)
@@ -141,7 +141,7 @@ class PreviewResource:
         return counted, [*notices.of_audience(job, counted)]
 
     def _told(
-        self, draft: Draft, group: list[tuple[str, int]], counted: Counted | None, about: list[Notice]
+        self, draft: JobDraft, group: list[tuple[str, int]], counted: Counted | None, about: list[Notice]
     ) -> JobPreview:
         job, rules, now = draft.job, self._rules, self._clock.now_ns()
         devices = None if counted is None else counted.by_zone()

@@ -20,7 +20,7 @@ from services.commands.seed import Target, first_steps
 from services.connections import Capabilities
 from services.embedded import instance as embedded
 from services.embedded import processes
-from services.embedded.instance import House
+from services.embedded.instance import Instance
 from shared.domain.errors import Unavailable
 from shared.runtime import logs
 from shared.runtime.lifecycle import EXIT_FAILED
@@ -41,7 +41,7 @@ async def demo(settings: Settings, *, count: int, keep: bool, data_dir: str | No
         log = folder / "carillon.log"
         with log.open("a") as out:
             logs.set_up(settings.logs, service="demo", out=out)
-            code = await embedded.serve(_own(settings, folder), _announce, _guest(count, keep=keep))
+            code = await embedded.serve(_own(settings, folder), _announce, _companion(count, keep=keep))
         if code == EXIT_FAILED:
             click.echo(f"The end of the log:\n{processes.tail(log)}", err=True)
         return code
@@ -77,16 +77,16 @@ def _own(settings: Settings, folder: Path) -> Settings:
     )
 
 
-def _announce(house: House) -> None:
-    click.echo(f"{embedded.described(house)}\n")
+def _announce(instance: Instance) -> None:
+    click.echo(f"{embedded.described(instance)}\n")
 
 
-def _guest(count: int, *, keep: bool) -> embedded.Guest:
-    async def guest(house: House, with_: Capabilities) -> int:
-        secret = with_.settings.api.proxy_secret
-        target = Target(api=house.api, audience=house.audience, email=house.admin, proxy_secret=secret)
+def _companion(count: int, *, keep: bool) -> embedded.Companion:
+    async def companion(instance: Instance, capabilities: Capabilities) -> int:
+        secret = capabilities.settings.api.proxy_secret
+        target = Target(api=instance.api, audience=instance.audience, email=instance.admin, proxy_secret=secret)
         click.echo(f"A job to {count:,} devices, with templates in two locales:")
-        outcome = await tell(target, with_.stream, with_.settings.stream.topic_template, count)
+        outcome = await tell(target, capabilities.stream, capabilities.settings.stream.topic_template, count)
         click.echo(f"\n{summary(outcome)}\n")
         wrong = faults(outcome)
         for sentence in wrong:
@@ -99,4 +99,4 @@ def _guest(count: int, *, keep: bool) -> embedded.Guest:
                 await asyncio.Event().wait()
         return EXIT_FAILED if wrong else 0
 
-    return guest
+    return companion

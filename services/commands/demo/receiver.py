@@ -24,7 +24,7 @@ FAILURES = (
 _READ_SECONDS = 0.25
 
 
-class _Metadata(Struct, gc=False):
+class _PushMetadata(Struct, gc=False):
     jobId: str  # noqa: N815 - the name in the record
     userId: str  # noqa: N815
     muid: str
@@ -33,10 +33,10 @@ class _Metadata(Struct, gc=False):
     pushType: str  # noqa: N815
 
 
-class _Record(Struct, gc=False):
+class _PushRecord(Struct, gc=False):
     DeviceToken: str
     Payload: msgspec.Raw
-    metadata: _Metadata
+    metadata: _PushMetadata
 
 
 class Receiver:
@@ -71,7 +71,7 @@ class Receiver:
         self.answers.update(key or ACK for _, _, key in outcomes)
 
 
-_decode = msgspec.json.Decoder(_Record).decode
+_decode = msgspec.json.Decoder(_PushRecord).decode
 
 
 def outcome(token: str) -> tuple[str, int, str]:
@@ -84,7 +84,7 @@ def outcome(token: str) -> tuple[str, int, str]:
     return "", 200, ""
 
 
-def _answer(record: _Record, reason: str, status: int, key: str) -> bytes:
+def _answer(record: _PushRecord, reason: str, status: int, key: str) -> bytes:
     metadata = record.metadata
     answer: dict[str, Any] = {
         "Sent": not key,

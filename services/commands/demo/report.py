@@ -1,15 +1,15 @@
 """What the demo found, and whether it is what Carillon promises: one record a device, and every answer counted."""
 
-from services.commands.demo.story import Outcome
+from services.commands.demo.story import Story
 from shared.audience import devices
 
 
-def faults(outcome: Outcome) -> list[str]:
+def faults(outcome: Story) -> list[str]:
     """Whatever is not as promised, a sentence each."""
     return [sentence for wrong, sentence in _checks(outcome) if wrong]
 
 
-def _checks(outcome: Outcome) -> list[tuple[bool, str]]:
+def _checks(outcome: Story) -> list[tuple[bool, str]]:
     total, job = outcome.seeded.devices, outcome.job
     expected = {devices.token(number) for number in range(1, total + 1)}
     missing = len(expected - outcome.tokens.keys())
@@ -29,7 +29,7 @@ def _checks(outcome: Outcome) -> list[tuple[bool, str]]:
     ]
 
 
-def summary(outcome: Outcome) -> str:
+def summary(outcome: Story) -> str:
     """What happened."""
     job, received = outcome.job, outcome.tokens.total()
     rate = received / outcome.last_record if received else 0.0

@@ -22,7 +22,7 @@ APP = "demo"
 POLL_SECONDS = 0.25
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Story(Struct, frozen=True, kw_only=True):
     """What was seen. Times in seconds after the call that started the job; `job` is its last answer."""
 
     seeded: Seeded
@@ -35,18 +35,18 @@ class Outcome(Struct, frozen=True, kw_only=True):
     in_time: bool
 
 
-async def tell(target: Target, stream: Stream, topic_template: str, count: int) -> Outcome:
+async def tell(target: Target, stream: Stream, topic_template: str, count: int) -> Story:
     """Seed, send and watch. Raises `Refused` or `Unavailable`."""
     async with Customer(target.api, target.headers) as customer:
         seeded = await seed(customer, target.audience, app=APP, service=APNS, count=count)
         job_id = str(uuid.uuid4())
         receiver = Receiver(stream, topic_name(topic_template, APP, APNS), job_id)
-        async with _running(receiver):
+        async with _receive_meanwhile(receiver):
             with display(seeded.devices) as shown:
-                return await _watched_job(customer, seeded, job_id, receiver, shown)
+                return await _watch_job(customer, seeded, job_id, receiver, shown)
 
 
-async def _watched_job(customer: Customer, seeded: Seeded, job_id: str, receiver: Receiver, shown: Display) -> Outcome:
+async def _watch_job(customer: Customer, seeded: Seeded, job_id: str, receiver: Receiver, shown: Display) -> Story:
     called = time.monotonic()
     job = await customer.start(seeded.app_id, TEMPLATE, {"id": job_id, **job_body(seeded.service)})
     in_time = True
@@ -58,7 +58,7 @@ async def _watched_job(customer: Customer, seeded: Seeded, job_id: str, receiver
                 shown.show(Moment(job["sent"], receiver.tokens.total(), sum(job["feedbacks"].values())))
     except TimeoutError:
         in_time = False
-    return Outcome(
+    return Story(
         seeded=seeded,
         job=job,
         tokens=receiver.tokens,
@@ -81,7 +81,7 @@ def _patience(devices: int) -> float:
 
 
 @asynccontextmanager
-async def _running(receiver: Receiver) -> AsyncIterator[None]:
+async def _receive_meanwhile(receiver: Receiver) -> AsyncIterator[None]:
     """Receive meanwhile. Raises `Unavailable` where the stream could not be read or answered to."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -16,19 +16,19 @@ from msgspec import Struct
 
 from services.commands.import_marathon.carry import Carrier
 from services.commands.import_marathon.jobs import JobsKind, Starts
-from services.commands.import_marathon.kinds import AppsKind, Identified, Kind, Names, TemplatesKind, UsersKind
-from services.commands.import_marathon.progress import Display, display
-from services.commands.import_marathon.report import Tally
-from services.commands.import_marathon.source import Marathon, Row, reading
+from services.commands.import_marathon.kinds import AppsKind, HasId, ImportedKind, Names, TemplatesKind, UsersKind
+from services.commands.import_marathon.progress import ImportDisplay, display
+from services.commands.import_marathon.report import ImportTally
+from services.commands.import_marathon.source import Marathon, Row, open_source
 from services.connections import Capabilities
 from services.parts import Parts
-from services.parts.jobs import Jobs
+from services.parts.jobs import JobsPart
 from shared.domain.instants import ms
 
 TABLES = ("apps", "users", "templates", "jobs")
 
 R = TypeVar("R", bound=Row)
-T = TypeVar("T", bound=Identified)
+T = TypeVar("T", bound=HasId)
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -39,28 +39,30 @@ class Options(Struct, frozen=True, kw_only=True):
     record: TextIO | None = None
 
 
-async def bring(source: str, with_: Capabilities, options: Options) -> Tally:
+async def bring(source: str, capabilities: Capabilities, options: Options) -> ImportTally:
     """Import the Marathon database at this URL.
 
     Raises:
         Invalid: it cannot be read, or is none.
         Unavailable: a server is away. What was brought until then stays, and the next import goes on from it.
     """
-    async with reading(source) as marathon:
+    async with open_source(source) as marathon:
         if not options.dry_run:
-            await with_.store.setup()
-        tally = Tally(options.record)
+            await capabilities.store.setup()
+        tally = ImportTally(options.record)
         with display(await marathon.counts()) as shown:
-            await _carry(marathon, with_, options, tally, shown)
+            await _carry(marathon, capabilities, options, tally, shown)
     return tally
 
 
-async def _carry(marathon: Marathon, with_: Capabilities, options: Options, tally: Tally, shown: Display) -> None:
-    store, names, now_ns = with_.store, Names(), ms(await with_.time.now()) * 1_000_000
-    flow = Parts(with_).of(Jobs).flow
-    starts = Starts(store, with_.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
+async def _carry(
+    marathon: Marathon, capabilities: Capabilities, options: Options, tally: ImportTally, shown: ImportDisplay
+) -> None:
+    store, names, now_ns = capabilities.store, Names(), ms(await capabilities.time.now()) * 1_000_000
+    flow = Parts(capabilities).of(JobsPart).flow
+    starts = Starts(store, capabilities.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
 
-    async def carry(kind: Kind[R, T], pages: AsyncIterator[list[R]]) -> None:
+    async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:
         await Carrier(kind, store.imports, tally, dry_run=options.dry_run).carry(pages, shown)
 
     await carry(AppsKind(store, names), marathon.apps())

@@ -7,41 +7,41 @@ finds to be the same, and notes.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from services.commands.import_marathon.kinds import Identified, Kind
-from services.commands.import_marathon.progress import Display
-from services.commands.import_marathon.report import Tally, Thing
+from services.commands.import_marathon.kinds import HasId, ImportedKind
+from services.commands.import_marathon.progress import ImportDisplay
+from services.commands.import_marathon.report import ImportTally, Thing
 from services.commands.import_marathon.source import Row
 from services.commands.import_marathon.verdicts import (
     BROUGHT,
     CHANGED_MEANWHILE,
     STARTS_HERE,
     TAKEN_MEANWHILE,
-    Outcome,
-    Verdict,
+    Fate,
+    ImportVerdict,
     verdict,
 )
 from shared.domain.errors import Conflict, Refused
 from shared.store.imports import Imports
 
 R = TypeVar("R", bound=Row)
-T = TypeVar("T", bound=Identified)
+T = TypeVar("T", bound=HasId)
 
-Verdicts = dict[str, Verdict]
+Verdicts = dict[str, ImportVerdict]
 """By id."""
 
-_HERE_AS_THERE = (Outcome.BROUGHT, Outcome.UPDATED, Outcome.AS_BEFORE)
+_HERE_AS_THERE = (Fate.BROUGHT, Fate.UPDATED, Fate.AS_BEFORE)
 
 
 class Carrier(Generic[R, T]):
     """Brings one kind. A dry run judges alike and writes nothing."""
 
-    def __init__(self, kind: Kind[R, T], imports: Imports, tally: Tally, *, dry_run: bool) -> None:
+    def __init__(self, kind: ImportedKind[R, T], imports: Imports, tally: ImportTally, *, dry_run: bool) -> None:
         self._kind = kind
         self._imports = imports
         self._tally = tally
         self._dry_run = dry_run
 
-    async def carry(self, pages: AsyncIterator[list[R]], shown: Display) -> None:
+    async def carry(self, pages: AsyncIterator[list[R]], shown: ImportDisplay) -> None:
         """Bring all of it.
 
         Raises:
@@ -57,17 +57,17 @@ class Carrier(Generic[R, T]):
 
     async def _page(self, rows: Sequence[R]) -> Verdicts:
         ids = [row.id for row in rows]
-        noted = await self._imports.noted(self._kind.name, ids)
+        noted = await self._imports.find_noted(self._kind.name, ids)
         here = await self._kind.here(ids)
         verdicts, there = self._read(rows, noted)
         verdicts |= {each: self._judged(value, here.get(each), noted.get(each)) for each, value in there.items()}
-        reasons = await self._kind.refused(_with(Outcome.BROUGHT, there, verdicts))
-        verdicts |= {each: Verdict(Outcome.SKIPPED, reason) for each, reason in reasons.items()}
+        reasons = await self._kind.find_refused(_with(Fate.BROUGHT, there, verdicts))
+        verdicts |= {each: ImportVerdict(Fate.SKIPPED, reason) for each, reason in reasons.items()}
         if not self._dry_run:
-            verdicts |= await self._written(there, here, verdicts)
+            verdicts |= await self._write(there, here, verdicts)
             await self._note(there, noted, verdicts)
         self._kind.known(here.values())
-        self._kind.known(_with(Outcome.BROUGHT, there, verdicts) + _with(Outcome.UPDATED, there, verdicts))
+        self._kind.known(_with(Fate.BROUGHT, there, verdicts) + _with(Fate.UPDATED, there, verdicts))
         return verdicts
 
     def _read(self, rows: Sequence[R], noted: Mapping[str, str]) -> tuple[Verdicts, dict[str, T]]:
@@ -81,25 +81,25 @@ class Carrier(Generic[R, T]):
             try:
                 there[row.id] = self._kind.read(row)
             except Refused as error:
-                verdicts[row.id] = Verdict(Outcome.SKIPPED, error.reason)
+                verdicts[row.id] = ImportVerdict(Fate.SKIPPED, error.reason)
         return verdicts, there
 
-    def _judged(self, there: T, here: T | None, noted: str | None) -> Verdict:
+    def _judged(self, there: T, here: T | None, noted: str | None) -> ImportVerdict:
         digest = self._kind.digest
         if here is not None:
             return verdict(digest(there), digest(here), noted, behind=self._kind.behind(here, there))
         judged = verdict(digest(there), None, noted)
         return self._kind.brought(there) if judged is BROUGHT else judged
 
-    async def _written(self, there: Mapping[str, T], here: Mapping[str, T], verdicts: Verdicts) -> Verdicts:
+    async def _write(self, there: Mapping[str, T], here: Mapping[str, T], verdicts: Verdicts) -> Verdicts:
         """The verdicts that turned out otherwise."""
-        otherwise = dict.fromkeys(await self._kind.add(_with(Outcome.BROUGHT, there, verdicts)), TAKEN_MEANWHILE)
-        for value in _with(Outcome.UPDATED, there, verdicts):
+        otherwise = dict.fromkeys(await self._kind.add(_with(Fate.BROUGHT, there, verdicts)), TAKEN_MEANWHILE)
+        for value in _with(Fate.UPDATED, there, verdicts):
             try:
                 if not await self._kind.replace(here[value.id], value):
                     otherwise[value.id] = CHANGED_MEANWHILE
             except Conflict as error:
-                otherwise[value.id] = Verdict(Outcome.LEFT, error.reason)
+                otherwise[value.id] = ImportVerdict(Fate.LEFT, error.reason)
         return otherwise
 
     async def _note(self, there: Mapping[str, T], noted: Mapping[str, str], verdicts: Verdicts) -> None:
@@ -110,5 +110,5 @@ class Carrier(Generic[R, T]):
         )
 
 
-def _with(outcome: Outcome, there: Mapping[str, T], verdicts: Verdicts) -> list[T]:
+def _with(outcome: Fate, there: Mapping[str, T], verdicts: Verdicts) -> list[T]:
     return [value for each, value in there.items() if verdicts[each].outcome is outcome]

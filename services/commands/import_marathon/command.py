@@ -7,8 +7,8 @@ import click
 
 from services import connections
 from services.commands.import_marathon import TABLES, Options, bring
-from services.commands.import_marathon.report import Tally
-from services.commands.import_marathon.verdicts import Outcome
+from services.commands.import_marathon.report import ImportTally
+from services.commands.import_marathon.verdicts import Fate
 from shared.domain.errors import Refused
 from shared.runtime import logs
 from shared.runtime.masking import without_secrets
@@ -62,19 +62,19 @@ def import_group(settings_of: Read, run_async: Run) -> click.Group:
 
 
 async def _import(settings: Settings, source: str, options: Options, *, strict: bool) -> int:
-    with_ = await connections.open_all(settings, service="import")
+    capabilities = await connections.open_all(settings, service="import")
     try:
-        tally = await bring(source, with_, options)
+        tally = await bring(source, capabilities, options)
     finally:
-        await with_.close()
+        await capabilities.close()
     click.echo(_told(tally, source, dry_run=options.dry_run))
-    skipped = tally.count(Outcome.SKIPPED)
+    skipped = tally.count(Fate.SKIPPED)
     if strict and skipped:
         raise Refused(f"{skipped:,} were skipped")
     return 0
 
 
-def _told(tally: Tally, source: str, *, dry_run: bool) -> str:
+def _told(tally: ImportTally, source: str, *, dry_run: bool) -> str:
     which = without_secrets(source)
     title = f"What would come from {which}; nothing was written:" if dry_run else f"From {which}:"
     return f"{title}\n\n{tally.text(TABLES)}"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from services.api.jobs import job_body
 from services.commands.import_marathon.kinds import Names, Reasons
-from services.commands.import_marathon.past import Standing, read_job, standing
+from services.commands.import_marathon.past import PastStanding, read_job, standing
 from services.commands.import_marathon.source import JobRow
 from services.commands.import_marathon.verdicts import (
     AS_BEFORE,
@@ -14,7 +14,7 @@ from services.commands.import_marathon.verdicts import (
     BROUGHT_TO_START,
     STARTS_HERE,
     STARTS_TWICE,
-    Verdict,
+    ImportVerdict,
     digest,
 )
 from shared.audience import Audience
@@ -79,11 +79,11 @@ class JobsKind:
     def note(self, value: Job) -> str:
         return STARTS_HERE if value.open else self.digest(value)
 
-    def brought(self, value: Job) -> Verdict:
+    def brought(self, value: Job) -> ImportVerdict:
         return BROUGHT_TO_START if value.open else BROUGHT
 
-    def started(self, row: JobRow) -> Verdict:
-        harmless = {Standing.STOPPED, Standing.EXPIRED}
+    def started(self, row: JobRow) -> ImportVerdict:
+        harmless = {PastStanding.STOPPED, PastStanding.EXPIRED}
         return AS_BEFORE if standing(row, self._now_ns) in harmless else STARTS_TWICE
 
     def behind(self, here: Job, there: Job) -> bool:
@@ -92,7 +92,7 @@ class JobsKind:
     async def here(self, ids: Sequence[str]) -> dict[str, Job]:
         return await self._jobs.with_ids(ids, context=True)
 
-    async def refused(self, new: Sequence[Job]) -> Reasons:
+    async def find_refused(self, new: Sequence[Job]) -> Reasons:
         reasons: Reasons = {}
         for job in new:
             try:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from services.commands.import_marathon.mapping import read_app, read_template, read_user
 from services.commands.import_marathon.source import AppRow, Row, TemplateRow, UserRow
-from services.commands.import_marathon.verdicts import AS_BEFORE, BROUGHT, Verdict, digest
+from services.commands.import_marathon.verdicts import AS_BEFORE, BROUGHT, ImportVerdict, digest
 from shared.domain.accounts.apps import App, name_key
 from shared.domain.accounts.callers import User
 from shared.domain.errors import Conflict
@@ -15,7 +15,7 @@ from shared.domain.jobs.templates import Template
 from shared.store import Store
 
 
-class Identified(Protocol):
+class HasId(Protocol):
     """A value with an id."""
 
     @property
@@ -23,13 +23,13 @@ class Identified(Protocol):
 
 
 R_contra = TypeVar("R_contra", bound=Row, contravariant=True)
-T = TypeVar("T", bound=Identified)
+T = TypeVar("T", bound=HasId)
 
 Reasons = dict[str, str]
 """Why things cannot be added, by id."""
 
 
-class Kind(Protocol[R_contra, T]):
+class ImportedKind(Protocol[R_contra, T]):
     """One kind. `name` is the table's there."""
 
     name: str
@@ -46,10 +46,10 @@ class Kind(Protocol[R_contra, T]):
     def note(self, value: T) -> str:
         """What is noted of a value that is here as it is there."""
 
-    def brought(self, value: T) -> Verdict:
+    def brought(self, value: T) -> ImportVerdict:
         """The verdict on one that is new here."""
 
-    def started(self, row: R_contra) -> Verdict:
+    def started(self, row: R_contra) -> ImportVerdict:
         """The verdict on one that was brought to start here."""
 
     def behind(self, here: T, there: T) -> bool:
@@ -58,7 +58,7 @@ class Kind(Protocol[R_contra, T]):
     async def here(self, ids: Sequence[str]) -> dict[str, T]:
         """Those that are here, by id."""
 
-    async def refused(self, new: Sequence[T]) -> Reasons:
+    async def find_refused(self, new: Sequence[T]) -> Reasons:
         """Which of these, whose ids are free, cannot be added."""
 
     async def add(self, new: Sequence[T]) -> set[str]:
@@ -80,10 +80,10 @@ class _Plain:
     def note(self, value: Struct) -> str:
         return digest(value)
 
-    def brought(self, value: object) -> Verdict:
+    def brought(self, value: object) -> ImportVerdict:
         return BROUGHT
 
-    def started(self, row: object) -> Verdict:
+    def started(self, row: object) -> ImportVerdict:
         return AS_BEFORE
 
     def behind(self, here: object, there: object) -> bool:
@@ -100,7 +100,7 @@ class Names:
     def add(self, app: App) -> None:
         """Know this app."""
         self._holders.setdefault(name_key(app.name), app.id)
-        if not app.going:
+        if not app.deleting:
             self._names[app.id] = app.name
 
     def holders(self) -> dict[str, str]:
@@ -137,7 +137,7 @@ class AppsKind(_Plain):
     async def here(self, ids: Sequence[str]) -> dict[str, App]:
         return await self._apps.with_ids(ids)
 
-    async def refused(self, new: Sequence[App]) -> Reasons:
+    async def find_refused(self, new: Sequence[App]) -> Reasons:
         taken = await self._apps.ids_of([app.bundle_id for app in new])
         reasons = {app.id: "another app here has its bundle id" for app in new if app.bundle_id in taken}
         holders = self._names.holders() | await self._apps.find_holders([app.name for app in new])
@@ -177,7 +177,7 @@ class UsersKind(_Plain):
     async def here(self, ids: Sequence[str]) -> dict[str, User]:
         return await self._users.with_ids(ids)
 
-    async def refused(self, new: Sequence[User]) -> Reasons:
+    async def find_refused(self, new: Sequence[User]) -> Reasons:
         taken = await self._users.with_emails([user.email for user in new])
         return {user.id: "another user here has this address" for user in new if user.email in taken}
 
@@ -210,7 +210,7 @@ class TemplatesKind(_Plain):
     async def here(self, ids: Sequence[str]) -> dict[str, Template]:
         return await self._templates.with_ids(ids)
 
-    async def refused(self, new: Sequence[Template]) -> Reasons:
+    async def find_refused(self, new: Sequence[Template]) -> Reasons:
         app_ids, names = {each.app_id for each in new}, {each.name for each in new}
         taken = await self._templates.ids_of(sorted(app_ids), sorted(names))
         reason = "its app has another template with this name and locale here"

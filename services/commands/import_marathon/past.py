@@ -21,7 +21,7 @@ EXPIRED = "expired at Marathon before it was completed"
 _MARATHON = frozenset({"", "paused", "stopped", "circuitbreak"})
 
 
-class Standing(Enum):
+class PastStanding(Enum):
     """Where a job stands there. The last four have not ended; the text says why such a job does not come as history."""
 
     COMPLETED = "completed"
@@ -35,21 +35,21 @@ class Standing(Enum):
     RUNS = "has not ended there: let it end, or stop it there; then import again"
 
 
-def standing(row: JobRow, now_ns: int) -> Standing:
+def standing(row: JobRow, now_ns: int) -> PastStanding:
     """Where the job stands at this moment (ns). Raises `Invalid` for a status that Marathon does not have."""
     if row.status not in _MARATHON:
         raise Invalid("invalid status: Marathon has no such", field="status", value=row.status)
     if row.status == "stopped":
-        return Standing.STOPPED
+        return PastStanding.STOPPED
     if row.completed_at:
-        return Standing.COMPLETED
+        return PastStanding.COMPLETED
     if 0 < row.expires_at <= now_ns:
-        return Standing.EXPIRED
+        return PastStanding.EXPIRED
     if row.localized:
-        return Standing.LOCALIZED
+        return PastStanding.LOCALIZED
     if row.status:
-        return Standing.HELD
-    return Standing.WAITS if row.starts_at > now_ns else Standing.RUNS
+        return PastStanding.HELD
+    return PastStanding.WAITS if row.starts_at > now_ns else PastStanding.RUNS
 
 
 def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job:
@@ -61,15 +61,15 @@ def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job
     """
     stands = standing(row, now_ns)
     match stands:
-        case Standing.COMPLETED:
+        case PastStanding.COMPLETED:
             return _past(row, app_name, JobStatus.COMPLETED)
-        case Standing.STOPPED:
+        case PastStanding.STOPPED:
             return _past(row, app_name, JobStatus.STOPPED)
-        case Standing.EXPIRED:
+        case PastStanding.EXPIRED:
             return _past(row, app_name, JobStatus.STOPPED, failure=EXPIRED)
-        case Standing.WAITS if scheduled:
+        case PastStanding.WAITS if scheduled:
             return _job(row, app_name, status=JobStatus.SCHEDULED)
-        case Standing.WAITS | Standing.LOCALIZED | Standing.HELD | Standing.RUNS:
+        case PastStanding.WAITS | PastStanding.LOCALIZED | PastStanding.HELD | PastStanding.RUNS:
             raise Conflict(stands.value, field="status")
         case _:
             assert_never(stands)

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
-class Display(Protocol):
+class ImportDisplay(Protocol):
     """Takes how far the import is, as it goes on."""
 
     def show(self, table: str, done: int) -> None:
         """So many rows of this table are done."""
 
 
-class Lines:
+class ImportLines:
     """For logs and pipes: each quarter of a table."""
 
     def __init__(self, totals: Mapping[str, int]) -> None:
@@ -31,7 +31,7 @@ class Lines:
             click.echo(f"{table}: {done:,} of {total:,}", err=True)
 
 
-class Bars:
+class ImportBars:
     """For terminals."""
 
     def __init__(self, progress: Progress, totals: Mapping[str, int]) -> None:
@@ -43,12 +43,12 @@ class Bars:
 
 
 @contextmanager
-def display(totals: Mapping[str, int]) -> Iterator[Display]:
+def display(totals: Mapping[str, int]) -> Iterator[ImportDisplay]:
     """What suits the output."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Lines(totals)
+        yield ImportLines(totals)
         return
     columns = (TextColumn("{task.description:<10}"), BarColumn(40), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
-        yield Bars(progress, totals)
+        yield ImportBars(progress, totals)

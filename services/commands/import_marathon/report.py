@@ -7,15 +7,15 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from services.commands.import_marathon.verdicts import Outcome, Verdict
+from services.commands.import_marathon.verdicts import Fate, ImportVerdict
 
 EXAMPLES = 10
 MAX_REASONS = 40
 OTHER_REASONS = "for other reasons (--report names each)"
 _TITLES = {
-    Outcome.SKIPPED: "Skipped",
-    Outcome.LEFT: "Left as they are here",
-    Outcome.BROUGHT: "Brought, with something to see to",
+    Fate.SKIPPED: "Skipped",
+    Fate.LEFT: "Left as they are here",
+    Fate.BROUGHT: "Brought, with something to see to",
 }
 
 
@@ -27,19 +27,19 @@ class Thing(Struct, frozen=True):
     name: str
 
 
-class Tally:
+class ImportTally:
     """Counts by table and outcome, with a few examples for each reason."""
 
     def __init__(self, record: TextIO | None = None) -> None:
         self._record = record
-        self._counts: Counter[tuple[str, Outcome]] = Counter()
-        self._reasons: Counter[tuple[Outcome, str, str]] = Counter()
-        self._examples: dict[tuple[Outcome, str, str], list[Thing]] = {}
+        self._counts: Counter[tuple[str, Fate]] = Counter()
+        self._reasons: Counter[tuple[Fate, str, str]] = Counter()
+        self._examples: dict[tuple[Fate, str, str], list[Thing]] = {}
 
-    def add(self, thing: Thing, verdict: Verdict) -> None:
+    def add(self, thing: Thing, verdict: ImportVerdict) -> None:
         """Count one thing."""
         self._counts[thing.table, verdict.outcome] += 1
-        if verdict.outcome is not Outcome.AS_BEFORE and self._record is not None:
+        if verdict.outcome is not Fate.AS_BEFORE and self._record is not None:
             line = {"table": thing.table, "id": thing.id, "name": thing.name, "outcome": verdict.outcome.value}
             print(json.dumps(line | ({"reason": verdict.reason} if verdict.reason else {})), file=self._record)
         if verdict.reason:
@@ -49,7 +49,7 @@ class Tally:
             if len(examples) < EXAMPLES:
                 examples.append(thing)
 
-    def count(self, outcome: Outcome, table: str = "") -> int:
+    def count(self, outcome: Fate, table: str = "") -> int:
         """How many things had this outcome, of one table or of all."""
         return sum(count for (each, which), count in self._counts.items() if which is outcome and table in {"", each})
 
@@ -57,7 +57,7 @@ class Tally:
         """The table of counts, and what was not brought, by reason."""
         return "\n".join([*self._table(tables), *(line for outcome in _TITLES for line in self._told(outcome))])
 
-    def _key(self, thing: Thing, verdict: Verdict) -> tuple[Outcome, str, str]:
+    def _key(self, thing: Thing, verdict: ImportVerdict) -> tuple[Fate, str, str]:
         key = (verdict.outcome, thing.table, verdict.reason)
         if key in self._reasons or len(self._reasons) < MAX_REASONS:
             return key
@@ -65,11 +65,11 @@ class Tally:
 
     def _table(self, tables: tuple[str, ...]) -> Iterator[str]:
         width = 12
-        yield " " * width + "".join(f"{outcome.value:>{width}}" for outcome in Outcome)
+        yield " " * width + "".join(f"{outcome.value:>{width}}" for outcome in Fate)
         for table in tables:
-            yield f"{table:<{width}}" + "".join(f"{self.count(outcome, table):>{width},}" for outcome in Outcome)
+            yield f"{table:<{width}}" + "".join(f"{self.count(outcome, table):>{width},}" for outcome in Fate)
 
-    def _told(self, outcome: Outcome) -> Iterator[str]:
+    def _told(self, outcome: Fate) -> Iterator[str]:
         chosen = [(key, count) for key, count in self._reasons.items() if key[0] is outcome]
         if chosen:
             yield f"\n{_TITLES[outcome]}:"

@@ -21,7 +21,7 @@ STARTS_HERE = "starts here"
 """The note of a job that was brought to start here: from then on it is Carillon's, whatever becomes of it there."""
 
 
-class Outcome(StrEnum):
+class Fate(StrEnum):
     """What became of a thing."""
 
     BROUGHT = "brought"
@@ -31,25 +31,25 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
-class Verdict(Struct, frozen=True):
+class ImportVerdict(Struct, frozen=True):
     """An outcome, and where people should know more, why or what they have to do."""
 
-    outcome: Outcome
+    outcome: Fate
     reason: str = ""
 
 
 _TWICE = "unless they are stopped there before their time, both systems send them"
 
-BROUGHT = Verdict(Outcome.BROUGHT)
-BROUGHT_TO_START = Verdict(Outcome.BROUGHT, f"start here now; {_TWICE}")
-STARTS_TWICE = Verdict(Outcome.LEFT, f"were brought to start here and are not stopped there; {_TWICE}")
-UPDATED = Verdict(Outcome.UPDATED)
-AS_BEFORE = Verdict(Outcome.AS_BEFORE)
-DELETED_HERE = Verdict(Outcome.LEFT, "was deleted here since it was brought: it does not come back")
-CHANGED_BOTH = Verdict(Outcome.LEFT, "was changed here and there since it was brought: what is here stays")
-CHANGED_MEANWHILE = Verdict(Outcome.LEFT, "was changed here during the import: import again")
-TAKEN_MEANWHILE = Verdict(Outcome.SKIPPED, "its id or name was taken here during the import: import again")
-NOT_OURS = Verdict(Outcome.SKIPPED, "one with this id is here already and differs, and no import brought it")
+BROUGHT = ImportVerdict(Fate.BROUGHT)
+BROUGHT_TO_START = ImportVerdict(Fate.BROUGHT, f"start here now; {_TWICE}")
+STARTS_TWICE = ImportVerdict(Fate.LEFT, f"were brought to start here and are not stopped there; {_TWICE}")
+UPDATED = ImportVerdict(Fate.UPDATED)
+AS_BEFORE = ImportVerdict(Fate.AS_BEFORE)
+DELETED_HERE = ImportVerdict(Fate.LEFT, "was deleted here since it was brought: it does not come back")
+CHANGED_BOTH = ImportVerdict(Fate.LEFT, "was changed here and there since it was brought: what is here stays")
+CHANGED_MEANWHILE = ImportVerdict(Fate.LEFT, "was changed here during the import: import again")
+TAKEN_MEANWHILE = ImportVerdict(Fate.SKIPPED, "its id or name was taken here during the import: import again")
+NOT_OURS = ImportVerdict(Fate.SKIPPED, "one with this id is here already and differs, and no import brought it")
 
 
 def digest(value: Struct, *, without: tuple[str, ...] = ()) -> str:
@@ -60,7 +60,7 @@ def digest(value: Struct, *, without: tuple[str, ...] = ()) -> str:
     return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
 
 
-def verdict(there: str, here: str | None, noted: str | None, *, behind: bool = False) -> Verdict:
+def verdict(there: str, here: str | None, noted: str | None, *, behind: bool = False) -> ImportVerdict:
     """Decide by the digests of the thing as it is there, as it is here, and as it came. `behind` tells of a thing that
     has the same digest as there and still lacks something."""
     if here is None:

@@ -35,7 +35,7 @@ class Customer:
     async def app(self, name: str) -> Object:
         """The app of this name, made if it is missing."""
         bundle_id = f"com.example.{''.join(filter(str.isalnum, name.lower())) or 'app'}"
-        for app in await self._listed("/apps"):
+        for app in await self._list_all("/apps"):
             if app["name"] == name and app["bundleId"] == bundle_id:
                 return app
         made: Object = await self._call("POST", "/apps", json={"name": name, "bundleId": bundle_id})
@@ -44,7 +44,7 @@ class Customer:
     async def templates(self, app_id: str, wanted: list[Object]) -> None:
         """Make those of the templates that the app lacks."""
         path = f"/apps/{app_id}/templates"
-        present = {(template["name"], template["locale"]) for template in await self._listed(path)}
+        present = {(template["name"], template["locale"]) for template in await self._list_all(path)}
         missing = [each for each in wanted if (each["name"], each["locale"]) not in present]
         if missing:
             await self._call("POST", path, params={"multiple": "true"}, json=missing)
@@ -59,7 +59,7 @@ class Customer:
         found: Object = await self._call("GET", f"/apps/{app_id}/jobs/{job_id}")
         return found
 
-    async def _listed(self, path: str) -> list[Object]:
+    async def _list_all(self, path: str) -> list[Object]:
         """All pages of a list."""
         found: list[Object] = []
         following: str | None = path

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 _SETTLING = timedelta(seconds=10)
 
 
-class Caller:
+class HttpCaller:
     """The stage behind `sched.call`."""
 
     def __init__(

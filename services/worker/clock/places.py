@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from services.worker.clock.call import Caller
+from services.worker.clock.call import HttpCaller
 from services.worker.stage import Stage
 from shared.domain.clock.shares import Shares
 from shared.domain.clock.tasks import CallTarget
@@ -137,7 +137,7 @@ class FairCalls(Stage[CallTarget]):
 
     task = CallTarget
 
-    def __init__(self, caller: Caller, places: Places) -> None:
+    def __init__(self, caller: HttpCaller, places: Places) -> None:
         self.in_flight = places.capacity
         self._caller = caller
         self._places = places

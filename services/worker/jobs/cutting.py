@@ -30,7 +30,7 @@ _FIRST_PAGE = 4
 _READ_FIRST_BYTES = 10**9
 
 
-class Part(Struct, frozen=True):
+class PlannedBatch(Struct, frozen=True):
     """What becomes a batch: a range of so many devices, or users of a file. `whole`: it is all that there is."""
 
     range: Range
@@ -45,7 +45,9 @@ class TableCuts:
         self._audience = audience
         self._page_batches = page_batches
 
-    async def pages(self, job: Job, highest: int, last: KeyRange | None, size: int) -> AsyncGenerator[list[Part]]:
+    async def pages(
+        self, job: Job, highest: int, last: KeyRange | None, size: int
+    ) -> AsyncGenerator[list[PlannedBatch]]:
         """The parts behind the last one and up to the highest key. Raises `Invalid` and `Unavailable`."""
         after = BEGINNING if last is None else last.upto
         batches = _FIRST_PAGE if last is None else self._page_batches
@@ -74,7 +76,7 @@ class FileCuts:
         self._store = store
         self._blobs = blobs
 
-    async def pages(self, plan_id: str, first: int, *, zone: str) -> AsyncGenerator[list[Part]]:
+    async def pages(self, plan_id: str, first: int, *, zone: str) -> AsyncGenerator[list[PlannedBatch]]:
         """The parts from the one with this number on. Raises `Unavailable`, and `Invalid` for what is wrong with the
         file."""
         number, passed = divmod(first, PAGE)
@@ -86,12 +88,12 @@ class FileCuts:
             raise Invalid(plan.failure if plan else "nothing is known of the file", field="csvPath")
         if plan.pages == number:
             return
-        async with aclosing(self._added(plan, number)) as pages:
+        async with aclosing(self._add_pages(plan, number)) as pages:
             async for page in pages:
                 yield _file_parts(number, page, zone)[passed:]
                 number, passed = (number + 1, 0) if page else (number, passed)
 
-    async def _added(self, plan: FilePlan, wanted: int) -> AsyncGenerator[list[ByteRange]]:
+    async def _add_pages(self, plan: FilePlan, wanted: int) -> AsyncGenerator[list[ByteRange]]:
         """The pages from the wanted one on, stored with all before them."""
         number = rows = repeats = 0
         async with aclosing(self._fresh(plan)) as pages:
@@ -133,15 +135,15 @@ class FileCuts:
             page = page[PAGE:]
 
 
-def _table_parts(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[Part]:
+def _table_parts(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[PlannedBatch]:
     begins = [after, *(cut.upto for cut in cuts)]
-    return [Part(KeyRange(begin, cut.upto), cut.size, whole) for begin, cut in zip(begins, cuts, strict=False)]
+    return [PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole) for begin, cut in zip(begins, cuts, strict=False)]
 
 
-def _file_parts(number: int, cuts: Sequence[ByteRange], zone: str) -> list[Part]:
+def _file_parts(number: int, cuts: Sequence[ByteRange], zone: str) -> list[PlannedBatch]:
     """What a page's cuts become. How many of their users belong to a zone is only known when they are read.
 
     Only the last page may have a single cut, so the first page has one where it is all that there is.
     """
     whole = number == 0 and len(cuts) == 1
-    return [Part(cut, 0 if zone else cut.users, whole) for cut in cuts]
+    return [PlannedBatch(cut, 0 if zone else cut.users, whole) for cut in cuts]

@@ -14,7 +14,7 @@ from itertools import chain
 
 import structlog
 
-from services.worker.jobs.cutting import FileCuts, Part
+from services.worker.jobs.cutting import FileCuts, PlannedBatch
 from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
 from shared.blobs import Blobs
 from shared.domain.audience.audiences import BEGINNING, table_name
@@ -42,7 +42,7 @@ class ZoneCuts:
         self._divider = divider
         self._page_batches = page_batches
 
-    async def pages(self, job: Job, first: int, size: int) -> AsyncGenerator[list[Part]]:
+    async def pages(self, job: Job, first: int, size: int) -> AsyncGenerator[list[PlannedBatch]]:
         """The parts from the one with this number on; empty pages while the division is made, with lists of this size
         unless another job of the group has begun it. Raises `Invalid` and `Unavailable`."""
         async with aclosing(self._divider.complete(job, size)) as steps:
@@ -59,9 +59,9 @@ class ZoneCuts:
         last = await self._store.divisions.last_step(job.file_plan_id)
         return 0 if last is None else last.unknown
 
-    async def _list_parts(self, job: Job) -> list[Part]:
+    async def _list_parts(self, job: Job) -> list[PlannedBatch]:
         steps = await self._store.divisions.steps(job.file_plan_id)
-        return [Part(list_, size) for step in steps for list_, size in step.lists(job.zone)]
+        return [PlannedBatch(list_, size) for step in steps for list_, size in step.lists(job.zone)]
 
 
 class Divider:

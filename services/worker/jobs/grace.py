@@ -40,7 +40,7 @@ class Grace:
         self._failures: Recent[tuple[str, str], _Failures] = Recent(_REMEMBERED)
 
     @asynccontextmanager
-    async def given(self, job: Job, *, stage: str) -> AsyncIterator[None]:
+    async def give(self, job: Job, *, stage: str) -> AsyncIterator[None]:
         """Work at this stage of the job, which needs its file or its table.
 
         Raises:

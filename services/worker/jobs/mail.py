@@ -12,7 +12,7 @@ import structlog
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs.jobs import DueMail, Job, Totals
-from shared.domain.jobs.mails import Kind, Mailing, written
+from shared.domain.jobs.mails import Mailing, MailKind, written
 from shared.domain.jobs.tasks import SendMail
 from shared.domain.recent import Recent
 from shared.flow.jobs.feed import Feed
@@ -65,9 +65,9 @@ class Mailer(Stage[SendMail]):
         key = (job.key, due.kind, due.at)
         if key not in self._sent and self._mail is not None:
             # If storing that it was sent fails now, this process still does not send it twice.
-            self._sent[key] = await self._sent_under_lease(job, due, self._mail)
+            self._sent[key] = await self._send_under_lease(job, due, self._mail)
         await fault("mail.after_send")
-        await self._store.mails.sent(job.key, due)
+        await self._store.mails.note_sent(job.key, due)
         await self._store.mails.release(job.key, self._sent.get(key, ""))
 
     async def put_off(self, task: SendMail) -> None:
@@ -80,24 +80,24 @@ class Mailer(Stage[SendMail]):
         job = await self._store.jobs.view(task.job_id)
         for due in job.mails if job is not None else ():
             if (due.kind, due.at) == (task.kind, task.at):
-                await self._store.mails.sent(task.job_id, due)
+                await self._store.mails.note_sent(task.job_id, due)
 
-    async def _sent_under_lease(self, job: Job, due: DueMail, mail: Mail) -> str:
+    async def _send_under_lease(self, job: Job, due: DueMail, mail: Mail) -> str:
         """The token of the lease under which it was sent, which is still held."""
         token, now = fresh_token(), await self._time.now()
         if not await self._store.mails.lease(job.key, due, token, now=now, until=now + self._lease):
             raise Unavailable("somebody else sends a mail about this job")
         try:
-            MAILS.labels(await self._delivered(job, due, mail)).inc()
+            MAILS.labels(await self._deliver(job, due, mail)).inc()
         except BaseException:
             await self._store.mails.release(job.key, token)
             raise
         return token
 
-    async def _delivered(self, job: Job, due: DueMail, mail: Mail) -> str:
+    async def _deliver(self, job: Job, due: DueMail, mail: Mail) -> str:
         totals = (await self._jobs.progress([job])).get(job.id, Totals())
         try:
-            letter = written(Kind(due.kind), job, totals, at_ns=due.at, mailing=self._mailing, by=due.by)
+            letter = written(MailKind(due.kind), job, totals, at_ns=due.at, mailing=self._mailing, by=due.by)
             if letter is None:
                 return "unwanted"
             await mail.send(letter)

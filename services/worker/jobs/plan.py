@@ -13,7 +13,7 @@ from typing import assert_never
 import structlog
 from msgspec.structs import replace
 
-from services.worker.jobs.cutting import FileCuts, Part, TableCuts
+from services.worker.jobs.cutting import FileCuts, PlannedBatch, TableCuts
 from services.worker.jobs.dividing import Divider, ZoneCuts
 from services.worker.jobs.grace import Grace
 from services.worker.stage import Stage
@@ -90,8 +90,8 @@ class Planner(Stage[PlanJob]):
             return
         with structlog.contextvars.bound_contextvars(job_id=job.id):
             try:
-                async with self._grace.given(job, stage=PLAN):
-                    await self._plan(await self._begun(job))
+                async with self._grace.give(job, stage=PLAN):
+                    await self._plan(await self._begin(job))
             except Invalid as error:
                 log.error("job cannot be planned", reason=error.reason)
                 await self._stop(job, error)
@@ -116,7 +116,7 @@ class Planner(Stage[PlanJob]):
         """End the plans in hand behind the page that they are at; they go on elsewhere."""
         self._stopping = True
 
-    async def _begun(self, job: Job) -> Job:
+    async def _begin(self, job: Job) -> Job:
         """The job with everything fixed that its plan is made of."""
         if job.plan.source is not None:
             return job
@@ -129,7 +129,7 @@ class Planner(Stage[PlanJob]):
         stage = READ_FILE if isinstance(source, File) else PLAN
         events = [Event(stage, EventState.RUNNING, "starting", self._clock.now_ns())]
         begun = await self._store.jobs.begin_plan(job.key, source=source, templates=templates, events=events)
-        return begun or await self._again(job)
+        return begun or await self._read_again(job)
 
     async def _source(self, job: Job) -> Source:
         """What the job reads: where its group is divided already, what was divided."""
@@ -160,27 +160,27 @@ class Planner(Stage[PlanJob]):
     def _batch_size(self, job: Job) -> int:
         return min(self._worker.batch_size, fitting_records(job))
 
-    async def _again(self, job: Job) -> Job:
+    async def _read_again(self, job: Job) -> Job:
         found = await self._store.jobs.get(job.key)
         if found is None:
             raise Invalid("the job is gone", field="job")
         return found
 
     async def _templates(self, job: Job) -> tuple[Template, ...]:
-        templates = await self._store.templates.named(job.app_id, job.template_names)
+        templates = await self._store.templates.find_named(job.app_id, job.template_names)
         for name in {*job.template_names} - {template.name for template in templates}:
             raise Invalid(f"No templates were found with name {name}", field="template")
         return tuple(templates)
 
     async def _plan(self, job: Job) -> None:
         while not isinstance(last := await self._store.batches.last(job.key), PlanEnd):
-            if not await self._planned_on(job, last):
+            if not await self._plan_on(job, last):
                 return
         unknown = await self._zone_cuts.count_unknown(job)
         events = self._ended(job, last.ordinal)
         await self._store.jobs.end_plan(job.key, end=last.ordinal, unknown=unknown, events=events)
         await self._breaker.look(job.key)
-        await self._feed.job(job.key)
+        await self._feed.feed_job(job.key)
         log.info("planned", batches=last.ordinal)
 
     def _ended(self, job: Job, batches: int) -> list[Event]:
@@ -188,7 +188,7 @@ class Planner(Stage[PlanJob]):
         read = [Event(READ_FILE, EventState.SUCCESS, "finished", now)] if job.csv_path else []
         return [*read, Event(PLAN, EventState.SUCCESS, f"complete part {batches} of {batches}", now)]
 
-    async def _planned_on(self, job: Job, last: Batch | None) -> bool:
+    async def _plan_on(self, job: Job, last: Batch | None) -> bool:
         """Plan behind the last batch until the end, or until another planner is ahead; `False` once the job is
         stopped."""
         ordinal = 0 if last is None else last.ordinal + 1
@@ -199,9 +199,9 @@ class Planner(Stage[PlanJob]):
                         return True
                     ordinal += len(parts)
                     await fault("plan.after_page")
-                    await self._feed.job(job.key)
+                    await self._feed.feed_job(job.key)
                 await self._store.jobs.touch(job.key)
-                if await self._stopped(job):
+                if await self._end_if_stopped(job):
                     return False
                 if self._stopping:
                     raise Unavailable("this process is stopping; the plan goes on elsewhere")
@@ -209,7 +209,7 @@ class Planner(Stage[PlanJob]):
         await self._store.batches.add_end(job.key, ordinal)
         return True
 
-    def _pages(self, job: Job, last: Batch | None) -> AsyncGenerator[list[Part]]:
+    def _pages(self, job: Job, last: Batch | None) -> AsyncGenerator[list[PlannedBatch]]:
         first = 0 if last is None else last.ordinal + 1
         # What a worker of an earlier version has begun to plan is gone on with in its way.
         if job.divided and (last is None or isinstance(last.range, DeviceList)):
@@ -226,15 +226,15 @@ class Planner(Stage[PlanJob]):
             case source:
                 assert_never(source)
 
-    async def _stopped(self, job: Job) -> bool:
-        standing = await self._store.jobs.standing(job.key)
+    async def _end_if_stopped(self, job: Job) -> bool:
+        standing = await self._store.jobs.get_standing(job.key)
         if standing is not None and not standing.stopped:
             return False
         await self._flow.drop_unsent(job.key)
         return True
 
 
-def _batches(job_id: str, first: int, parts: Sequence[Part]) -> list[Batch]:
+def _batches(job_id: str, first: int, parts: Sequence[PlannedBatch]) -> list[Batch]:
     return [
         Batch(job_id=job_id, ordinal=ordinal, range=part.range, size=part.size, whole=part.whole)
         for ordinal, part in enumerate(parts, first)

@@ -29,7 +29,7 @@ TOO_MANY_DEVICES = "too-many-devices"
 
 class Recipients(Struct, frozen=True):
     """Who is sent to in one part, the users held out, what is known already of the rest, and where the next part begins
-    (`shared.domain.jobs.batches.Part`)."""
+    (`shared.domain.jobs.batches.BatchPart`)."""
 
     rows: Sequence[Row]
     held_out: Sequence[str]
@@ -37,7 +37,7 @@ class Recipients(Struct, frozen=True):
     next: int | None = None
 
 
-class Reader:
+class RecipientReader:
     """Reads recipients. What it finds depends on nothing but the job, the batch and what is stored now.
 
     A part of a push table has up to `batch_size` devices.
@@ -54,23 +54,23 @@ class Reader:
         and `Invalid` where table or file cannot be read any more."""
         match batch.range:
             case KeyRange() as keys:
-                found = await self._of_table(job, batch, keys, min(fitting, self._batch_size))
+                found = await self._read_table(job, batch, keys, min(fitting, self._batch_size))
             case ByteRange() as lines:
-                found = await self._of_file(job, batch, lines, min(fitting, DEVICES_AT_ONCE))
+                found = await self._read_file(job, batch, lines, min(fitting, DEVICES_AT_ONCE))
             case DeviceList() as devices:
-                found = await self._of_list(job, batch, devices, min(fitting, self._batch_size))
+                found = await self._read_list(job, batch, devices, min(fitting, self._batch_size))
             case range_:
                 assert_never(range_)
         is_all = batch.whole and not job.zone and not batch.parts and found.next is None
         return _without_control_group(found, job, by_rank=is_all)
 
-    async def _of_table(self, job: Job, batch: Batch, keys: KeyRange, most: int) -> Recipients:
+    async def _read_table(self, job: Job, batch: Batch, keys: KeyRange, most: int) -> Recipients:
         limit = part_limit(batch, most)
         rest = keys if batch.next is None else replace(keys, after=batch.next)
         rows = await self._audience.read(_table(job), job.filters, rest, zone=job.zone, limit=limit)
         return _as_part(batch, rows, limit, upto=keys.upto)
 
-    async def _of_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
+    async def _read_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
         """The zone is not asked for again: it is fixed."""
         keys = await self._store.divisions.keys(devices)
         if keys is None:
@@ -80,10 +80,10 @@ class Reader:
         rows = await self._audience.read_keys(_table(job), job.filters, rest.tolist(), limit=limit)
         return _as_part(batch, rows, limit, upto=int(keys[-1]))
 
-    async def _of_file(self, job: Job, batch: Batch, lines: ByteRange, most: int) -> Recipients:
+    async def _read_file(self, job: Job, batch: Batch, lines: ByteRange, most: int) -> Recipients:
         users = await self._users(job, lines)
         rest = users[batch.next or 0 :]
-        taken, rows = await self._of_first(job, rest[: part_limit(batch, len(users))], part_limit(batch, most))
+        taken, rows = await self._read_first(job, rest[: part_limit(batch, len(users))], part_limit(batch, most))
         dealt_with = len(users) - len(rest) + len(taken)
         following = dealt_with if dealt_with < len(users) else None
         if rows is None:
@@ -93,14 +93,16 @@ class Reader:
             rows = [row for row in rows if zone_of(row[4]) == job.zone]
         return Recipients(rows, (), Receipt(unknown=unknown), following)
 
-    async def _of_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], list[Row] | None]:
+    async def _read_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], list[Row] | None]:
         """As many of these users as have `most` devices together, or the first one, and their devices. There are none
         of a user with so many that these are no person's."""
         # Whoever is unknown, and whoever has no zone, is only found by looking for all; so the last zone does.
         zone = "" if job.counts_unknown else job.zone
         while True:
             limit = most if len(users) > 1 else DEVICES_AT_ONCE
-            rows = await self._audience.of_users(_table(job), [user for user in users if user], zone=zone, limit=limit)
+            rows = await self._audience.read_users(
+                _table(job), [user for user in users if user], zone=zone, limit=limit
+            )
             if rows is not None or len(users) == 1:
                 return users, rows
             users = users[: len(users) // 2]

@@ -16,10 +16,10 @@ from datetime import timedelta
 import structlog
 
 from services.worker.jobs.grace import Grace
-from services.worker.push.recipients import Reader
+from services.worker.push.recipients import RecipientReader
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
-from shared.domain.jobs.batches import Batch, BatchStatus, Part, Receipt, is_hopeless, larger, verdict
+from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
 from shared.domain.jobs.jobs import SEND, Event, EventState, Gate, Job, gate
 from shared.domain.jobs.tasks import SendBatch
 from shared.domain.push.records import RecordRules
@@ -58,7 +58,7 @@ class Sender(Stage[SendBatch]):
     def __init__(
         self,
         store: Store,
-        reader: Reader,
+        reader: RecipientReader,
         stream: Stream,
         feed: Feed,
         flow: JobFlow,
@@ -121,7 +121,7 @@ class Sender(Stage[SendBatch]):
             return
         unowned = await self._recover(batch) if batch.owner else batch
         if unowned is not None and await self._fail(unowned, FAULT, reason):
-            await self._feed.chain_of(unowned)
+            await self._feed.feed_successor(unowned)
 
     def _is_anothers(self, batch: Batch) -> bool:
         """Whether we lost our lane over this message and somebody else has taken the batch since.
@@ -141,7 +141,7 @@ class Sender(Stage[SendBatch]):
             if unowned is None or not await self._bring_to_its_end(unowned):
                 return
         await fault("send.before_feed")
-        await self._feed.chain_of(batch)
+        await self._feed.feed_successor(batch)
         await fault("send.before_ack")
 
     async def _recover(self, batch: Batch) -> Batch | None:
@@ -174,7 +174,7 @@ class Sender(Stage[SendBatch]):
 
     async def _settle_and_feed(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> None:
         if await self._settle(batch, receipt, to=to):
-            await self._feed.chain_of(batch)
+            await self._feed.feed_successor(batch)
 
     async def _bring_to_its_end(self, batch: Batch) -> bool:
         """Whether this call settled the batch."""
@@ -185,7 +185,7 @@ class Sender(Stage[SendBatch]):
 
     async def _bring_on(self, batch: Batch) -> Batch | None:
         """The batch after one more part, or settled; `None` where it is not ours to go on with."""
-        standing = await self._store.jobs.standing(batch.job_id)
+        standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is None:
             return None
         match gate(standing, self._clock.now_ns()):
@@ -200,7 +200,7 @@ class Sender(Stage[SendBatch]):
     async def _park(self, batch: Batch) -> None:
         if await self._store.batches.put_back(batch):
             # The job may have been resumed in between, and found nothing planned in this chain.
-            await self._feed.job(batch.job_id)
+            await self._feed.feed_job(batch.job_id)
 
     async def _send_part(self, batch: Batch) -> Batch | None:
         found = await self._job(batch.job_id)
@@ -210,7 +210,7 @@ class Sender(Stage[SendBatch]):
             return await self._fail(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
         job, renderer, fitting = found
         try:
-            async with self._grace.given(job, stage=SEND):
+            async with self._grace.give(job, stage=SEND):
                 recipients = await self._reader.recipients(job, batch, fitting=fitting)
         except Invalid as error:
             if error.field == "csvPath":
@@ -219,12 +219,12 @@ class Sender(Stage[SendBatch]):
             return await self._fail(batch, UNREADABLE, error.reason)
         rendered = renderer.render(recipients.rows, now=self._clock.now())
         receipt = batch.receipt + rendered.receipt + recipients.receipt
-        part = Part(receipt.bounded(), batch.parts + 1, recipients.next)
+        part = BatchPart(receipt.bounded(), batch.parts + 1, recipients.next)
         async with self._stream.lane() as lane:
             return await self._produce(job, batch, rendered.records, part, recipients.held_out, lane)
 
     async def _produce(
-        self, job: Job, batch: Batch, records: Sequence[bytes], part: Part, held_out: Sequence[str], lane: Lane
+        self, job: Job, batch: Batch, records: Sequence[bytes], part: BatchPart, held_out: Sequence[str], lane: Lane
     ) -> Batch | None:
         # Nothing but the transaction stands behind the take: what failed there would have to be recovered.
         if held_out:
@@ -250,7 +250,7 @@ class Sender(Stage[SendBatch]):
         await fault("send.after_settle")
         return standing
 
-    async def _refuse(self, batch: Batch, error: Aborted, part: Part) -> Batch | None:
+    async def _refuse(self, batch: Batch, error: Aborted, part: BatchPart) -> Batch | None:
         """The broker took none of the records, for certain: try again, but not for ever if it would refuse them
         again."""
         if error.final and batch.fruitless + 1 >= _TAKES:
@@ -290,5 +290,5 @@ class Sender(Stage[SendBatch]):
 
 def _rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
     """What is known of the batch, where all that is left of it fails."""
-    failed = max(batch.at_stake, at_least)
+    failed = max(batch.recipients_left, at_least)
     return batch.receipt + Receipt(failed=failed, reasons={key: failed})

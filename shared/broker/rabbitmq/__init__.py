@@ -20,7 +20,7 @@ import structlog
 from aio_pika.abc import AbstractChannel
 
 from shared.broker import DEAD_LETTERS
-from shared.broker.rabbitmq.deliveries import Deliverer
+from shared.broker.rabbitmq.deliveries import QueueDeliverer
 from shared.broker.rabbitmq.links import Line
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
@@ -57,7 +57,7 @@ class RabbitBroker:
         self._publish_timeout = publish_timeout_seconds
         self._publishing = Line(url, f"{connection_name} publish")
         self._consuming = Line(url, f"{connection_name} consume")
-        self._deliverer = Deliverer(
+        self._deliverer = QueueDeliverer(
             Line(url, f"{connection_name} deliver"), deliver_timeout_seconds or publish_timeout_seconds
         )
 
@@ -85,7 +85,7 @@ class RabbitBroker:
 
     async def publish(self, queue: str, body: bytes) -> None:
         message = aio_pika.Message(body, message_id=uuid4().hex, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
-        async with self._publishing.asking(f"publish to {queue}", self._publish_timeout) as link:
+        async with self._publishing.ask(f"publish to {queue}", self._publish_timeout) as link:
             channel = await link.publisher()
             await channel.default_exchange.publish(message, queue, mandatory=True)
 
@@ -122,7 +122,7 @@ class RabbitBroker:
     async def _channel(self, what: str, seconds: float = ANSWER_SECONDS) -> AsyncIterator[AbstractChannel]:
         """A channel for one question: asking for a queue that is missing closes it."""
         async with (
-            self._publishing.asking(what, seconds) as link,
+            self._publishing.ask(what, seconds) as link,
             link.connection.channel(publisher_confirms=False) as channel,
         ):
             yield channel

@@ -36,7 +36,7 @@ class Entangled(Unavailable):
     """The broker closed the channel because of one message, and does not say which. Alone it will."""
 
 
-class Group:
+class ConfirmGroup:
     """Messages that go together, all for one exchange, and their outcomes."""
 
     def __init__(self, messages: Sequence[QueueMessage]) -> None:
@@ -72,10 +72,10 @@ class ConfirmedChannel:
         self._frame_max = connection.connection_tune.frame_max or 131_072
         self._number = next(number for number in range(1, 65_536) if number not in connection.channels)
         self._reply: asyncio.Future[Frame] | None = None
-        self._groups: set[Group] = set()
+        self._groups: set[ConfirmGroup] = set()
         self._written = 0
         # A plain dictionary would step over all that were taken from its head, every time.
-        self._in_flight: OrderedDict[int, tuple[Group, int, Key]] = OrderedDict()
+        self._in_flight: OrderedDict[int, tuple[ConfirmGroup, int, Key]] = OrderedDict()
         self._numbers: dict[Key, int] = {}
         self._returning: spec.Basic.Return | None = None
         self._returned: dict[int, Undeliverable] = {}
@@ -99,7 +99,7 @@ class ConfirmedChannel:
         self.closed = True
         await self._write([spec.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0)])
 
-    async def deliver(self, group: Group) -> None:
+    async def deliver(self, group: ConfirmGroup) -> None:
         """Return when every message of the group has an outcome. There is no deadline but the caller's."""
         if self.closed:
             group.settle_rest(Unavailable("RabbitMQ: the channel was closed"))
@@ -112,7 +112,7 @@ class ConfirmedChannel:
             group.writing.cancel()
             self._groups.discard(group)
 
-    def _admitted(self, group: Group) -> dict[int, Key]:
+    def _admitted(self, group: ConfirmGroup) -> dict[int, Key]:
         """The key of each message that equals none in flight. A key belongs to its message from here on."""
         admitted: dict[int, Key] = {}
         for index, message in enumerate(group.messages):
@@ -124,7 +124,7 @@ class ConfirmedChannel:
                 admitted[index] = key
         return admitted
 
-    async def _publish(self, group: Group, admitted: dict[int, Key]) -> None:
+    async def _publish(self, group: ConfirmGroup, admitted: dict[int, Key]) -> None:
         pieces: list[bytes] = []
         size = 0
         held: list[tuple[int, Key]] = []
@@ -148,7 +148,7 @@ class ConfirmedChannel:
                 del self._numbers[key]
 
     async def _send(
-        self, group: Group, pieces: Iterable[bytes], held: list[tuple[int, Key]], admitted: dict[int, Key]
+        self, group: ConfirmGroup, pieces: Iterable[bytes], held: list[tuple[int, Key]], admitted: dict[int, Key]
     ) -> None:
         written = asyncio.get_running_loop().create_future()
         await self._connection.write_queue.put(ChannelFrame(b"".join(pieces), should_close=False, drain_future=written))

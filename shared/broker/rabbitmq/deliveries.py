@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
-from shared.broker.rabbitmq.confirms import Entangled, Group
+from shared.broker.rabbitmq.confirms import ConfirmGroup, Entangled
 from shared.broker.rabbitmq.links import Line, Link
 from shared.domain.clock.deliveries import Outcome, QueueMessage
 from shared.domain.errors import Unavailable
@@ -13,7 +13,7 @@ from shared.domain.errors import Unavailable
 _ALONE = "\x00alone"
 
 
-class Deliverer:
+class QueueDeliverer:
     """Sends messages over a connection of its own and waits for the confirms, `timeout_seconds` long at most."""
 
     def __init__(self, line: Line, timeout_seconds: float) -> None:
@@ -26,7 +26,7 @@ class Deliverer:
         groups = _by_exchange(messages)
         reason = Unavailable("RabbitMQ: deliver: no answer")
         try:
-            async with self._line.asking("deliver", self._timeout) as link:
+            async with self._line.ask("deliver", self._timeout) as link:
                 await asyncio.gather(*(self._send(link, exchange, group) for exchange, (group, _) in groups.items()))
         except Unavailable as error:
             reason = error
@@ -40,29 +40,29 @@ class Deliverer:
     async def close(self) -> None:
         await self._line.close()
 
-    async def _send(self, link: Link, exchange: str, group: Group) -> None:
+    async def _send(self, link: Link, exchange: str, group: ConfirmGroup) -> None:
         """Returns with every message decided, or is cut off by the deadline."""
         await _through(link, exchange, group)
         for index, outcome in enumerate(group.outcomes):
             if isinstance(outcome, Entangled):
                 async with self._alone:
-                    alone = Group([group.messages[index]])
+                    alone = ConfirmGroup([group.messages[index]])
                     await _through(link, _ALONE, alone)
                 group.outcomes[index] = alone.outcomes[0]
 
 
-async def _through(link: Link, name: str, group: Group) -> None:
+async def _through(link: Link, name: str, group: ConfirmGroup) -> None:
     try:
-        channel = await link.confirming(name)
+        channel = await link.open_confirmed(name)
     except Unavailable as error:
         group.settle_rest(error)
     else:
         await channel.deliver(group)
 
 
-def _by_exchange(messages: Sequence[QueueMessage]) -> dict[str, tuple[Group, list[int]]]:
+def _by_exchange(messages: Sequence[QueueMessage]) -> dict[str, tuple[ConfirmGroup, list[int]]]:
     """A group for each exchange, and where its messages stand among all."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, message in enumerate(messages):
         places[message.exchange].append(place)
-    return {exchange: (Group([messages[place] for place in here]), here) for exchange, here in places.items()}
+    return {exchange: (ConfirmGroup([messages[place] for place in here]), here) for exchange, here in places.items()}

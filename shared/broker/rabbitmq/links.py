@@ -34,7 +34,7 @@ class NoAnswer(Unavailable):
 
 
 @asynccontextmanager
-async def answered(what: str, seconds: float) -> AsyncIterator[None]:
+async def answer_within(what: str, seconds: float) -> AsyncIterator[None]:
     """Give the server so many seconds, and translate whatever the driver raises into `Unavailable`."""
     try:
         async with asyncio.timeout(seconds), _own_cancellation(what):
@@ -88,7 +88,7 @@ class Link:
                 self._publisher = await self.connection.channel(publisher_confirms=True, on_return_raises=True)
             return self._publisher
 
-    async def confirming(self, exchange: str) -> ConfirmedChannel:
+    async def open_confirmed(self, exchange: str) -> ConfirmedChannel:
         """The channel for users' messages to this exchange: what goes wrong there takes down only its own. Raises
         `Unavailable`."""
         async with self._lock:
@@ -118,7 +118,7 @@ class Link:
 
     async def close(self) -> None:
         try:
-            async with answered("close", CLOSE_SECONDS):
+            async with answer_within("close", CLOSE_SECONDS):
                 await self.connection.close()
         except Unavailable as error:
             log.info("connection did not close in order", error=str(error))
@@ -137,12 +137,12 @@ class Line:
         self._closed = False
 
     @asynccontextmanager
-    async def asking(self, what: str, seconds: float) -> AsyncIterator[Link]:
+    async def ask(self, what: str, seconds: float) -> AsyncIterator[Link]:
         """An open connection for a question that must be answered within so many seconds. Raises `Unavailable`."""
         link: Link | None = None
         try:
-            async with answered(what, seconds):
-                link = await self._opened()
+            async with answer_within(what, seconds):
+                link = await self._ensure_open()
                 yield link
         except NoAnswer:
             # Others on the same connection may still be answered: one queue may be stuck alone.
@@ -164,7 +164,7 @@ class Line:
             farewell.cancel()
         await asyncio.gather(*(link.close() for link in list(self._farewells)))
 
-    async def _opened(self) -> Link:
+    async def _ensure_open(self) -> Link:
         async with self._lock:
             if self._closed:
                 raise Unavailable("the broker was closed")

@@ -9,7 +9,7 @@ import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from shared.broker.inbox import Inbox
-from shared.broker.rabbitmq.links import CLOSE_SECONDS, Line, Link, NoAnswer, answered
+from shared.broker.rabbitmq.links import CLOSE_SECONDS, Line, Link, NoAnswer, answer_within
 from shared.domain.errors import Unavailable
 
 log = structlog.get_logger(__name__)
@@ -27,15 +27,15 @@ class RabbitDelivery:
         self._message = message
 
     async def ack(self) -> None:
-        async with self._subscription.answering():
+        async with self._subscription.answer():
             await self._message.ack()
 
     async def reject(self) -> None:
-        async with self._subscription.answering():
+        async with self._subscription.answer():
             await self._message.reject(requeue=False)
 
     async def requeue(self) -> None:
-        async with self._subscription.answering():
+        async with self._subscription.answer():
             await self._message.nack(requeue=True)
 
 
@@ -53,7 +53,7 @@ class RabbitSubscription:
 
     async def __aenter__(self) -> Self:
         try:
-            async with self._line.asking(f"subscribe to {self._queue}", ANSWER_SECONDS) as self._link:
+            async with self._line.ask(f"subscribe to {self._queue}", ANSWER_SECONDS) as self._link:
                 await self._consume(self._link)
         except BaseException:
             await self._leave()
@@ -75,17 +75,17 @@ class RabbitSubscription:
         if self._channel is None or self._inbox.ended:
             return
         left = self._inbox.end()
-        async with self.answering():
+        async with self.answer():
             channel = await self._channel.get_underlay_channel()
             await channel.basic_cancel(self._name)
             for message in left:
                 await message.nack(requeue=True)
 
     @asynccontextmanager
-    async def answering(self) -> AsyncIterator[None]:
+    async def answer(self) -> AsyncIterator[None]:
         """An answer to the broker. On a dead connection it does nothing; where it is stuck, the subscription ends."""
         try:
-            async with answered("answer", ANSWER_SECONDS):
+            async with answer_within("answer", ANSWER_SECONDS):
                 yield
         except NoAnswer as error:
             self._end(str(error))
@@ -105,7 +105,7 @@ class RabbitSubscription:
         if not self._inbox.ended:
             self._inbox.put(message)
             return
-        async with self.answering():
+        async with self.answer():
             await message.nack(requeue=True)
 
     def _closed(self, channel: AbstractChannel | None, error: BaseException | None) -> None:
@@ -123,7 +123,7 @@ class RabbitSubscription:
         if self._channel is None or self._channel.is_closed:
             return
         try:
-            async with answered(f"unsubscribe from {self._queue}", CLOSE_SECONDS):
+            async with answer_within(f"unsubscribe from {self._queue}", CLOSE_SECONDS):
                 await self._channel.close()
         except Unavailable:
             self._line.retire(self._link)

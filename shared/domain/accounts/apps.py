@@ -5,7 +5,7 @@ The rules of their fields are Marathon's, and the text of an error begins as Mar
 
 import re
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from shared.domain.errors import Conflict, Invalid
 
@@ -25,7 +25,7 @@ class App(Struct, frozen=True, kw_only=True):
     """A mobile app: `name` makes its table and topic names and is unique but for its case, as is `bundle_id`. Times in
     ns since the epoch.
 
-    `going` tells that its deletion has begun: it takes no more jobs and templates, for good.
+    `deleting` tells that its deletion has begun: it takes no more jobs and templates, for good.
     """
 
     id: str
@@ -34,7 +34,7 @@ class App(Struct, frozen=True, kw_only=True):
     created_by: str
     created_at: int
     updated_at: int
-    going: bool = False
+    deleting: bool = field(default=False, name="going")
 
 
 def check_app(name: str, bundle_id: str) -> None:
@@ -50,7 +50,7 @@ def name_key(name: str) -> str:
     return name.lower()
 
 
-def check_staying(app: App | None, app_id: str) -> None:
+def check_not_deleting(app: App | None, app_id: str) -> None:
     """Raise `Conflict` where an app takes nothing new, because its deletion has begun or is done."""
-    if app is None or app.going:
+    if app is None or app.deleting:
         raise Conflict("the app is being deleted", field="appId", value=app_id)

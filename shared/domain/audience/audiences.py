@@ -82,7 +82,7 @@ def condition(key: str, value: object) -> Condition:
     return Condition(column, tuple(value.split(",")), negated, field)
 
 
-def folded(filters: Mapping[str, str], sample: Mapping[str, str] | None) -> dict[str, str]:
+def match_case(filters: Mapping[str, str], sample: Mapping[str, str] | None) -> dict[str, str]:
     """The filters with locales and regions in the case that the push table writes them in, which `sample`, a row of it,
     shows.
 
@@ -104,7 +104,7 @@ def _in_case_of(sample: Mapping[str, str], column: str) -> Callable[[str], str]:
     raise Invalid(f"{column.capitalize()} case check failed in Push DB: {text!r}", field=f"filters.{column}")
 
 
-def belonging(zone: str) -> tuple[Condition, ...]:
+def zone_condition(zone: str) -> tuple[Condition, ...]:
     """What the rows of a zone's users fulfil; all rows do where no zone is given."""
     if not zone:
         return ()
@@ -112,7 +112,7 @@ def belonging(zone: str) -> tuple[Condition, ...]:
     return (Condition("tz", texts(zone), negated=others, field="localized", or_null=others),)
 
 
-def joined(cuts: Sequence[Cut], more: Sequence[Cut], size: int) -> list[Cut]:
+def merge_cuts(cuts: Sequence[Cut], more: Sequence[Cut], size: int) -> list[Cut]:
     """Neighbouring cuts in a row; the two at the seam become one where that is no larger than `size`."""
     if cuts and more and cuts[-1].size + more[0].size <= size:
         return [*cuts[:-1], Cut(more[0].upto, cuts[-1].size + more[0].size), *more[1:]]

@@ -43,7 +43,7 @@ _FRUITLESS_CLAIMS = 20
 _UNENDED_ATTEMPTS = 5
 
 
-class Kind(StrEnum):
+class OccurrenceKind(StrEnum):
     """What an occurrence is to its owner."""
 
     ONCE = "once"  # one instant, deleted when it has fired
@@ -68,7 +68,7 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     visible_at: datetime
     accepted_at: datetime
     shard: int
-    kind: Kind = Kind.ONCE
+    kind: OccurrenceKind = OccurrenceKind.ONCE
     token: str = ""
     attempts: int = 0
     claims: int = 0
@@ -103,7 +103,13 @@ def occurrence_id(owner: str, generation: str, due: datetime) -> str:
 
 
 def once(
-    owner: str, generation: str, due: datetime, *, accepted_at: datetime, kind: Kind = Kind.ONCE, size: int = 0
+    owner: str,
+    generation: str,
+    due: datetime,
+    *,
+    accepted_at: datetime,
+    kind: OccurrenceKind = OccurrenceKind.ONCE,
+    size: int = 0,
 ) -> Occurrence:
     """An occurrence that fires once."""
     return _made(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
@@ -111,7 +117,7 @@ def once(
 
 def series(owner: str, generation: str, first: datetime, *, accepted_at: datetime, size: int = 0) -> Occurrence:
     """The one moving document of a recurrence, at its first instant."""
-    return _made(_hash(owner, generation, "series"), owner, generation, first, accepted_at, Kind.SERIES, size)
+    return _made(_hash(owner, generation, "series"), owner, generation, first, accepted_at, OccurrenceKind.SERIES, size)
 
 
 def retried(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
@@ -127,7 +133,7 @@ def handed_over(occurrence: Occurrence, token: str, *, leased_until: datetime) -
 
 
 def _made(
-    id: str, owner: str, generation: str, due: datetime, accepted_at: datetime, kind: Kind, size: int
+    id: str, owner: str, generation: str, due: datetime, accepted_at: datetime, kind: OccurrenceKind, size: int
 ) -> Occurrence:
     return Occurrence(
         id=id,

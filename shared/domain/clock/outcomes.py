@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from shared.domain.clock.occurrences import Kind, Occurrence
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
 from shared.domain.instants import ms
 
 
@@ -33,7 +33,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 def outcome_id(occurrence: Occurrence, attempt: int) -> str:
     """The id of an attempt's outcome. What is asked for again has attempts of its own."""
-    asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is Kind.ASKED else ""
+    asked = f"/{ms(occurrence.accepted_at)}" if occurrence.kind is OccurrenceKind.ASKED else ""
     return f"{occurrence.message_id}/{occurrence.kind}{asked}/{attempt}"
 
 

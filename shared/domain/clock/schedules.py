@@ -20,7 +20,16 @@ import msgspec
 from msgspec import Struct
 
 from shared.domain.clock.callbacks import Callback
-from shared.domain.clock.occurrences import SCHEDULE, Kind, Occurrence, Owner, lateness, once, owner_text, series
+from shared.domain.clock.occurrences import (
+    SCHEDULE,
+    Occurrence,
+    OccurrenceKind,
+    Owner,
+    lateness,
+    once,
+    owner_text,
+    series,
+)
 from shared.domain.clock.recurrence import Recurrence, next_after
 from shared.domain.errors import Invalid
 from shared.domain.instants import spread_ms, written
@@ -137,7 +146,7 @@ def spread(definition: Definition, key: str) -> timedelta:
     )
 
 
-def divided(definition: Definition, now: datetime) -> tuple[list[datetime], list[datetime]]:
+def split_by_now(definition: Definition, now: datetime) -> tuple[list[datetime], list[datetime]]:
     """A list's instants that lie ahead, and those that are past: what was asked for in the past is not fired."""
     ahead = [instant for instant in definition.instants if instant > now]
     return ahead, list(definition.instants[: len(definition.instants) - len(ahead)])
@@ -174,7 +183,7 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
             return []
         return [series(schedule.owner, schedule.generation, first, accepted_at=accepted_at, size=schedule.size)]
     delay = spread(definition, schedule.key)
-    ahead, _ = divided(definition, accepted_at)
+    ahead, _ = split_by_now(definition, accepted_at)
     owner, generation, size = schedule.owner, schedule.generation, schedule.size
     return [once(owner, generation, due + delay, accepted_at=accepted_at, size=size) for due in ahead]
 
@@ -217,7 +226,7 @@ def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> 
     """Decide about an occurrence that is due, however late it is."""
     if schedule is None or schedule.generation != occurrence.generation:
         return Verdict.WAIT if now < occurrence.accepted_at + COMMITTED_WITHIN else Verdict.VOID
-    if schedule.state is ScheduleState.PAUSED and occurrence.kind is not Kind.ASKED:
+    if schedule.state is ScheduleState.PAUSED and occurrence.kind is not OccurrenceKind.ASKED:
         return Verdict.HOLD
     return Verdict.FIRE
 
@@ -227,7 +236,7 @@ def judge(
 ) -> Verdict:
     """As `stands`, and by the misfire rule. Later than `misfire_after` is "found late"."""
     verdict = stands(schedule, occurrence, now)
-    if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is Kind.ASKED:
+    if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
         return verdict
     late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
     if occurrence.attempts == 0 and missed(schedule.definition.misfire, late, misfire_after=misfire_after):

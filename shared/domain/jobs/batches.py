@@ -88,7 +88,7 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Part(Struct, frozen=True):
+class BatchPart(Struct, frozen=True):
     """What one transaction of a batch leaves behind: `number` counts from 1, `receipt` sums up all parts so far, and
     the next part begins at `next`; there is none where that is `None`.
 
@@ -148,7 +148,7 @@ class Batch(Struct, frozen=True, kw_only=True):
         return self.ordinal % SLOTS
 
     @property
-    def at_stake(self) -> int:
+    def recipients_left(self) -> int:
         """How many recipients count as failed where nobody can tell them: what is left of its size; of a batch that has
         grown, one at least; or the users of its lines, where nobody has read yet which of them belong to the zone."""
         left = self.size - self.receipt.recipients

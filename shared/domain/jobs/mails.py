@@ -30,7 +30,7 @@ _LABEL_WIDTH = 15
 _LINE_CHARACTERS = 1_000  # a filter may have 64 KiB
 
 
-class Kind(StrEnum):
+class MailKind(StrEnum):
     """What a mail is about."""
 
     CREATED = "created"
@@ -41,13 +41,13 @@ class Kind(StrEnum):
     COMPLETED = "completed"
 
 
-SUBJECTS: dict[Kind, str] = {
-    Kind.CREATED: "New push job created",
-    Kind.SCHEDULED: "New push job scheduled",
-    Kind.PAUSED: "Push job entered paused state",
-    Kind.STOPPED: "Push job stopped",
-    Kind.TRIPPED: "Push job entered circuit break state",
-    Kind.COMPLETED: "Push job completed",
+SUBJECTS: dict[MailKind, str] = {
+    MailKind.CREATED: "New push job created",
+    MailKind.SCHEDULED: "New push job scheduled",
+    MailKind.PAUSED: "Push job entered paused state",
+    MailKind.STOPPED: "Push job stopped",
+    MailKind.TRIPPED: "Push job entered circuit break state",
+    MailKind.COMPLETED: "Push job completed",
 }
 
 
@@ -100,9 +100,9 @@ def printable(text: str) -> str:
     return "".join("?" if unicodedata.category(each) in _UNPRINTABLE else each for each in text)
 
 
-def arrival(job: Job) -> Kind:
+def arrival(job: Job) -> MailKind:
     """The occasion of a new job."""
-    return Kind.SCHEDULED if job.starts_at else Kind.CREATED
+    return MailKind.SCHEDULED if job.starts_at else MailKind.CREATED
 
 
 def recipients(created_by: str, mailing: Mailing) -> tuple[str, ...]:
@@ -112,13 +112,13 @@ def recipients(created_by: str, mailing: Mailing) -> tuple[str, ...]:
     return tuple({address.casefold(): address for address in (*creator, *mailing.addressees)}.values())
 
 
-def letter_id(job_key: str, kind: Kind, at_ns: int, domain: str) -> str:
+def letter_id(job_key: str, kind: MailKind, at_ns: int, domain: str) -> str:
     """The Message-ID of the mail about the move that happened at `at_ns`, the same for whoever writes it."""
     return f"{job_key}.{kind.value}.{at_ns}@{domain}"
 
 
 def written(
-    kind: Kind,
+    kind: MailKind,
     job: Job,
     totals: Totals,
     *,
@@ -137,11 +137,11 @@ def written(
         return None
     numbers = _numbers(totals, job.reasons if reasons is None else reasons)
     match kind:
-        case Kind.CREATED | Kind.SCHEDULED:
+        case MailKind.CREATED | MailKind.SCHEDULED:
             parts = [_described(job), _audience(job)]
-        case Kind.PAUSED | Kind.STOPPED | Kind.TRIPPED:
+        case MailKind.PAUSED | MailKind.STOPPED | MailKind.TRIPPED:
             parts = [_identified(job), numbers, _outlook(kind, job)]
-        case Kind.COMPLETED:
+        case MailKind.COMPLETED:
             parts = [_identified(job), numbers, _feedback(job, totals), _result(job, mailing)]
         case _:
             assert_never(kind)
@@ -149,19 +149,19 @@ def written(
     return Letter(letter_id(job.key, kind, at_ns, mailing.domain), to, SUBJECTS[kind], text + "\n")
 
 
-def _opening(kind: Kind, job: Job, by: str) -> str:
+def _opening(kind: MailKind, job: Job, by: str) -> str:
     match kind:
-        case Kind.CREATED:
+        case MailKind.CREATED:
             return f"A push job was created for {job.app_name}. It starts at once."
-        case Kind.SCHEDULED:
+        case MailKind.SCHEDULED:
             return f"A push job was scheduled for {job.app_name}. It starts at {_start(job)}."
-        case Kind.PAUSED:
+        case MailKind.PAUSED:
             return f"A push job of {job.app_name} was paused by {by or 'Carillon'}."
-        case Kind.STOPPED:
+        case MailKind.STOPPED:
             return f"A push job of {job.app_name} was stopped by {by or 'Carillon'}."
-        case Kind.TRIPPED:
+        case MailKind.TRIPPED:
             return f"A push job of {job.app_name} is held: too many of its batches failed."
-        case Kind.COMPLETED:
+        case MailKind.COMPLETED:
             return f"A push job of {job.app_name} is completed."
         case _:
             assert_never(kind)
@@ -223,8 +223,8 @@ def _numbers(totals: Totals, reasons: Mapping[str, int]) -> str:
     return "\n".join(lines)
 
 
-def _outlook(kind: Kind, job: Job) -> str:
-    if kind is Kind.STOPPED:
+def _outlook(kind: MailKind, job: Job) -> str:
+    if kind is MailKind.STOPPED:
         return "A stopped job cannot be resumed, and what was sent cannot be taken back."
     sentences = [
         "It waits until somebody resumes or stops it, however long that takes: what is not sent is kept.",

@@ -33,7 +33,7 @@ class Skip(StrEnum):
     NO_OUTCOME = "no-outcome"  # an error without a text, or one that is no text
 
 
-class Counted(Struct, frozen=True, gc=False):
+class CountedPush(Struct, frozen=True, gc=False):
     """One push of this job had this outcome: `ack`, or the error's name."""
 
     job_id: str
@@ -71,7 +71,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SKIPPED = {reason: Skipped(reason) for reason in Skip}
 
 
-def read(value: bytes | None) -> Counted | Skipped:
+def read(value: bytes | None) -> CountedPush | Skipped:
     """What a record says. Total: every value has an answer, and none raises."""
     if not value:
         return _SKIPPED[Skip.EMPTY]
@@ -87,7 +87,7 @@ def read(value: bytes | None) -> Counted | Skipped:
         return _SKIPPED[Skip.UNREADABLE]
 
 
-def _read_usual(record: _Record, value: bytes) -> Counted | None:
+def _read_usual(record: _Record, value: bytes) -> CountedPush | None:
     """The answer, if the usual spellings are enough to be sure of it."""
     job_id = record.metadata.jobId if record.metadata is not None else None
     if not job_id or len(job_id) > MAX_JOB_ID_CHARACTERS:
@@ -100,10 +100,10 @@ def _read_usual(record: _Record, value: bytes) -> Counted | None:
     else:
         outcome = err.Key if err else None
     if outcome:
-        return Counted(job_id, outcome[:MAX_OUTCOME_CHARACTERS])
+        return CountedPush(job_id, outcome[:MAX_OUTCOME_CHARACTERS])
     if error or err or _spelt_otherwise(error, err, value):
         return None
-    return Counted(job_id, ACK)
+    return CountedPush(job_id, ACK)
 
 
 def _spelt_otherwise(error: str | UnsetType | None, err: _Err | UnsetType | None, value: bytes) -> bool:
@@ -115,7 +115,7 @@ def _spelt_otherwise(error: str | UnsetType | None, err: _Err | UnsetType | None
     return (err is UNSET and b'"err"' in lowered) or (error is UNSET and b'"error"' in lowered)
 
 
-def _read_folded(record: Any) -> Counted | Skipped:
+def _read_folded(record: Any) -> CountedPush | Skipped:
     """The answer, whatever the spelling and the shape."""
     if not isinstance(record, dict):
         return _SKIPPED[Skip.UNREADABLE]
@@ -128,7 +128,7 @@ def _read_folded(record: Any) -> Counted | Skipped:
     outcome = _outcome(record)
     if not outcome or not isinstance(outcome, str):
         return _SKIPPED[Skip.NO_OUTCOME]
-    return Counted(job_id, outcome[:MAX_OUTCOME_CHARACTERS])
+    return CountedPush(job_id, outcome[:MAX_OUTCOME_CHARACTERS])
 
 
 def _outcome(record: Mapping[str, Any]) -> Any:
@@ -224,7 +224,7 @@ class Fold:
         counts, skipped = self.counts, self.skipped
         for value in values:
             said = read(value)
-            if isinstance(said, Counted):
+            if isinstance(said, CountedPush):
                 key = (said.job_id, said.outcome)
                 counts[key] = counts.get(key, 0) + 1
             else:

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import Kind, Occurrence, once
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.recurrence import Cron, Every
 from shared.domain.clock.schedules import (
@@ -15,10 +15,10 @@ from shared.domain.clock.schedules import (
     Schedule,
     ScheduleState,
     digest,
-    divided,
     last_due,
     occurrences,
     schedule_id,
+    split_by_now,
 )
 from shared.domain.errors import Conflict, Invalid, Refused
 from shared.runtime.turns import Turns
@@ -37,7 +37,7 @@ class Wanted(Struct, frozen=True):
         return schedule_id(self.namespace, self.key)
 
 
-class Draft(Struct, frozen=True):
+class ScheduleDraft(Struct, frozen=True):
     """What is to be stored of a schedule."""
 
     schedule: Schedule
@@ -64,21 +64,21 @@ class Accepted(Struct, frozen=True):
 Answer = Accepted | Refused
 
 
-async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[Draft], dict[str, Answer]]:
+async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[ScheduleDraft], dict[str, Answer]]:
     """What is to be stored, and what cannot be. A list may have 10,000 instants, so others run between two of them."""
-    made: list[Draft] = []
+    made: list[ScheduleDraft] = []
     refused: dict[str, Answer] = {}
     generation, turns = fresh_generation(), Turns()
     for each in wanted:
         try:
-            made.append(drafted(each, now, generation))
+            made.append(draft_one(each, now, generation))
         except Invalid as error:
             refused[each.id] = error
         await turns.give()
     return made, refused
 
 
-def drafted(wanted: Wanted, now: datetime, generation: str) -> Draft:
+def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
     """The schedule and its occurrences. Raises `Invalid` where no instant lies ahead."""
     schedule = Schedule(
         id=wanted.id,
@@ -94,10 +94,10 @@ def drafted(wanted: Wanted, now: datetime, generation: str) -> Draft:
     ahead = occurrences(schedule)
     if not ahead:
         raise nothing_ahead(wanted.definition)
-    return Draft(schedule, ahead)
+    return ScheduleDraft(schedule, ahead)
 
 
-def in_the_place_of(existing: Schedule, fresh: Schedule) -> Schedule:
+def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
     """What a replacement leaves: a pause outlives it."""
     state = ScheduleState.PAUSED if existing.state is ScheduleState.PAUSED else ScheduleState.ACTIVE
     return replace(fresh, created_at=existing.created_at, state=state)
@@ -107,19 +107,19 @@ def compared(wanted: Wanted, existing: Schedule) -> Answer:
     """The answer to a request whose key is taken."""
     if existing.digest != digest(wanted.definition):
         return Conflict("a schedule with this key and another content exists", field="key", value=wanted.key)
-    return as_it_is(existing)
+    return unchanged(existing)
 
 
-def as_it_is(existing: Schedule) -> Accepted:
+def unchanged(existing: Schedule) -> Accepted:
     """The answer to a request that changes nothing."""
     return Accepted(existing, skipped=skipped_of(existing))
 
 
-def as_it_was(wanted: Wanted, made: Made) -> Accepted:
+def unchanged_since(wanted: Wanted, made: Made) -> Accepted:
     """The answer to a repeated request whose schedule is gone, or was replaced: nothing is left of what it made."""
-    schedule = drafted(wanted, made.accepted_at, made.generation).schedule
+    schedule = draft_one(wanted, made.accepted_at, made.generation).schedule
     gone = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
-    return as_it_is(gone)
+    return unchanged(gone)
 
 
 def nothing_ahead(definition: Definition) -> Invalid:
@@ -141,12 +141,12 @@ def _field(definition: Definition) -> str:
 
 def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
     """Its instants that were past when it was made."""
-    return tuple(divided(schedule.definition, schedule.accepted_at)[1])
+    return tuple(split_by_now(schedule.definition, schedule.accepted_at)[1])
 
 
 def revived(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
     """The instant of a dead letter, to be attempted now."""
-    again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=Kind.ASKED)
+    again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=OccurrenceKind.ASKED)
     return replace(again, fires_at=now, visible_at=now, size=schedule.size)
 
 

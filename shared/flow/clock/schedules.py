@@ -10,25 +10,25 @@ update of each document, a third of the time, and needed a way to find and finis
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from shared.domain.clock.occurrences import Kind, Occurrence, once
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once
 from shared.domain.clock.outcomes import DeadLetter, outcome_id
 from shared.domain.clock.schedules import COMMITTED_WITHIN, Schedule, ScheduleState, digest, spread
 from shared.domain.errors import Conflict, Unavailable
 from shared.flow.clock.drafts import (
     Accepted,
     Answer,
-    Draft,
     Made,
+    ScheduleDraft,
     Wanted,
-    as_it_is,
-    as_it_was,
     compared,
     draft_all,
-    drafted,
+    draft_one,
     fresh_generation,
-    in_the_place_of,
+    keep_identity_of,
     revived,
     skipped_of,
+    unchanged,
+    unchanged_since,
 )
 from shared.flow.clock.settlement import let_go_if_active
 from shared.flow.time import DatabaseTime
@@ -60,7 +60,7 @@ class ScheduleFlow:
         while places:
             # One of each key at a time: what comes twice in a request finds what the first one made.
             turn = {id: wanted[left[-1]] for id, left in places.items()}
-            for id, answer in (await self._accepted(turn)).items():
+            for id, answer in (await self._accept_all(turn)).items():
                 answers[places[id].pop()] = answer
             places = {id: left for id, left in places.items() if left}
         return [answers[place] for place in range(len(wanted))]
@@ -69,26 +69,26 @@ class ScheduleFlow:
         """Answer a repeated request by what the first one made: as it is now, or as it was if it is gone."""
         existing = await self._store.schedules.get(wanted.id)
         if existing is not None and existing.generation == made.generation:
-            return as_it_is(existing)
-        return as_it_was(wanted, made)
+            return unchanged(existing)
+        return unchanged_since(wanted, made)
 
     async def put(self, wanted: Wanted) -> Accepted:
         """Make the schedule, or replace what is pending of it. Raises `Invalid` where no instant lies ahead."""
         while True:
             existing = await self._store.schedules.get(wanted.id)
             if existing is not None and existing.digest == digest(wanted.definition):
-                return as_it_is(existing)
-            draft = drafted(wanted, await self._time.now(), fresh_generation())
+                return unchanged(existing)
+            draft = draft_one(wanted, await self._time.now(), fresh_generation())
             if existing is None:
                 if not await self._commit([draft]):
                     return Accepted(draft.schedule, created=True, skipped=skipped_of(draft.schedule))
-            elif await self._replaced(existing, draft):
-                fresh = in_the_place_of(existing, draft.schedule)
+            elif await self._replace(existing, draft):
+                fresh = keep_identity_of(existing, draft.schedule)
                 return Accepted(fresh, changed=True, skipped=skipped_of(fresh))
 
     async def pause(self, id: str) -> Schedule | None:
         """Hold the schedule; `None` when there is none. Raises `Conflict` for a finished one."""
-        schedule = await self._moved(id, to=ScheduleState.PAUSED)
+        schedule = await self._move(id, to=ScheduleState.PAUSED)
         if schedule is not None:
             await fault("schedule.after_pause")
             await self._store.occurrences.hold(schedule.owner, schedule.generation)
@@ -98,7 +98,7 @@ class ScheduleFlow:
 
     async def resume(self, id: str) -> Schedule | None:
         """Let the schedule go on; what came due meanwhile is dealt with by its misfire rule. As `pause`."""
-        schedule = await self._moved(id, to=ScheduleState.ACTIVE)
+        schedule = await self._move(id, to=ScheduleState.ACTIVE)
         if schedule is not None:
             await fault("schedule.after_resume")
             await self._store.occurrences.let_go(schedule.owner, schedule.generation)
@@ -138,7 +138,9 @@ class ScheduleFlow:
             return None
         now = await self._time.now()
         generation = generation or schedule.generation
-        asked = once(schedule.owner, generation, at or now, accepted_at=at or now, kind=Kind.ASKED, size=schedule.size)
+        asked = once(
+            schedule.owner, generation, at or now, accepted_at=at or now, kind=OccurrenceKind.ASKED, size=schedule.size
+        )
         if generation != schedule.generation or await self._has_ended(asked, at):
             return asked
         # It must not be forgotten while this is pending: see `Retention`.
@@ -162,7 +164,7 @@ class ScheduleFlow:
         await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]
 
-    async def _accepted(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
+    async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
         """Insert; those whose key is taken, now or before, are compared with what is there."""
         answers: dict[str, Answer] = {}
         while left := {id: each for id, each in wanted.items() if id not in answers}:
@@ -176,7 +178,7 @@ class ScheduleFlow:
             answers |= refused | {each.id: Accepted(each, created=True, skipped=skipped_of(each)) for each in made}
         return answers
 
-    async def _commit(self, drafts: Sequence[Draft]) -> set[str]:
+    async def _commit(self, drafts: Sequence[ScheduleDraft]) -> set[str]:
         """Insert the occurrences, then their schedules, which makes them count: the ids that were taken.
 
         Drafts of one call are of one generation.
@@ -191,7 +193,7 @@ class ScheduleFlow:
             await self._store.occurrences.remove_of(*(each.owner for each in void), generation=void[0].generation)
         return taken
 
-    async def _replaced(self, existing: Schedule, draft: Draft) -> bool:
+    async def _replace(self, existing: Schedule, draft: ScheduleDraft) -> bool:
         """As `_commit`, in the place of what is there; `False` when somebody else was faster."""
         owner, fresh = existing.owner, draft.schedule
         await self._insert_occurrences([draft])
@@ -202,7 +204,7 @@ class ScheduleFlow:
         await self._store.occurrences.remove_of(owner, generation=existing.generation)
         return True
 
-    async def _insert_occurrences(self, drafts: Sequence[Draft]) -> None:
+    async def _insert_occurrences(self, drafts: Sequence[ScheduleDraft]) -> None:
         for some in _in_steps([each for draft in drafts for each in draft.occurrences]):
             await self._store.occurrences.add(some)
         await fault("schedule.after_occurrences")
@@ -210,7 +212,7 @@ class ScheduleFlow:
         if await self._time.now() > drafts[0].schedule.accepted_at + COMMITTED_WITHIN / 2:
             raise Unavailable("storing the occurrences took too long")
 
-    async def _moved(self, id: str, *, to: ScheduleState) -> Schedule | None:
+    async def _move(self, id: str, *, to: ScheduleState) -> Schedule | None:
         only = frozenset({ScheduleState.ACTIVE, ScheduleState.PAUSED})
         moved = await self._store.schedules.move(id, to=to, only=only)
         if moved is None and await self._store.schedules.get(id) is not None:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from shared.domain.clock.deliveries import Undeliverable
-from shared.domain.clock.occurrences import Kind, Occurrence, lateness, retried
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, lateness, retried
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id
 from shared.domain.clock.schedules import RetryPolicy, Schedule, ScheduleState, following
 from shared.domain.errors import CarillonError, Unavailable
@@ -133,7 +133,7 @@ class Settlement:
                 moves.append((occurrence, moved))
                 continue
             ended.append(occurrence)
-            if occurrence.kind is Kind.SERIES:
+            if occurrence.kind is OccurrenceKind.SERIES:
                 finished.append(schedule)
         if finished:
             await self._store.schedules.end(finished, at=max(each.due for each in ended))
@@ -191,7 +191,7 @@ def _is_tried_again(attempt: Attempt) -> bool:
 
 
 def _is_series_refused(attempt: Attempt) -> bool:
-    return attempt.answered and attempt.occurrence.kind is Kind.SERIES
+    return attempt.answered and attempt.occurrence.kind is OccurrenceKind.SERIES
 
 
 def _is_done(attempt: Attempt) -> bool:
@@ -231,7 +231,7 @@ def _delay(attempt: Attempt, chance: float) -> timedelta:
 
 
 def _moved(occurrence: Occurrence, schedule: Schedule, passed_over: datetime | None) -> Occurrence | None:
-    if occurrence.kind is not Kind.SERIES:
+    if occurrence.kind is not OccurrenceKind.SERIES:
         return None
     return following(schedule.definition, schedule.key, occurrence, passed_over=passed_over)
 

@@ -3,7 +3,7 @@
 import structlog
 
 from shared.domain.jobs.jobs import SEND, DueMail, Event, EventState, Job, JobStatus, breaks
-from shared.domain.jobs.mails import Kind
+from shared.domain.jobs.mails import MailKind
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.metrics import JOBS_TRIPPED
@@ -26,7 +26,7 @@ class Breaker:
     async def look(self, job_id: str) -> Job | None:
         """The job, if this held it. Raises `Unavailable`."""
         await fault("breaker.before_look")
-        if not await self._store.batches.any_failed(job_id):
+        if not await self._store.batches.has_failed(job_id):
             return None
         job = await self._store.jobs.view(job_id)
         if job is None or job.status is not JobStatus.RUNNING:
@@ -46,7 +46,7 @@ class Breaker:
             # Whoever has resumed it since has forgiven what was counted here.
             still_forgiven=job.forgiven,
             events=[Event(SEND, EventState.FAIL, message, now)],
-            mail=DueMail(Kind.TRIPPED, now) if self._mails else None,
+            mail=DueMail(MailKind.TRIPPED, now) if self._mails else None,
         )
         if tripped is not None:
             JOBS_TRIPPED.inc()

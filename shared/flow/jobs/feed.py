@@ -1,7 +1,7 @@
 """Feeding: putting the next batch of each chain on the broker, and noticing when none is left.
 
 A chain's next batch is published only when the one before it is settled, by whoever settled it. The planner feeds
-what it cuts and `lost` feeds what a dead process did not. They cannot race: planned → queued is a compare-and-set,
+what it cuts and upkeep feeds what a dead process did not. They cannot race: planned → queued is a compare-and-set,
 and only its winner publishes.
 
 Work that cannot be done now is **put off**: it becomes an occurrence, and the clock brings it back. For a batch this is
@@ -41,13 +41,13 @@ class Feed:
         self._store = store
         self._broker = broker
 
-    async def job(self, job_id: str) -> None:
+    async def feed_job(self, job_id: str) -> None:
         """Queue every chain's lowest unsettled batch that is planned, if the job runs; have it finished if none is
         left.
 
         Raises `Unavailable`; what was not queued then stays planned.
         """
-        standing = await self._store.jobs.standing(job_id)
+        standing = await self._store.jobs.get_standing(job_id)
         if standing is None or not standing.feeds:
             return
         heads = await self._store.batches.heads(job_id)
@@ -55,9 +55,9 @@ class Feed:
         if not heads and standing.end is not None:
             await self.publish(FinishJob(job_id))
 
-    async def chain_of(self, batch: Batch) -> None:
+    async def feed_successor(self, batch: Batch) -> None:
         """Queue the batch's successor, if the job runs; have the job finished if this was the last one to settle."""
-        standing = await self._store.jobs.standing(batch.job_id)
+        standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is None:
             return
         successor = batch.ordinal + SLOTS
@@ -68,10 +68,10 @@ class Feed:
 
     async def finish_if_done(self, job_id: str) -> None:
         """Have the job closed if none of its batches is unsettled."""
-        if not await self._store.batches.any_unsettled(job_id):
+        if not await self._store.batches.has_unsettled(job_id):
             await self.publish(FinishJob(job_id))
 
-    async def again(self, batch: Batch, *, attempt: int = 0, faults: int = 0) -> bool:
+    async def requeue(self, batch: Batch, *, attempt: int = 0, faults: int = 0) -> bool:
         """Give a queued or owned batch a new turn and a new message; its old message is void. `False`: somebody else
         did.
 
@@ -115,7 +115,7 @@ class Feed:
         """Give the batch that was put off its next turn, if it stands as it stood then. Raises `Unavailable`."""
         batch = await self._store.batches.get(*read_batch_owner(occurrence.owner))
         if batch is not None and generation_of(batch) == occurrence.generation:
-            await self.again(batch, attempt=occurrence.runs, faults=occurrence.attempts)
+            await self.requeue(batch, attempt=occurrence.runs, faults=occurrence.attempts)
 
     async def plan(self, job_id: str) -> None:
         """Have the job planned, from wherever its plan stands."""
@@ -144,7 +144,7 @@ class Feed:
         chain in flight could go out twice.
         """
         before = [ordinal - SLOTS for ordinal in ordinals if ordinal >= SLOTS]
-        settled = await self._store.batches.settled_among(job_id, before) if before else set()
+        settled = await self._store.batches.find_settled(job_id, before) if before else set()
         return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
 
     async def _queue_all(self, job_id: str, ordinals: Iterable[int]) -> None:

@@ -20,7 +20,7 @@ from shared.domain.jobs.jobs import (
     Totals,
     with_plan,
 )
-from shared.domain.jobs.mails import Kind
+from shared.domain.jobs.mails import MailKind
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.push.control_group import ControlGroupFile, Written
 from shared.runtime.clock import Clock
@@ -54,9 +54,9 @@ class Finish:
         if not totals.settled == receipts == job.plan.end:
             return None
         await fault("finish.after_totals")
-        if await self._found_nobody(job, totals):
+        if await self._is_nobody_known(job, totals):
             await self._stop(job, totals)
-        return await self._closed(job, totals, summed)
+        return await self._close(job, totals, summed)
 
     async def _ready(self, job_id: str) -> Job | None:
         """The job, if it has nothing left to be settled. A process of the first version names it by its bare id."""
@@ -67,11 +67,11 @@ class Finish:
             await self._end_plan(job.key)
             await self._store.batches.drop_unsent(job.key)
             job = await self._store.jobs.view(job.key)
-        if job is None or job.plan.end is None or await self._store.batches.any_unsettled(job.key):
+        if job is None or job.plan.end is None or await self._store.batches.has_unsettled(job.key):
             return None
         return job
 
-    async def _closed(self, job: Job, totals: Totals, summed: Receipt) -> Job | None:
+    async def _close(self, job: Job, totals: Totals, summed: Receipt) -> Job | None:
         written = await self._control_group.write(job)
         await fault("finish.after_file")
         now = self._clock.now_ns()
@@ -83,10 +83,10 @@ class Finish:
             control_group_csv_path=written.path,
             events=_events(written, now),
             failures=[Event(FINISH, EventState.FAIL, written.failure, now)] if written.failure else (),
-            mail=DueMail(Kind.COMPLETED, now) if self._mails else None,
+            mail=DueMail(MailKind.COMPLETED, now) if self._mails else None,
         )
 
-    async def _found_nobody(self, job: Job, totals: Totals) -> bool:
+    async def _is_nobody_known(self, job: Job, totals: Totals) -> bool:
         if not job.csv_path or not totals.unknown or job.status is not JobStatus.RUNNING:
             return False
         plan = await self._store.files.plan(job.file_plan_id)

@@ -72,10 +72,10 @@ class GroupFlow:
             await self._attempt(group)
         return group
 
-    async def unmade(self) -> AsyncIterator[Group]:
+    async def incomplete(self) -> AsyncIterator[Group]:
         """The groups whose POST died before their jobs were all there."""
         before = await self._store.now() - _UNMADE_FOR
-        async for group in self._store.groups.unmade(ms(before) * 1_000_000):
+        async for group in self._store.groups.incomplete(ms(before) * 1_000_000):
             yield group
 
     async def complete(self, group: Group) -> None:
@@ -86,7 +86,7 @@ class GroupFlow:
         now = await self._store.now()
         await self._store.occurrences.add([once(start_of(job.key), "", job.starts, accepted_at=now) for job in jobs])
         await fault("group.before_made")
-        await self._store.groups.mark_made(group.id)
+        await self._store.groups.mark_complete(group.id)
 
     async def jobs(self, group: Group) -> list[Job]:
         """Its jobs, in the order of their zones."""
@@ -95,43 +95,43 @@ class GroupFlow:
 
     async def pause(self, group: Group, *, by: str = "") -> int:
         """Pause every job whose status allows it; how many."""
-        return await self._telling_once(group, partial(self._jobs.pause, by=by), JobStatus.PAUSED)
+        return await self._move_all_with_one_mail(group, partial(self._jobs.pause, by=by), JobStatus.PAUSED)
 
     async def resume(self, group: Group) -> int:
         """Resume every job whose status allows it; how many."""
-        await self._made(group)
-        return await self._each(group.job_keys, self._jobs.resume)
+        await self._ensure_complete(group)
+        return await self._move_some(group.job_keys, self._jobs.resume)
 
     async def stop(self, group: Group, *, by: str = "") -> int:
         """Stop every job whose status allows it; how many."""
-        return await self._telling_once(group, partial(self._jobs.stop, by=by), JobStatus.STOPPED)
+        return await self._move_all_with_one_mail(group, partial(self._jobs.stop, by=by), JobStatus.STOPPED)
 
-    async def _telling_once(self, group: Group, move: _QuietMove, to: JobStatus) -> int:
+    async def _move_all_with_one_mail(self, group: Group, move: _QuietMove, to: JobStatus) -> int:
         """Move the jobs, the last one first: its move brings the mail that tells of all of them. Where it has ended,
         the next one's does; where it has moved already, somebody who was interrupted has told."""
-        await self._made(group)
+        await self._ensure_complete(group)
         left = list(group.job_keys)
-        last = await self._store.jobs.standing(left[-1])
+        last = await self._store.jobs.get_standing(left[-1])
         if last is not None and last.status is to:
-            return await self._each(left, partial(move, quietly=True))
+            return await self._move_some(left, partial(move, quietly=True))
         while left:
             if await move(left.pop()) is not None:
-                return 1 + await self._each(left, partial(move, quietly=True))
+                return 1 + await self._move_some(left, partial(move, quietly=True))
         return 0
 
-    async def _made(self, group: Group) -> None:
+    async def _ensure_complete(self, group: Group) -> None:
         if not group.made:
             await self.complete(group)
 
-    async def _each(self, job_keys: Sequence[str], move: _Move) -> int:
+    async def _move_some(self, job_keys: Sequence[str], move: _Move) -> int:
         """Move these jobs, some at a time; how many there were to move."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def moved(job_key: str) -> Job | None:
+        async def move_one(job_key: str) -> Job | None:
             async with gate:
                 return await move(job_key)
 
-        return sum(job is not None for job in await asyncio.gather(*map(moved, job_keys)))
+        return sum(job is not None for job in await asyncio.gather(*map(move_one, job_keys)))
 
     async def _attempt(self, group: Group) -> None:
         try:

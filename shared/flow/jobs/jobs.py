@@ -28,7 +28,7 @@ from shared.domain.jobs.jobs import (
     Totals,
     with_plan,
 )
-from shared.domain.jobs.mails import Kind
+from shared.domain.jobs.mails import MailKind
 from shared.domain.jobs.owners import JobStage, job_owner
 from shared.domain.jobs.progress import Meter, Progress
 from shared.flow.jobs.feed import Feed
@@ -100,7 +100,7 @@ class JobFlow:
     async def pause(self, job_id: str, *, by: str = "", quietly: bool = False) -> Job | None:
         """The paused job; `None` when its status does not allow it. `by` is who asked; `quietly` sends no mail."""
         now = self._clock.now_ns()
-        mail = None if quietly else self._mail(Kind.PAUSED, now, by)
+        mail = None if quietly else self._mail(MailKind.PAUSED, now, by)
         job = await self._store.jobs.move(job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=now, mail=mail)
         if job is not None:
             await self.announce(job)
@@ -118,7 +118,7 @@ class JobFlow:
             held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns(), forgiven=failed
         )
         if job is not None:
-            await self._attempt(self._feed.plan(job.key) if job.unplanned else self._feed.job(job.key), job_id)
+            await self._attempt(self._feed.plan(job.key) if job.unplanned else self._feed.feed_job(job.key), job_id)
         return job
 
     async def stop(
@@ -134,10 +134,10 @@ class JobFlow:
             at=now,
             failure=failure,
             events=[Event(stage, EventState.FAIL, failure, now)] if stage else (),
-            mail=None if quietly else self._mail(Kind.STOPPED, now, by),
+            mail=None if quietly else self._mail(MailKind.STOPPED, now, by),
         )
         if job is not None:
-            await self._attempt(self._ended(job), job_id)
+            await self._attempt(self._end(job), job_id)
             await self.announce(job)
         return job
 
@@ -168,7 +168,7 @@ class JobFlow:
         counted = await self._store.batches.totals(unwritten) if unwritten else {}
         return {job.id: written.get(job.id) or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
 
-    async def shown(self, job: Job) -> tuple[Totals, Progress]:
+    async def show(self, job: Job) -> tuple[Totals, Progress]:
         """The sums of one job, by reason, and how fast they grow."""
         totals = (await self.progress([job]))[job.id]
         if not job.open:
@@ -195,10 +195,10 @@ class JobFlow:
         if job.starts <= await self._store.now():
             await self.begin(job.key)
 
-    def _mail(self, kind: Kind, at: int, by: str) -> DueMail | None:
+    def _mail(self, kind: MailKind, at: int, by: str) -> DueMail | None:
         return DueMail(kind.value, at, by) if self._mails else None
 
-    async def _ended(self, job: Job) -> None:
+    async def _end(self, job: Job) -> None:
         if job.starts_at:
             await self._store.occurrences.remove_of(start_of(job.key))
         await self.drop_unsent(job.key)

@@ -42,11 +42,11 @@ class JobRetention:
         return Swept(discarded=forgotten)
 
     async def _forget_batches(self, before_ns: int) -> int:
-        closed = await self._store.jobs.closed_before(before_ns, limit=_JOBS)
+        closed = await self._store.jobs.find_closed_before(before_ns, limit=_JOBS)
         if closed:
             await self._store.batches.remove_of(closed)
             await self._store.held_out.remove_of(closed)
-            finished = await self._finished_plans(closed)
+            finished = await self._find_finished_plans(closed)
             await self._store.files.remove_of(finished)
             await self._store.divisions.remove_of(finished)
             await self._store.jobs.batches_forgotten(closed)
@@ -63,7 +63,7 @@ class JobRetention:
             await plans.remove_of(sorted(orphans))
         return len(orphans)
 
-    async def _finished_plans(self, job_ids: Sequence[str]) -> list[str]:
+    async def _find_finished_plans(self, job_ids: Sequence[str]) -> list[str]:
         """The plans of files, and the divisions, that nobody will read any more, now that these jobs are closed."""
         jobs = (await self._store.jobs.with_ids(job_ids)).values()
         apart = [job.file_plan_id for job in jobs if job.csv_path and not job.zone]

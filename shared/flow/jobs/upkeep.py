@@ -47,7 +47,7 @@ _START_GRACE = timedelta(seconds=2)
 _RARELY = 4
 
 
-class Patience(Struct, frozen=True):
+class UpkeepPatience(Struct, frozen=True):
     """How long work may be silent before it counts as lost: in a lane's hands; on the broker while its queue is
     empty; and on the broker at all, since a busy queue says nothing about one job's messages."""
 
@@ -69,7 +69,7 @@ class Found(Struct, frozen=True):
     groups: int = 0
 
 
-class Lost:
+class Upkeep:
     """Looks through the open jobs."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Lost:
         flow: JobFlow,
         groups: GroupFlow,
         breaker: Breaker,
-        patience: Patience,
+        patience: UpkeepPatience,
     ) -> None:
         self._store = store
         self._broker = broker
@@ -91,27 +91,27 @@ class Lost:
         self._patience = patience
         self._looks = 0
 
-    async def find(self) -> Found:
+    async def run_once(self) -> Found:
         """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
         since = await self._since()
         found = Found()
         async for job_id in self._store.jobs.open_keys():
-            found = _sum(found, await self._apart(self._in(job_id, since), job_id))
+            found = _sum(found, await self._log_and_continue(self._look_into_job(job_id, since), job_id))
         async for job_id in self._store.jobs.overdue_keys(since.starts_ns):
-            found = _sum(found, await self._apart(self._begin(job_id), job_id))
+            found = _sum(found, await self._log_and_continue(self._begin_job(job_id), job_id))
         self._looks += 1
-        return _sum(found, await self._rarely(since)) if self._looks % _RARELY == 1 else found
+        return _sum(found, await self._look_for_rare_losses(since)) if self._looks % _RARELY == 1 else found
 
-    async def _rarely(self, since: "_Since") -> Found:
+    async def _look_for_rare_losses(self, since: "_Since") -> Found:
         """What only a dead process leaves behind costs an idle store little when it is looked for less often."""
         found = Found()
-        async for job_id in self._store.mails.waiting(since.mails_ns):
-            found = _sum(found, await self._apart(self._mails(job_id), job_id))
-        async for group in self._groups.unmade():
-            found = _sum(found, await self._apart(self._group(group), group.id))
+        async for job_id in self._store.mails.find_waiting(since.mails_ns):
+            found = _sum(found, await self._log_and_continue(self._send_mails(job_id), job_id))
+        async for group in self._groups.incomplete():
+            found = _sum(found, await self._log_and_continue(self._complete_group(group), group.id))
         return found
 
-    async def _apart(self, look: Awaitable[Found], id_: str) -> Found:
+    async def _log_and_continue(self, look: Awaitable[Found], id_: str) -> Found:
         try:
             return await look
         except Unavailable:
@@ -132,35 +132,35 @@ class Lost:
             mails_ns=ms(queued) * 1_000_000,
         )
 
-    async def _in(self, job_id: str, since: "_Since") -> Found:
+    async def _look_into_job(self, job_id: str, since: "_Since") -> Found:
         job = await self._store.jobs.view(job_id)
         if job is None or not job.open:
             return Found()
-        owned = await self._renew(job, BatchStatus.SENDING, since.owned)
+        owned = await self._requeue_stale(job, BatchStatus.SENDING, since.owned)
         if job.standing.may_finish and await self._is_put_off(job.key, JobStage.FINISH):
             return Found(jobs=1, owned=owned)
         if job.standing.stopped:
             await self._flow.drop_unsent(job.key)
             return Found(jobs=1, owned=owned)
-        plans = await self._plan(job, since.plans)
+        plans = await self._plan_again(job, since.plans)
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, owned=owned)
-        queued = await self._renew(job, BatchStatus.QUEUED, since.batches)
+        queued = await self._requeue_stale(job, BatchStatus.QUEUED, since.batches)
         await self._breaker.look(job.key)
-        await self._feed.job(job.key)
+        await self._feed.feed_job(job.key)
         return Found(jobs=1, plans=plans, queued=queued, owned=owned)
 
-    async def _begin(self, job_id: str) -> Found:
+    async def _begin_job(self, job_id: str) -> Found:
         log.info("a start was missed", job_id=job_id)
         await self._flow.begin(job_id)
         return Found(jobs=1, starts=1)
 
-    async def _group(self, group: Group) -> Found:
+    async def _complete_group(self, group: Group) -> Found:
         log.info("a group is completed", group_id=group.id)
         await self._groups.complete(group)
         return Found(groups=1)
 
-    async def _mails(self, job_id: str) -> Found:
+    async def _send_mails(self, job_id: str) -> Found:
         job = await self._store.jobs.view(job_id)
         if job is None or await self._is_put_off(job_id, JobStage.MAIL):
             return Found()
@@ -168,7 +168,7 @@ class Lost:
         await self._feed.mails(job)
         return Found(mails=len(job.mails))
 
-    async def _plan(self, job: Job, since: datetime) -> int:
+    async def _plan_again(self, job: Job, since: datetime) -> int:
         worked_at = job.changed_at is not None and job.changed_at >= since
         if job.plan.end is not None or worked_at or job.waits:
             return 0
@@ -182,16 +182,16 @@ class Lost:
     async def _is_put_off(self, job_id: str, stage: JobStage) -> bool:
         return bool(await self._store.occurrences.with_any([job_owner(job_id, stage)]))
 
-    async def _renew(self, job: Job, status: BatchStatus, since: datetime) -> int:
+    async def _requeue_stale(self, job: Job, status: BatchStatus, since: datetime) -> int:
         renewed = 0
-        for batch in await self._silent(job.key, status, since):
-            renewed += await self._feed.again(batch)
+        for batch in await self._stale_batches(job.key, status, since):
+            renewed += await self._feed.requeue(batch)
         if renewed:
             log.info("batches queued again", job_id=job.id, status=status, batches=renewed)
         return renewed
 
-    async def _silent(self, job_id: str, status: BatchStatus, since: datetime) -> list[Batch]:
-        batches = await self._store.batches.changed_before(job_id, status, since)
+    async def _stale_batches(self, job_id: str, status: BatchStatus, since: datetime) -> list[Batch]:
+        batches = await self._store.batches.find_unchanged_since(job_id, status, since)
         owners = {batch_owner(batch.job_id, batch.ordinal): batch for batch in batches}
         put_off = await self._store.occurrences.with_any(list(owners)) if owners else set()
         return [batch for owner, batch in owners.items() if owner not in put_off]

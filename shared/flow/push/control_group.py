@@ -60,14 +60,14 @@ class ControlGroupFile:
             failure += error.reason.removeprefix(f"{path}: ")
         except Unavailable as error:
             failure += str(error)
-            if not await self._tried_long_enough(job, failure):
+            if not await self._is_tried_long_enough(job, failure):
                 raise
         else:
             return Written(path)
         log.error("file of a control group given up", job_id=job.id, reason=failure)
         return Written(failure=failure)
 
-    async def _tried_long_enough(self, job: Job, failure: str) -> bool:
+    async def _is_tried_long_enough(self, job: Job, failure: str) -> bool:
         """Whether the first failure is long past; if there was none, this one is noted as such."""
         now = self._clock.now_ns()
         first = next((event.at for event in job.events if event.stage == FINISH), None)
@@ -79,17 +79,17 @@ class ControlGroupFile:
 
     async def _lines(self, job: Job) -> AsyncIterator[bytes]:
         try:
-            async for lines in self._stored(job):
+            async for lines in self._read_stored(job):
                 yield lines
         except Unavailable as error:
             raise _StoreAway(str(error)) from error
 
-    async def _stored(self, job: Job) -> AsyncIterator[bytes]:
+    async def _read_stored(self, job: Job) -> AsyncIterator[bytes]:
         yield _lines_of(_HEADER)
         repeats = Repeats()
-        async for batch in self._store.batches.settled(job.key):
+        async for batch in self._store.batches.read_settled(job.key):
             if batch.receipt.held_out:
-                users = await self._store.held_out.of(batch)
+                users = await self._store.held_out.read(batch)
                 # Somebody's devices may stand in several batches.
                 repeated = repeats.mark(hashes_of([user.encode() for user in users]))
                 yield _lines_of([user for user, again in zip(users, repeated, strict=True) if not again])

@@ -16,7 +16,7 @@ from msgspec import Struct
 from pymongo import ASCENDING, DeleteMany, UpdateMany
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.clock.occurrences import HELD_BACK, Kind, Occurrence
+from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
 from shared.store.documents import Codec, Document, insert_new, translated
 
 _codec = Codec(Occurrence)
@@ -190,7 +190,7 @@ class Occurrences:
 
     async def hold(self, owner: str, generation: str) -> None:
         """Hold back all that an owner has of a generation, but for what is fired by hand."""
-        query = {"owner": owner, "generation": generation, "kind": {"$ne": Kind.ASKED.value}}
+        query = {"owner": owner, "generation": generation, "kind": {"$ne": OccurrenceKind.ASKED.value}}
         with translated():
             await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
 
@@ -205,7 +205,7 @@ class Occurrences:
         with translated():
             await self._occurrences.update_many(query, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}])
 
-    async def held_back(self, shard: int, *, after: str = "", limit: int) -> dict[str, list[str]]:
+    async def find_held_back(self, shard: int, *, after: str = "", limit: int) -> dict[str, list[str]]:
         """The next owners, behind that one, that have something held back in this shard, and its generations."""
         query = {"shard": shard, "visible_at": HELD_BACK, "owner": {"$gt": after}}
         grouped = {"_id": "$owner", "generations": {"$addToSet": "$generation"}}
@@ -215,8 +215,8 @@ class Occurrences:
             )
             return {found["_id"]: found["generations"] async for found in cursor}
 
-    async def upcoming(
-        self, owner: str, limit: int, *, generation: str = "", kind: Kind | None = None
+    async def find_upcoming(
+        self, owner: str, limit: int, *, generation: str = "", kind: OccurrenceKind | None = None
     ) -> list[Occurrence]:
         """The next ones of an owner, by their instants; of one generation and kind, if they are given."""
         query = {"owner": owner} | ({"generation": generation} if generation else {}) | ({"kind": kind} if kind else {})
@@ -242,7 +242,7 @@ class Occurrences:
 
     async def remove_asked(self, owners: Sequence[str]) -> None:
         """Forget what was fired by hand of these owners and is still pending."""
-        query: Document = {"owner": {"$in": list(owners)}, "kind": Kind.ASKED.value}
+        query: Document = {"owner": {"$in": list(owners)}, "kind": OccurrenceKind.ASKED.value}
         with translated():
             await self._occurrences.delete_many(query)
 

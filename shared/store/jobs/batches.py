@@ -13,7 +13,7 @@ from pymongo import ASCENDING, DESCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
-from shared.domain.jobs.batches import Batch, BatchStatus, Part, Receipt, batch_id, smaller
+from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, batch_id, smaller
 from shared.domain.jobs.jobs import Counts, Totals
 from shared.domain.jobs.progress import Settled
 from shared.store.documents import Codec, Document, is_duplicate, translated
@@ -83,18 +83,18 @@ class Batches:
             lowest = [group["lowest"] async for group in await self._batches.aggregate(pipeline)]
         return sorted(Head(head["ordinal"], head["status"] == BatchStatus.PLANNED.value) for head in lowest)
 
-    async def settled_among(self, job_id: str, ordinals: Sequence[int]) -> set[int]:
+    async def find_settled(self, job_id: str, ordinals: Sequence[int]) -> set[int]:
         """Which of these batches are settled."""
         query = {"_id": {"$in": [batch_id(job_id, ordinal) for ordinal in ordinals]}, "settled": True}
         with translated():
             return {document["ordinal"] async for document in self._batches.find(query, {"ordinal": 1})}
 
-    async def any_unsettled(self, job_id: str) -> bool:
+    async def has_unsettled(self, job_id: str) -> bool:
         """Whether a batch of the job is still to be settled."""
         with translated():
             return await self._batches.find_one({"job_id": job_id, "settled": False}, {"_id": 1}) is not None
 
-    async def changed_before(self, job_id: str, status: BatchStatus, moment: datetime) -> list[Batch]:
+    async def find_unchanged_since(self, job_id: str, status: BatchStatus, moment: datetime) -> list[Batch]:
         """The batches that have stood in an unsettled status since before the moment (the database's time)."""
         query = {"job_id": job_id, "settled": False, "status": status.value}
         with translated():
@@ -128,7 +128,7 @@ class Batches:
         }
         return await self._move(_owned(batch), {"status": BatchStatus.QUEUED.value, "owner": ""} | fruitless)
 
-    async def advance(self, batch: Batch, part: Part, *, halvings: int) -> Batch | None:
+    async def advance(self, batch: Batch, part: BatchPart, *, halvings: int) -> Batch | None:
         """sending → queued for a batch of which this part is out; the turn stays."""
         change = {
             "status": BatchStatus.QUEUED.value,
@@ -202,7 +202,7 @@ class Batches:
             groups = [group async for group in await self._batches.aggregate(pipeline)]
         return Counts(**{name: groups[0][name] for name in Counts.__struct_fields__}) if groups else Counts()
 
-    async def any_failed(self, job_id: str) -> bool:
+    async def has_failed(self, job_id: str) -> bool:
         """Whether a batch of the job has failed."""
         with translated():
             return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
@@ -215,7 +215,7 @@ class Batches:
                 times = document.get("taken_at"), document.get("changed_at")
                 yield Settled(_read_receipt(document["receipt"]), *times)
 
-    async def settled(self, job_id: str) -> AsyncIterator[Batch]:
+    async def read_settled(self, job_id: str) -> AsyncIterator[Batch]:
         """The job's settled batches, in their order."""
         with translated():
             async for document in self._batches.find({"job_id": job_id, "settled": True}).sort("ordinal", ASCENDING):

@@ -49,13 +49,13 @@ class Groups:
         with translated():
             return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
 
-    async def unmade(self, before_ns: int) -> AsyncIterator[Group]:
+    async def incomplete(self, before_ns: int) -> AsyncIterator[Group]:
         """The groups that were stored before then (ns) and still lack jobs, perhaps."""
         with translated():
             async for document in self._groups.find({"unmade_since": {"$lt": before_ns}}):
                 yield _codec.value(document)
 
-    async def mark_made(self, group_id: str) -> None:
+    async def mark_complete(self, group_id: str) -> None:
         """Note that all its jobs are stored."""
         with translated():
             await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})

@@ -155,13 +155,13 @@ class Jobs:
         async for key in self._keys(query):
             yield key
 
-    async def closed_keys(self, app_id: str, *, limit: int) -> list[str]:
+    async def find_closed_keys(self, app_id: str, *, limit: int) -> list[str]:
         """The keys of some of an app's jobs with nothing left to do."""
         with translated():
             found = self._jobs.find({"app_id": app_id, "open": False}, _NAMES).limit(limit)
             return [_key(document) async for document in found]
 
-    async def closed_before(self, before_ns: int, *, limit: int) -> list[str]:
+    async def find_closed_before(self, before_ns: int, *, limit: int) -> list[str]:
         """The keys of some jobs that were closed before then (ns, by the database's clock) and still have their
         batches, the earliest first."""
         query = {"kept_since": {"$lt": from_ms(before_ns // 1_000_000)}}
@@ -190,7 +190,7 @@ class Jobs:
             result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
         return result.deleted_count == 1
 
-    async def standing(self, job_id: str) -> Standing | None:
+    async def get_standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""
         with translated():
             document = await self._jobs.find_one(one_job(job_id), {"status": 1, "plan.end": 1, "expires_at": 1})

@@ -26,7 +26,7 @@ class Mails:
         """Make the index."""
         await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
 
-    async def waiting(self, before_ns: int) -> AsyncIterator[str]:
+    async def find_waiting(self, before_ns: int) -> AsyncIterator[str]:
         """The keys of jobs with mails that were due, or queued the last time, before then (ns)."""
         with translated():
             async for document in self._jobs.find({"mail_since": {"$lt": before_ns}}, {"incarnation": 1}):
@@ -55,7 +55,7 @@ class Mails:
             leased = one_job(job_id) | {"mail_lease.token": token}
             await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
 
-    async def sent(self, job_id: str, mail: DueMail) -> None:
+    async def note_sent(self, job_id: str, mail: DueMail) -> None:
         """Note that this mail need not be sent any more."""
         with translated():
             await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})

@@ -30,7 +30,7 @@ class HeldOut:
         with translated():
             await self._held_out.replace_one({"_id": key}, {"job_id": batch.job_id, "users": list(users)}, upsert=True)
 
-    async def of(self, batch: Batch) -> list[str]:
+    async def read(self, batch: Batch) -> list[str]:
         """Whom the takes that sent the batch held out."""
         # A batch of the first version names none: its last owner sent it.
         keys = [_key(batch.id, take) for take in batch.holders or (batch.owner,)]

@@ -24,14 +24,14 @@ from urllib.parse import urlsplit
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage
 from shared.domain.errors import Invalid
-from shared.domain.jobs.batches import Batch, Part
+from shared.domain.jobs.batches import Batch, BatchPart
 from shared.stream import Lane, Positions, Reader
 from shared.stream.kafka.cluster import Cluster
-from shared.stream.kafka.deliveries import Deliverer
+from shared.stream.kafka.deliveries import TopicDeliverer
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
-from shared.stream.kafka.reader import reading
+from shared.stream.kafka.reader import open_reader
 
 
 class KafkaStream:
@@ -81,7 +81,7 @@ class KafkaStream:
         self._publisher = Publisher(
             servers, client_id=client_id, timeout_seconds=request_timeout_seconds, compression=compression
         )
-        self._deliverer = Deliverer(
+        self._deliverer = TopicDeliverer(
             servers,
             client_id=client_id,
             timeout_seconds=deliver_timeout_seconds or request_timeout_seconds,
@@ -110,7 +110,7 @@ class KafkaStream:
     def lane(self) -> AbstractAsyncContextManager[Lane]:
         return self._lanes.borrow()
 
-    async def recover(self, batch: Batch) -> Part | None:
+    async def recover(self, batch: Batch) -> BatchPart | None:
         self._lanes.discard(batch.owner)
         await self._lanes.fence(batch.owner)
         return await self._ledger.part(batch)
@@ -124,7 +124,7 @@ class KafkaStream:
     def reader(
         self, pattern: str, *, group: str, positions: Positions | None = None
     ) -> AbstractAsyncContextManager[Reader]:
-        return reading(self._servers, pattern, group=group, client_id=self._client_id, positions=positions)
+        return open_reader(self._servers, pattern, group=group, client_id=self._client_id, positions=positions)
 
     async def ping(self) -> None:
         await self._cluster.ping()

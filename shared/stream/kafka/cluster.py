@@ -25,18 +25,18 @@ class Closable(Protocol):
     def close(self) -> Awaitable[None]: ...
 
 
-async def connected(servers: str, *, client_id: str) -> AIOKafkaClient:
+async def connect(servers: str, *, client_id: str) -> AIOKafkaClient:
     """A client that knows the cluster. The deadline is the caller's; one that is cut off leaves nothing open."""
     client = AIOKafkaClient(bootstrap_servers=servers, client_id=client_id)
     try:
         await client.bootstrap()
     except BaseException:
-        await closed(client)
+        await close(client)
         raise
     return client
 
 
-async def closed(client: Closable) -> None:
+async def close(client: Closable) -> None:
     """Close a client, and give up on it when the broker does not let it."""
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
@@ -100,10 +100,10 @@ class Cluster:
         """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
-            await closed(client)
+            await close(client)
 
     async def _check_durability(self, nodes: Iterable[int], topics: Sequence[str]) -> None:
-        client = await self._connected()
+        client = await self._connect()
         with translated():
             async with asyncio.timeout(self._timeout_seconds):
                 await durability.check_marker_retention(client, nodes, days=self._marker_retention_days)
@@ -121,7 +121,7 @@ class Cluster:
                         [NewTopic(name, count, copies, topic_configs=configs) for name, count in topics.items()]
                     )
             finally:
-                await closed(admin)
+                await close(admin)
             for name, code, *_ in reply.topic_errors:
                 error = for_code(code)
                 if code and error is not TopicAlreadyExistsError:
@@ -129,7 +129,7 @@ class Cluster:
 
     async def _versions(self) -> dict[int, Any]:
         """What each broker of the cluster, as it is now, answers."""
-        client = await self._connected()
+        client = await self._connect()
         with translated():
             async with asyncio.timeout(self._timeout_seconds):
                 await client.force_metadata_update()
@@ -138,16 +138,16 @@ class Cluster:
         return dict(zip(nodes, replies, strict=True))
 
     async def _topics(self) -> dict[str, int]:
-        client = await self._connected()
+        client = await self._connect()
         with translated():
             async with asyncio.timeout(self._timeout_seconds):
                 metadata = await client.fetch_all_metadata()
         return {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in metadata.topics()}
 
-    async def _connected(self) -> AIOKafkaClient:
+    async def _connect(self) -> AIOKafkaClient:
         async with self._opening:
             if self._client is None:
                 with translated():
                     async with asyncio.timeout(self._timeout_seconds):
-                        self._client = await connected(self._servers, client_id=f"{self._client_id}-cluster")
+                        self._client = await connect(self._servers, client_id=f"{self._client_id}-cluster")
         return self._client

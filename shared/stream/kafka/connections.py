@@ -29,17 +29,17 @@ def translated() -> Iterator[None]:
         raise Unavailable(f"Kafka: {type(error).__name__}: {error}") from error
 
 
-async def stopped(client: Stoppable) -> None:
+async def stop(client: Stoppable) -> None:
     """Stop a client, and give up on it when the broker does not let it."""
     with suppress(Exception):
         async with asyncio.timeout(STOP_SECONDS):
             await client.stop()
             return
     if isinstance(client, AIOKafkaProducer):
-        await abandoned(client)
+        await abandon(client)
 
 
-async def abandoned(producer: AIOKafkaProducer) -> None:
+async def abandon(producer: AIOKafkaProducer) -> None:
     """End a producer without waiting for the records that it holds.
 
     Left alone, it would go on trying for ever, and send them long after everybody has been told that they may not have

@@ -22,7 +22,7 @@ _BATCH_BYTES = 256 * 1024
 _TOPIC = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
 
 
-class _Record(Struct, frozen=True):
+class _KafkaRecord(Struct, frozen=True):
     """A message as the driver takes it."""
 
     topic: str
@@ -31,11 +31,11 @@ class _Record(Struct, frozen=True):
     headers: list[tuple[str, bytes]]
 
 
-Records = Mapping[int, _Record]
+Records = Mapping[int, _KafkaRecord]
 """By their places among the messages of a call."""
 
 
-class Deliverer:
+class TopicDeliverer:
     """See `Stream.deliver`. The driver's partitioner is Kafka's own: murmur2 of the key."""
 
     def __init__(
@@ -73,17 +73,17 @@ class Deliverer:
 
     async def _deliver(self, messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> None:
         records = _encoded(messages, outcomes)
-        refused = await self._topics.refused({record.topic for record in records.values()})
+        refused = await self._topics.find_refused({record.topic for record in records.values()})
         for place, record in records.items():
             if record.topic in refused:
                 outcomes[place] = refused[record.topic]
         going = {place: record for place, record in records.items() if place not in outcomes}
         self._together.give_up(refused)
-        spoiled = await _sent(self._together, going, outcomes)
-        outcomes.update(await _sent(self._singly, {place: going[place] for place in spoiled}, outcomes))
+        spoiled = await _send(self._together, going, outcomes)
+        outcomes.update(await _send(self._singly, {place: going[place] for place in spoiled}, outcomes))
 
 
-def _encoded(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> dict[int, _Record]:
+def _encoded(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> dict[int, _KafkaRecord]:
     records = {}
     for place, message in enumerate(messages):
         try:
@@ -95,10 +95,10 @@ def _encoded(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> 
     return records
 
 
-def _record(message: TopicMessage) -> _Record:
+def _record(message: TopicMessage) -> _KafkaRecord:
     if _TOPIC.fullmatch(message.topic) is None:
         raise Undeliverable(f"{message.topic[:80]!r} is no name of a topic")
-    return _Record(
+    return _KafkaRecord(
         message.topic,
         None if message.key is None else message.key.encode(),
         message.body,
@@ -111,11 +111,11 @@ def _text(name: str) -> str:
     return name
 
 
-async def _sent(producers: Producers, records: Records, outcomes: dict[int, Outcome]) -> dict[int, Undeliverable]:
+async def _send(producers: Producers, records: Records, outcomes: dict[int, Outcome]) -> dict[int, Undeliverable]:
     """Send them and write down the outcomes, but for those that were refused: these are returned."""
     if not records:
         return {}
-    async with producers.borrowed() as producer:
+    async with producers.borrow() as producer:
         pending: dict[int, asyncio.Future[object]] = {}
         try:
             for place, record in records.items():

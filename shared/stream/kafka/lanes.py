@@ -10,12 +10,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from shared.domain.errors import LaneLost
-from shared.domain.jobs.batches import Batch, Part
+from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.faults import fault
 from shared.stream import Aborted
-from shared.stream.kafka.connections import stopped, translated
+from shared.stream.kafka.connections import stop, translated
 from shared.stream.kafka.ledger import entry, group_of
-from shared.stream.kafka.produce import appended, delivered
+from shared.stream.kafka.produce import append, deliver
 
 _ABORT_SECONDS = 5.0
 
@@ -34,7 +34,7 @@ class KafkaLane:
         self._ledger_topic = ledger_topic
         self._timeout_seconds = timeout_seconds
 
-    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: Part) -> None:
+    async def produce(self, batch: Batch, topic: str, records: Sequence[bytes], part: BatchPart) -> None:
         """See `shared.stream.Lane`. The deadline is half the transaction's time-out, so that the broker gives up
         later than we do."""
         self.usable = False
@@ -52,13 +52,13 @@ class KafkaLane:
 
     async def stop(self) -> None:
         """End the producer; an open transaction is left to its time-out or to whoever fences it."""
-        await stopped(self._producer)
+        await stop(self._producer)
 
-    async def _fill(self, batch: Batch, topic: str, records: Sequence[bytes], part: Part) -> None:
-        pending = await appended(self._producer, topic, records, now_ms=time.time_ns() // 1_000_000)
+    async def _fill(self, batch: Batch, topic: str, records: Sequence[bytes], part: BatchPart) -> None:
+        pending = await append(self._producer, topic, records, now_ms=time.time_ns() // 1_000_000)
         await fault("send.in_transaction")
         # A commit succeeds even when records failed: look at every one before the marker is sent.
-        if failures := await delivered(pending):
+        if failures := await deliver(pending):
             raise _RecordsFailed(failures)
         marker = entry(self._ledger_topic, batch, self.id, part)
         await self._producer.send_offsets_to_transaction(marker, group_of(batch.job_id))
@@ -117,7 +117,7 @@ class Lanes:
     async def borrow(self) -> AsyncIterator[KafkaLane]:
         """A lane of one's own. Raises `Unavailable` when none can be started."""
         async with self._permits:
-            lane = self._idle.pop() if self._idle else await self._started()
+            lane = self._idle.pop() if self._idle else await self._start_lane()
             try:
                 yield lane
             finally:
@@ -135,14 +135,14 @@ class Lanes:
     async def fence(self, lane_id: str) -> None:
         """Abort what the lane has open and make every later commit of it fail. Raises `Unavailable`."""
         producer = await self._start(lane_id)
-        await stopped(producer)
+        await stop(producer)
 
     async def close(self) -> None:
         """End every idle lane."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(lane.stop() for lane in idle), *self._ending)
 
-    async def _started(self) -> KafkaLane:
+    async def _start_lane(self) -> KafkaLane:
         # Random and never used again; started before anybody can read the id, and so fence it too early.
         lane_id = f"carillon-{secrets.token_hex(12)}"
         producer = await self._start(lane_id)
@@ -155,7 +155,7 @@ class Lanes:
                 async with asyncio.timeout(self._start_seconds):
                     await producer.start()
         except BaseException:
-            self._spawn(stopped(producer))
+            self._spawn(stop(producer))
             raise
         return producer
 

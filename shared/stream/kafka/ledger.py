@@ -11,9 +11,9 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from msgspec import Struct
 
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, Part, Receipt
+from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
-from shared.stream.kafka.cluster import closed, connected
+from shared.stream.kafka.cluster import close, connect
 from shared.stream.kafka.connections import translated
 
 # The broker's own limit is 4,096; one byte more kills the producer.
@@ -40,7 +40,7 @@ def group_of(job_key: str) -> str:
     return f"carillon.job.{job_key}"
 
 
-def entry(topic: str, batch: Batch, lane: str, part: Part) -> dict[TopicPartition, OffsetAndMetadata]:
+def entry(topic: str, batch: Batch, lane: str, part: BatchPart) -> dict[TopicPartition, OffsetAndMetadata]:
     """The offset to commit in the part's transaction."""
     receipt = part.receipt.bounded()
     metadata = msgspec.json.encode(Marker(batch.id, lane, receipt, part.number, part.next))
@@ -61,7 +61,7 @@ class Ledger:
         self._client: AIOKafkaClient | None = None
         self._lock = asyncio.Lock()
 
-    async def part(self, batch: Batch) -> Part | None:
+    async def part(self, batch: Batch) -> BatchPart | None:
         """The part that the batch's owner committed by its last take, `None` for nothing. Raises `Unavailable` for any
         doubt."""
         async with self._lock:
@@ -78,17 +78,17 @@ class Ledger:
             raise Unavailable(f"the marker of slot {batch.slot} is beyond batch {batch.id}")
         if marker is None or (marker.batch, marker.lane, marker.number) != (batch.id, batch.owner, batch.parts + 1):
             return None
-        return Part(marker.receipt, marker.number, marker.next)
+        return BatchPart(marker.receipt, marker.number, marker.next)
 
     async def close(self) -> None:
         """Close the connection; the next read opens another."""
         client, self._client = self._client, None
         if client is not None:
-            await closed(client)
+            await close(client)
 
     async def _read(self, batch: Batch) -> tuple[int, Marker | None]:
         if self._client is None:
-            self._client = await connected(self._servers, client_id=self._client_id)
+            self._client = await connect(self._servers, client_id=self._client_id)
         group = group_of(batch.job_id)
         coordinator = await self._client.coordinator_lookup(CoordinationType.GROUP, group)
         await self._client.ready(coordinator)

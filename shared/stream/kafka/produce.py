@@ -15,7 +15,7 @@ from shared.runtime.faults import fault
 Pending = list[asyncio.Future[RecordMetadata]]
 
 
-async def appended(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes], *, now_ms: int) -> Pending:
+async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes], *, now_ms: int) -> Pending:
     """Hand all records to the producer; what is returned resolves when the brokers have them.
 
     A record that does not fit an empty batch is passed on by itself, for the broker to judge.
@@ -52,7 +52,7 @@ async def _append_all(
         start = taken
 
 
-async def delivered(pending: Pending) -> list[BaseException]:
+async def deliver(pending: Pending) -> list[BaseException]:
     """Wait for every one; what went wrong."""
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]

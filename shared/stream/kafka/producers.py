@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from shared.stream.kafka.connections import abandoned, stopped
+from shared.stream.kafka.connections import abandon, stop
 
 
 class SharedProducer:
@@ -38,9 +38,9 @@ class Producers:
         self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def borrowed(self) -> AsyncIterator[SharedProducer]:
+    async def borrow(self) -> AsyncIterator[SharedProducer]:
         """Raises the driver's errors when none can be started."""
-        shared = await self._started()
+        shared = await self._start()
         shared.users += 1
         try:
             yield shared
@@ -61,17 +61,17 @@ class Producers:
         """End the producer."""
         current, self._current = self._current, None
         if current is not None:
-            self._end(stopped(current.producer))
+            self._end(stop(current.producer))
         await asyncio.gather(*self._ending)
 
-    async def _started(self) -> SharedProducer:
+    async def _start(self) -> SharedProducer:
         async with self._starting:
             if self._current is None or not self._current.usable:
                 producer = AIOKafkaProducer(**self._options)
                 try:
                     await producer.start()
                 except BaseException:
-                    self._end(stopped(producer))
+                    self._end(stop(producer))
                     raise
                 self._current = SharedProducer(producer)
             return self._current
@@ -81,7 +81,7 @@ class Producers:
             return
         if shared is self._current:
             self._current = None
-        self._end(abandoned(shared.producer))
+        self._end(abandon(shared.producer))
 
     def _end(self, ending: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(ending)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from aiokafka import AIOKafkaProducer
 
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.connections import stopped, translated
-from shared.stream.kafka.produce import appended, delivered
+from shared.stream.kafka.connections import stop, translated
+from shared.stream.kafka.produce import append, deliver
 
 
 class Publisher:
@@ -33,9 +33,9 @@ class Publisher:
             try:
                 with translated():
                     async with asyncio.timeout(2 * self._timeout_seconds):
-                        producer = await self._started()
-                        pending = await appended(producer, topic, values, now_ms=time.time_ns() // 1_000_000)
-                        failures = await delivered(pending)
+                        producer = await self._start()
+                        pending = await append(producer, topic, values, now_ms=time.time_ns() // 1_000_000)
+                        failures = await deliver(pending)
                 if failures:
                     raise Unavailable(f"Kafka: {failures[0]!r}")
             except BaseException:
@@ -46,9 +46,9 @@ class Publisher:
         """End the producer; the next publish opens another."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            await stopped(producer)
+            await stop(producer)
 
-    async def _started(self) -> AIOKafkaProducer:
+    async def _start(self) -> AIOKafkaProducer:
         if self._producer is None:
             self._producer = AIOKafkaProducer(**self._options)
             await self._producer.start()

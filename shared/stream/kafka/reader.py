@@ -21,8 +21,8 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from shared.stream import Chunk, Positions
-from shared.stream.kafka.cluster import closed, connected
-from shared.stream.kafka.connections import stopped, translated
+from shared.stream.kafka.cluster import close, connect
+from shared.stream.kafka.connections import stop, translated
 from shared.stream.kafka.topic_ids import topic_ids
 
 _METADATA_SECONDS = 10
@@ -34,7 +34,7 @@ _MAX_RECORDS = 20_000
 
 
 @asynccontextmanager
-async def reading(
+async def open_reader(
     servers: str, pattern: str, *, group: str, client_id: str, positions: Positions | None
 ) -> AsyncIterator["KafkaReader"]:
     """A reader for as long as the block runs. New topics that match show up within `_METADATA_SECONDS`."""
@@ -58,13 +58,13 @@ async def reading(
     try:
         with translated():
             async with asyncio.timeout(_START_SECONDS):
-                client = await connected(servers, client_id=f"{client_id}-reader-ids")
+                client = await connect(servers, client_id=f"{client_id}-reader-ids")
                 await consumer.start()
         yield KafkaReader(consumer, client, seats, positions)
     finally:
-        await stopped(consumer)
+        await stop(consumer)
         if client is not None:
-            await closed(client)
+            await close(client)
 
 
 class _Seats(ConsumerRebalanceListener):
@@ -105,7 +105,7 @@ class KafkaReader:
 
     async def read(self, wait_seconds: float) -> list[Chunk]:
         await self._seat()
-        found = await self._fetched(wait_seconds)
+        found = await self._fetch(wait_seconds)
         await self._leave_other_logs(found)
         return [
             Chunk(_name(partition), records[0].offset, records[-1].offset + 1, [record.value for record in records])
@@ -124,7 +124,7 @@ class KafkaReader:
                 if mine:
                     await self._consumer.commit(mine)
 
-    async def _fetched(self, wait_seconds: float) -> Mapping[TopicPartition, list[ConsumerRecord]]:
+    async def _fetch(self, wait_seconds: float) -> Mapping[TopicPartition, list[ConsumerRecord]]:
         # During a rebalance the driver waits without regard to its own time-out.
         with translated(), suppress(TimeoutError):
             async with asyncio.timeout(wait_seconds + _REBALANCE_SECONDS):

@@ -13,7 +13,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from shared.domain.clock.deliveries import Undeliverable
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.cluster import closed, connected
+from shared.stream.kafka.cluster import close, connect
 
 _KNOWN_SECONDS = 30.0
 _KNOWN = 1_000
@@ -30,7 +30,7 @@ class Topics:
         self._lock = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def refused(self, names: Iterable[str]) -> dict[str, Undeliverable]:
+    async def find_refused(self, names: Iterable[str]) -> dict[str, Undeliverable]:
         """Those of these topics that are missing or closed to us, and why. The deadline is the caller's.
 
         Raises `Unavailable`, and the driver's errors.
@@ -60,13 +60,13 @@ class Topics:
         """Whoever asks may have no time left to wait for it to close."""
         client, self._client = self._client, None
         if client is not None:
-            task = asyncio.create_task(closed(client))
+            task = asyncio.create_task(close(client))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     async def _ask(self, names: list[str]) -> dict[str, Undeliverable]:
         if self._client is None:
-            self._client = await connected(self._servers, client_id=self._client_id)
+            self._client = await connect(self._servers, client_id=self._client_id)
         node = self._client.get_random_node()
         if node is None:
             raise Unavailable("Kafka: no broker is known")

@@ -14,7 +14,7 @@ from shared.domain.audience.audiences import (
     Condition,
     Cut,
     conditions,
-    joined,
+    merge_cuts,
     table_name,
 )
 from shared.domain.errors import Invalid
@@ -124,12 +124,12 @@ def test_limits_are_inclusive() -> None:
 @given(st.lists(st.integers(1, 20)), st.lists(st.integers(1, 20)), st.integers(1, 20))
 def test_joining_cuts_keeps_their_end_and_their_sum(first: list[int], second: list[int], size: int) -> None:
     cuts = [Cut(place, rows) for place, rows in enumerate([*first, *second])]
-    whole = joined(cuts[: len(first)], cuts[len(first) :], size)
+    whole = merge_cuts(cuts[: len(first)], cuts[len(first) :], size)
     assert sum(cut.size for cut in whole) == sum(first) + sum(second)
     assert [cut.upto for cut in whole[-1:]] == [cut.upto for cut in cuts[-1:]]
     assert len(cuts) - len(whole) <= 1
 
 
 def test_two_short_cuts_become_one_that_is_no_larger_than_a_page() -> None:
-    assert joined([Cut(3, 2)], [Cut(9, 3), Cut(12, 5)], 5) == [Cut(9, 5), Cut(12, 5)]
-    assert joined([Cut(3, 3)], [Cut(9, 3)], 5) == [Cut(3, 3), Cut(9, 3)]
+    assert merge_cuts([Cut(3, 2)], [Cut(9, 3), Cut(12, 5)], 5) == [Cut(9, 5), Cut(12, 5)]
+    assert merge_cuts([Cut(3, 3)], [Cut(9, 3)], 5) == [Cut(3, 3), Cut(9, 3)]

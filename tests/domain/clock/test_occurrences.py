@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from shared.domain.clock.occurrences import (
     SHARDS,
-    Kind,
+    OccurrenceKind,
     Owner,
     handed_over,
     lateness,
@@ -50,7 +50,7 @@ def test_a_series_message_is_that_of_its_instant() -> None:
     assert moving.message_id == single.message_id == single.id
     assert moved.id == moving.id
     assert moved.message_id == occurrence_id("schedule/ns/a", "g", NOON + HOUR)
-    assert (moving.kind, single.kind) == (Kind.SERIES, Kind.ONCE)
+    assert (moving.kind, single.kind) == (OccurrenceKind.SERIES, OccurrenceKind.ONCE)
 
 
 def test_entries_spread_over_all_shards() -> None:

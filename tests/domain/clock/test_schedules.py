@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
-from shared.domain.clock.occurrences import Kind, Occurrence, once, series
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once, series
 from shared.domain.clock.recurrence import Cron, Every
 from shared.domain.clock.schedules import (
     Definition,
@@ -22,7 +22,6 @@ from shared.domain.clock.schedules import (
     carillon_headers,
     check_key,
     digest,
-    divided,
     following,
     judge,
     last_due,
@@ -31,6 +30,7 @@ from shared.domain.clock.schedules import (
     next_due,
     occurrences,
     schedule_id,
+    split_by_now,
     spread,
     stands,
     upcoming,
@@ -60,7 +60,7 @@ def made(definition: Definition = LIST, *, accepted_at: datetime = NOON - HOUR, 
     )
 
 
-def due(schedule: Schedule, *, kind: Kind = Kind.ONCE, attempts: int = 0) -> Occurrence:
+def due(schedule: Schedule, *, kind: OccurrenceKind = OccurrenceKind.ONCE, attempts: int = 0) -> Occurrence:
     entry = once(schedule.owner, schedule.generation, NOON, accepted_at=schedule.accepted_at, kind=kind)
     return replace(entry, attempts=attempts)
 
@@ -73,7 +73,7 @@ def verdict(schedule: Schedule | None, occurrence: Occurrence, late: timedelta =
 def test_what_belongs_to_nobody_waits_a_while_and_is_void() -> None:
     schedule = made()
     replaced = replace(schedule, generation="h", state=ScheduleState.PAUSED)
-    for there, kind in itertools.product((None, replaced), (Kind.ONCE, Kind.ASKED)):
+    for there, kind in itertools.product((None, replaced), (OccurrenceKind.ONCE, OccurrenceKind.ASKED)):
         assert verdict(there, due(schedule, kind=kind), -MINUTE) is Verdict.WAIT
         assert verdict(there, due(schedule, kind=kind), timedelta()) is Verdict.VOID
 
@@ -82,8 +82,8 @@ def test_a_pause_holds_all_but_what_is_asked_for() -> None:
     schedule = replace(made(replace(LIST, misfire=SKIP)), state=ScheduleState.PAUSED)
     assert verdict(schedule, due(schedule)) is Verdict.HOLD
     assert verdict(schedule, due(schedule, attempts=3)) is Verdict.HOLD
-    assert verdict(schedule, due(schedule, kind=Kind.SERIES)) is Verdict.HOLD
-    assert verdict(schedule, due(schedule, kind=Kind.ASKED)) is Verdict.FIRE
+    assert verdict(schedule, due(schedule, kind=OccurrenceKind.SERIES)) is Verdict.HOLD
+    assert verdict(schedule, due(schedule, kind=OccurrenceKind.ASKED)) is Verdict.FIRE
 
 
 def test_the_misfire_rule_is_for_first_attempts_that_are_late() -> None:
@@ -91,7 +91,7 @@ def test_the_misfire_rule_is_for_first_attempts_that_are_late() -> None:
     assert verdict(schedule, due(schedule)) is Verdict.SKIP
     assert verdict(schedule, due(schedule), MINUTE) is Verdict.FIRE
     assert verdict(schedule, due(schedule, attempts=1)) is Verdict.FIRE
-    assert verdict(schedule, due(schedule, kind=Kind.ASKED)) is Verdict.FIRE
+    assert verdict(schedule, due(schedule, kind=OccurrenceKind.ASKED)) is Verdict.FIRE
     assert verdict(made(), due(schedule)) is Verdict.FIRE
 
 
@@ -139,10 +139,10 @@ def test_a_series_that_was_held_up_passes_over_what_its_rule_lets_go() -> None:
 
 
 def test_a_list_is_divided_at_the_present() -> None:
-    assert divided(LIST, NOON - SECOND) == (list(LIST.instants), [])
-    assert divided(LIST, NOON) == ([NOON + HOUR, NOON + 2 * HOUR], [NOON])
-    assert divided(LIST, NOON + 2 * HOUR) == ([], list(LIST.instants))
-    assert divided(HOURLY, NOON) == ([], [])
+    assert split_by_now(LIST, NOON - SECOND) == (list(LIST.instants), [])
+    assert split_by_now(LIST, NOON) == ([NOON + HOUR, NOON + 2 * HOUR], [NOON])
+    assert split_by_now(LIST, NOON + 2 * HOUR) == ([], list(LIST.instants))
+    assert split_by_now(HOURLY, NOON) == ([], [])
 
 
 def test_a_list_has_an_entry_for_each_instant_ahead() -> None:

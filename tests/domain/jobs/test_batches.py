@@ -22,7 +22,7 @@ FILE = Batch(job_id="j", ordinal=0, range=ByteRange(3, 90, 5, repeated=bytes([0b
     ],
 )
 def test_what_is_left_counts_as_failed_where_nobody_can_tell(batch: Batch, left: int) -> None:
-    assert batch.at_stake == left
+    assert batch.recipients_left == left
 
 
 def test_parts_become_smaller_with_every_take_but_the_first_that_sends_nothing() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shared.domain.audience.zones import REST
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, JobStatus, Totals
-from shared.domain.jobs.mails import SUBJECTS, Kind, Letter, Mailing, arrival, letter_id, recipients, written
+from shared.domain.jobs.mails import SUBJECTS, Letter, Mailing, MailKind, arrival, letter_id, recipients, written
 from shared.domain.push.records import APNS, GCM
 
 START = 1_798_815_600_000_000_000  # Fri, 01 Jan 2027 15:00:00 UTC
@@ -33,7 +33,7 @@ def a_job(**changes: Any) -> Job:
     return Job(**{**chosen, **changes})
 
 
-def mail(kind: Kind, job: Job, *, totals: Totals = TOTALS, mailing: Mailing = MAILING, **more: Any) -> Letter:
+def mail(kind: MailKind, job: Job, *, totals: Totals = TOTALS, mailing: Mailing = MAILING, **more: Any) -> Letter:
     letter = written(kind, job, totals, at_ns=7, mailing=mailing, **more)
     assert letter is not None
     return letter
@@ -48,21 +48,21 @@ def facts(letter: Letter) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("kind", "subject"),
     [
-        (Kind.CREATED, "New push job created"),
-        (Kind.SCHEDULED, "New push job scheduled"),
-        (Kind.PAUSED, "Push job entered paused state"),
-        (Kind.STOPPED, "Push job stopped"),
-        (Kind.TRIPPED, "Push job entered circuit break state"),
-        (Kind.COMPLETED, "Push job completed"),
+        (MailKind.CREATED, "New push job created"),
+        (MailKind.SCHEDULED, "New push job scheduled"),
+        (MailKind.PAUSED, "Push job entered paused state"),
+        (MailKind.STOPPED, "Push job stopped"),
+        (MailKind.TRIPPED, "Push job entered circuit break state"),
+        (MailKind.COMPLETED, "Push job completed"),
     ],
 )
-def test_subjects_are_those_of_marathon(kind: Kind, subject: str) -> None:
+def test_subjects_are_those_of_marathon(kind: MailKind, subject: str) -> None:
     assert mail(kind, a_job()).subject == subject
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", MailKind)
 @pytest.mark.parametrize(("service", "platform"), [(APNS, "iOS"), (GCM, "Android")])
-def test_every_mail_names_the_job(kind: Kind, service: str, platform: str) -> None:
+def test_every_mail_names_the_job(kind: MailKind, service: str, platform: str) -> None:
     told = facts(mail(kind, a_job(service=service)))
     assert told.items() >= {
         "App": "testapp",
@@ -74,12 +74,12 @@ def test_every_mail_names_the_job(kind: Kind, service: str, platform: str) -> No
 
 
 def test_another_service_is_called_by_its_name() -> None:
-    assert facts(mail(Kind.CREATED, msgspec.structs.replace(a_job(), service="webpush")))["Platform"] == "webpush"
+    assert facts(mail(MailKind.CREATED, msgspec.structs.replace(a_job(), service="webpush")))["Platform"] == "webpush"
 
 
 def test_a_job_that_starts_at_once() -> None:
-    assert arrival(a_job()) is Kind.CREATED
-    letter = mail(Kind.CREATED, a_job())
+    assert arrival(a_job()) is MailKind.CREATED
+    letter = mail(MailKind.CREATED, a_job())
     assert facts(letter).items() >= {"Scheduled": "no", "Localized": "no"}.items()
     assert "To everybody" in letter.text
     assert {"Expires", "Control group", "Group", "Fault"}.isdisjoint(facts(letter))
@@ -87,8 +87,8 @@ def test_a_job_that_starts_at_once() -> None:
 
 def test_a_job_that_starts_later() -> None:
     job = a_job(starts_at=START, expires_at=START + 3_600 * 10**9, control_group=0.07)
-    assert arrival(job) is Kind.SCHEDULED
-    told = facts(mail(Kind.SCHEDULED, job))
+    assert arrival(job) is MailKind.SCHEDULED
+    told = facts(mail(MailKind.SCHEDULED, job))
     assert told["Scheduled"] == "yes, for Fri, 01 Jan 2027 15:00:00 UTC"
     assert told["Expires"] == "Fri, 01 Jan 2027 16:00:00 UTC"
     assert told["Control group"] == "7 % of the users get nothing"
@@ -99,23 +99,25 @@ def test_a_job_that_starts_later() -> None:
 )
 def test_a_localized_job_tells_its_strategy(strategy: str, late: str) -> None:
     job = a_job(localized=True, past_time_strategy=strategy, starts_at=START, zone="+0545")
-    told = facts(mail(Kind.SCHEDULED, job))
+    told = facts(mail(MailKind.SCHEDULED, job))
     assert told["Localized"].startswith("yes")
     assert late in told["Localized"]
     assert told["Group"] == "g1"
     assert told["Scheduled"] == "yes, for Fri, 01 Jan 2027 15:00:00 UTC in the zone +0545"
-    rest = facts(mail(Kind.SCHEDULED, a_job(localized=True, starts_at=START, zone=REST)))
+    rest = facts(mail(MailKind.SCHEDULED, a_job(localized=True, starts_at=START, zone=REST)))
     assert rest["Scheduled"].endswith("UTC for users without a known time zone")
 
 
 def test_whom_a_new_job_is_for() -> None:
-    assert "To the users in the file bucket/users.csv." in mail(Kind.CREATED, a_job(csv_path="bucket/users.csv")).text
-    text = mail(Kind.CREATED, a_job(filters={"locale": "pt,en", "NOTregion": "BR"})).text
+    assert (
+        "To the users in the file bucket/users.csv." in mail(MailKind.CREATED, a_job(csv_path="bucket/users.csv")).text
+    )
+    text = mail(MailKind.CREATED, a_job(filters={"locale": "pt,en", "NOTregion": "BR"})).text
     assert 'keep:\n  {\n    "NOTregion": "BR",\n    "locale": "pt,en"\n  }\n' in text
 
 
 def test_the_numbers() -> None:
-    told = facts(mail(Kind.PAUSED, a_job(), by="bob", reasons={"bad JSON": 5, "no template": 1_035}))
+    told = facts(mail(MailKind.PAUSED, a_job(), by="bob", reasons={"bad JSON": 5, "no template": 1_035}))
     assert told.items() >= {
         "Batches": "50.0 % (2 of 4)",
         "Recipients": "49.0 % (490 of 1,000)",
@@ -130,25 +132,25 @@ def test_the_numbers() -> None:
 
 def test_the_reasons_of_a_closed_job_need_not_be_given() -> None:
     job = a_job(reasons={"bad JSON": 15})
-    assert facts(mail(Kind.COMPLETED, job))["bad JSON"] == "15"
-    assert "by reason" not in mail(Kind.COMPLETED, job, reasons={}).text
+    assert facts(mail(MailKind.COMPLETED, job))["bad JSON"] == "15"
+    assert "by reason" not in mail(MailKind.COMPLETED, job, reasons={}).text
 
 
 @pytest.mark.parametrize(("sent", "planned", "share"), [(0, 0, "-"), (1_999, 2_000, "99.9 %"), (1, 1, "100.0 %")])
 def test_only_all_is_a_hundred_per_cent(sent: int, planned: int, share: str) -> None:
-    told = facts(mail(Kind.COMPLETED, a_job(), totals=Totals(planned=planned, sent=sent)))
+    told = facts(mail(MailKind.COMPLETED, a_job(), totals=Totals(planned=planned, sent=sent)))
     assert told["Recipients"].startswith(f"{share} (")
 
 
-@pytest.mark.parametrize(("kind", "move"), [(Kind.PAUSED, "paused"), (Kind.STOPPED, "stopped")])
-def test_who_acted(kind: Kind, move: str) -> None:
+@pytest.mark.parametrize(("kind", "move"), [(MailKind.PAUSED, "paused"), (MailKind.STOPPED, "stopped")])
+def test_who_acted(kind: MailKind, move: str) -> None:
     assert mail(kind, a_job(), by="bob@example.org").text.startswith(f"A push job of testapp was {move} by bob@")
     assert f"was {move} by Carillon" in mail(kind, a_job(failure="no such file")).text
     assert facts(mail(kind, a_job(failure="no such file")))["Fault"] == "no such file"
 
 
-@pytest.mark.parametrize("kind", [Kind.PAUSED, Kind.TRIPPED])
-def test_what_is_held_waits_for_ever_but_for_its_end(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [MailKind.PAUSED, MailKind.TRIPPED])
+def test_what_is_held_waits_for_ever_but_for_its_end(kind: MailKind) -> None:
     assert "however long that takes" in mail(kind, a_job()).text
     assert "It expires" not in mail(kind, a_job()).text
     assert "It expires at Fri, 01 Jan 2027 15:00:00 UTC" in mail(kind, a_job(expires_at=START)).text
@@ -156,17 +158,17 @@ def test_what_is_held_waits_for_ever_but_for_its_end(kind: Kind) -> None:
 
 def test_a_start_that_passes_while_paused() -> None:
     sentence = "it starts when it is resumed"
-    assert sentence in mail(Kind.PAUSED, a_job(starts_at=START, status=JobStatus.PAUSED)).text
-    assert sentence not in mail(Kind.PAUSED, a_job(status=JobStatus.PAUSED)).text
+    assert sentence in mail(MailKind.PAUSED, a_job(starts_at=START, status=JobStatus.PAUSED)).text
+    assert sentence not in mail(MailKind.PAUSED, a_job(status=JobStatus.PAUSED)).text
 
 
 def test_a_stop_is_final() -> None:
-    assert "cannot be resumed" in mail(Kind.STOPPED, a_job()).text
+    assert "cannot be resumed" in mail(MailKind.STOPPED, a_job()).text
 
 
 def test_feedback_is_told_of_all_recipients_acknowledged_first() -> None:
     job = a_job(feedbacks={"unregistered": 30, "ack": 20, "bad-device-token": 40}, control_group_csv_path="b/held.csv")
-    letter = mail(Kind.COMPLETED, job)
+    letter = mail(MailKind.COMPLETED, job)
     order = [letter.text.index(key) for key in ("ack:", "bad-device-token:", "unregistered:")]
     assert order == sorted(order)
     assert facts(letter).items() >= {
@@ -175,7 +177,7 @@ def test_feedback_is_told_of_all_recipients_acknowledged_first() -> None:
         "Held-out users": "b/held.csv",
         "Written by": "worker-7",
     }.items()  # fmt: skip
-    assert facts(mail(Kind.COMPLETED, a_job()))["ack"] == "0.0 % (0)"
+    assert facts(mail(MailKind.COMPLETED, a_job()))["ack"] == "0.0 % (0)"
 
 
 def test_who_gets_it() -> None:
@@ -185,8 +187,8 @@ def test_who_gets_it() -> None:
     assert len(recipients("Ops@Example.org", MAILING)) == 1
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_the_blacklist_keeps_the_creator_out_and_nobody_else(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", MailKind)
+def test_the_blacklist_keeps_the_creator_out_and_nobody_else(kind: MailKind) -> None:
     blacklist = Mailing(domain="example.com", addressees=(OPS,), blacklist=("bot@", "@example.com"))
     assert mail(kind, a_job(), mailing=blacklist).to == (OPS,)
     assert mail(kind, a_job(created_by="eva@example.net"), mailing=blacklist).to == ("eva@example.net", OPS)
@@ -196,16 +198,16 @@ def test_the_blacklist_keeps_the_creator_out_and_nobody_else(kind: Kind) -> None
 
 
 def test_the_id_tells_one_move_from_another_and_is_the_same_again() -> None:
-    ids = [letter_id(job, kind, at, "d") for job in ("j1", "j2") for kind in Kind for at in (1, 2)]
+    ids = [letter_id(job, kind, at, "d") for job in ("j1", "j2") for kind in MailKind for at in (1, 2)]
     assert len(set(ids)) == len(ids)
-    assert mail(Kind.PAUSED, a_job()).id == f"{a_job().id}.paused.7@example.com"
+    assert mail(MailKind.PAUSED, a_job()).id == f"{a_job().id}.paused.7@example.com"
 
 
 anything = st.text(max_size=40) | st.sampled_from(LINE_ENDS).map(lambda end: f"a{end}Bcc: eve@example.com{end}{end}b")
 
 
-@given(st.sampled_from(Kind), st.data())
-def test_nothing_in_a_job_breaks_out_of_its_place(kind: Kind, data: st.DataObject) -> None:
+@given(st.sampled_from(MailKind), st.data())
+def test_nothing_in_a_job_breaks_out_of_its_place(kind: MailKind, data: st.DataObject) -> None:
     job = a_job(
         template_names=(data.draw(anything), data.draw(anything)),
         created_by=data.draw(anything),
@@ -224,7 +226,7 @@ def test_nothing_in_a_job_breaks_out_of_its_place(kind: Kind, data: st.DataObjec
 
 def test_a_long_filter_makes_no_long_mail() -> None:
     filters = {f"f{number}": "x" * 65_536 for number in range(64)}
-    assert len(mail(Kind.CREATED, a_job(filters=filters, csv_path="")).text) < 80_000
+    assert len(mail(MailKind.CREATED, a_job(filters=filters, csv_path="")).text) < 80_000
 
 
 LETTER = {"id": "a@example.com", "to": (ANA,), "subject": "s", "text": "t\n"}
@@ -269,6 +271,6 @@ def test_what_is_no_letter(field: str, value: Any) -> None:
 
 
 def test_no_repr_shows_an_address_or_the_text() -> None:
-    shown = repr(mail(Kind.PAUSED, a_job()))
+    shown = repr(mail(MailKind.PAUSED, a_job()))
     assert ANA not in shown
     assert "testapp" not in shown

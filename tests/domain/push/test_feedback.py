@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.domain.errors import Unavailable
 from shared.domain.push import feedback
-from shared.domain.push.feedback import Counted, Fold, Position, Skip, Skipped, admitted, by_job, read
+from shared.domain.push.feedback import CountedPush, Fold, Position, Skip, Skipped, admitted, by_job, read
 
 JOB = str(uuid.uuid4())
 METADATA = {"jobId": JOB, "muid": "m", "pushTime": 1764000000, "templateName": "like_2", "game": "mygame"}
@@ -64,8 +64,8 @@ def encoded(value: Any) -> bytes:
     ],
 )
 def test_a_record_counts(record: dict[str, Any], outcome: str) -> None:
-    assert read(encoded(record)) == Counted(JOB, outcome)
-    assert read(json.dumps(record, indent=2, ensure_ascii=False).encode()) == Counted(JOB, outcome)
+    assert read(encoded(record)) == CountedPush(JOB, outcome)
+    assert read(json.dumps(record, indent=2, ensure_ascii=False).encode()) == CountedPush(JOB, outcome)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_record_is_skipped_for_a_reason(value: bytes | None, reason: Skip) -> 
     assert read(value) == Skipped(reason)
 
 
-def oracle(record: Any) -> Counted | Skip:
+def oracle(record: Any) -> CountedPush | Skip:
     """The rule in the plainest words, on the decoded record."""
 
     def get(fields: Any, name: str) -> Any:
@@ -124,9 +124,9 @@ def oracle(record: Any) -> Counted | Skip:
     if not isinstance(job_id, str) or len(job_id) > 64:
         return Skip.BAD_JOB
     if not get(record, "error") and not get(record, "Err"):
-        return Counted(job_id, "ack")
+        return CountedPush(job_id, "ack")
     named = get(record, "error") if get(record, "message_id") else get(get(record, "Err"), "Key")
-    return Counted(job_id, named[:64]) if named and isinstance(named, str) else Skip.NO_OUTCOME
+    return CountedPush(job_id, named[:64]) if named and isinstance(named, str) else Skip.NO_OUTCOME
 
 
 def spelt(name: str) -> st.SearchStrategy[str]:
@@ -172,14 +172,14 @@ def test_reading_agrees_with_the_oracle(record: Any) -> None:
 
 @given(value=st.binary(max_size=200) | texts.map(str.encode))
 def test_reading_never_raises(value: bytes) -> None:
-    assert isinstance(read(value), Counted | Skipped)
+    assert isinstance(read(value), CountedPush | Skipped)
 
 
 @given(value=st.data())
 def test_damaged_records_never_raise(value: st.DataObject) -> None:
     whole = encoded(value.draw(records))
     cut, byte = value.draw(st.integers(0, len(whole))), value.draw(st.binary(max_size=2))
-    assert isinstance(read(whole[:cut] + byte + whole[cut + 1 :]), Counted | Skipped)
+    assert isinstance(read(whole[:cut] + byte + whole[cut + 1 :]), CountedPush | Skipped)
 
 
 @given(chunks=st.lists(st.lists(records, max_size=5), max_size=5), start=st.integers(0, 10**12))
@@ -191,7 +191,7 @@ def test_a_fold_is_the_sum_of_its_records(chunks: list[list[Any]], start: int) -
         end += len(chunk)
         fold.add([encoded(record) for record in chunk], end)
     assert (fold.first, fold.stop, fold.moved) == (start, Position(end, "log"), end != start)
-    assert fold.counts == Counter((said.job_id, said.outcome) for said in expected if isinstance(said, Counted))
+    assert fold.counts == Counter((said.job_id, said.outcome) for said in expected if isinstance(said, CountedPush))
     assert fold.skipped == Counter(said for said in expected if isinstance(said, Skip))
     assert fold.counted + sum(fold.skipped.values()) == len(expected)
 

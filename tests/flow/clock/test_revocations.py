@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.accounts.callers import Revocation, RevokedKind, Token, User, token_namespace, user_namespace
-from shared.domain.clock.occurrences import Kind
+from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.schedules import COMMITTED_WITHIN, ScheduleState, schedule_id
 from shared.flow.clock import revocations
 from shared.flow.clock.drafts import Wanted
@@ -74,8 +74,8 @@ async def test_what_was_fired_by_hand_is_not_tried_again(
     id = schedule_id(OURS, "a")
     await flow.fire(id)
     await revoking.revoke_token(TOKEN)
-    left = await store.occurrences.upcoming(f"schedule/{id}", 10)
-    assert [each.kind for each in left] == [Kind.SERIES]
+    left = await store.occurrences.find_upcoming(f"schedule/{id}", 10)
+    assert [each.kind for each in left] == [OccurrenceKind.SERIES]
 
 
 @pytest.mark.parametrize("point", ["after_note", "after_removal", "after_page", "after_page@2"])

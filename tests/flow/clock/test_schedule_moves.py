@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import HELD_BACK, Kind
+from shared.domain.clock.occurrences import HELD_BACK, OccurrenceKind
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, spread
 from shared.domain.errors import Conflict
@@ -128,7 +128,7 @@ async def test_fired_by_hand_it_is_due_now_and_the_rest_stays(
     before = await store.now()
     asked = await flow.fire("ns/a")
     assert asked is not None
-    assert asked.kind is Kind.ASKED
+    assert asked.kind is OccurrenceKind.ASKED
     assert abs(asked.due - before) < timedelta(seconds=5)
     assert await pending(store) == [asked, *rest]
 
@@ -158,7 +158,7 @@ async def test_dead_letters_are_attempted_again(store: Store, flow: ScheduleFlow
     before = await store.now()
     assert await flow.retry([mine, orphan]) == [mine.id]
     [again, *rest] = await pending(store)
-    assert (again.due, again.kind, again.attempts) == (PAST, Kind.ASKED, 0)
+    assert (again.due, again.kind, again.attempts) == (PAST, OccurrenceKind.ASKED, 0)
     assert again.generation == made.schedule.generation
     assert again.fires_at == again.visible_at
     assert abs(again.fires_at - before) < timedelta(seconds=5)

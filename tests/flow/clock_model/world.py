@@ -13,7 +13,7 @@ from services.scheduler.held import Held, Hold
 from services.scheduler.in_hand import InHand
 from services.scheduler.sweep import Sweep
 from shared.broker import Broker
-from shared.domain.clock.occurrences import SHARDS, Kind, Occurrence
+from shared.domain.clock.occurrences import SHARDS, Occurrence, OccurrenceKind
 from shared.domain.clock.outcomes import DeadLetter, Outcome
 from shared.domain.clock.schedules import ScheduleState
 from shared.flow.clock.schedules import ScheduleFlow
@@ -136,7 +136,7 @@ class World:
         await walk.go(*pace)
 
     async def pending(self) -> list[Occurrence]:
-        found = [await self.store.occurrences.upcoming(f"schedule/ns/{key}", 1_000) for key in KEYS]
+        found = [await self.store.occurrences.find_upcoming(f"schedule/ns/{key}", 1_000) for key in KEYS]
         return [each for some in found for each in some]
 
     async def letters(self) -> list[DeadLetter]:
@@ -229,7 +229,7 @@ class World:
             elif isinstance(walk, Firing):
                 await self._before_settling(walk, fires, step, first)
             elif step == "occurrences.add":
-                self.ledger.asks(self._places, [each for each in first if each.kind is Kind.ASKED])
+                self.ledger.asks(self._places, [each for each in first if each.kind is OccurrenceKind.ASKED])
             elif step == "occurrences.remove":
                 self.ledger.takes_back(walk, first)
 

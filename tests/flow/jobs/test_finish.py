@@ -64,7 +64,7 @@ async def test_a_server_that_lags_behind_closes_nothing(
             yield receipt
 
     with monkeypatch.context() as lagging:
-        for name in ("any_unsettled", "any_failed", "totals"):
+        for name in ("has_unsettled", "has_failed", "totals"):
             lagging.setattr(store.batches, name, nothing)
         lagging.setattr(store.batches, "receipts", no_receipts)
         assert await finish.job(job_id) is None

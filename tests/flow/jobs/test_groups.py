@@ -9,7 +9,7 @@ from shared.domain.audience.zones import offsets
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.groups import Group, grouped
 from shared.domain.jobs.jobs import Job, JobStatus
-from shared.domain.jobs.mails import Kind
+from shared.domain.jobs.mails import MailKind
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
@@ -68,7 +68,7 @@ async def test_a_group_is_moved_with_one_mail(store: Store) -> None:
     assert await groups.stop(group, by="cid") == len(ZONES)
 
     assert set(await statuses(store, group)) == {JobStatus.STOPPED}
-    assert sorted(await mails(store, group)) == [(Kind.PAUSED, "ann"), (Kind.STOPPED, "cid")]
+    assert sorted(await mails(store, group)) == [(MailKind.PAUSED, "ann"), (MailKind.STOPPED, "cid")]
 
 
 async def test_whoever_dies_among_the_moves_leaves_the_mail(store: Store) -> None:
@@ -78,7 +78,7 @@ async def test_whoever_dies_among_the_moves_leaves_the_mail(store: Store) -> Non
         await (await flow(store, Dying)).pause(group, by="ann")
 
     assert (await statuses(store, group)).count(JobStatus.PAUSED) == 1
-    assert await mails(store, group) == [(Kind.PAUSED, "ann")]
+    assert await mails(store, group) == [(MailKind.PAUSED, "ann")]
 
 
 async def test_whoever_repeats_an_interrupted_move_tells_nobody_again(store: Store) -> None:
@@ -89,7 +89,7 @@ async def test_whoever_repeats_an_interrupted_move_tells_nobody_again(store: Sto
     assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1
 
     assert set(await statuses(store, group)) == {JobStatus.PAUSED}
-    assert await mails(store, group) == [(Kind.PAUSED, "ann")]
+    assert await mails(store, group) == [(MailKind.PAUSED, "ann")]
 
 
 async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: Store) -> None:
@@ -100,7 +100,7 @@ async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: S
         await jobs.stop_over_file(job, "there is no such file")
 
     assert set(await statuses(store, group)) == {JobStatus.STOPPED}
-    assert await mails(store, group) == [(Kind.STOPPED, "")]
+    assert await mails(store, group) == [(MailKind.STOPPED, "")]
     plan = await store.files.plan(group.id)
     assert plan is not None
     assert plan.failure == "there is no such file"
@@ -112,7 +112,7 @@ async def test_jobs_that_are_moved_already_do_not_keep_the_mail(store: Store) ->
     await jobs.stop(group.job_ids[-1])
 
     assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1
-    assert await mails(store, group) == [(Kind.PAUSED, "ann")]
+    assert await mails(store, group) == [(MailKind.PAUSED, "ann")]
 
 
 async def test_the_jobs_are_divided_by_the_offsets_that_the_group_was_made_with(
@@ -125,7 +125,7 @@ async def test_the_jobs_are_divided_by_the_offsets_that_the_group_was_made_with(
     monkeypatch.setattr("shared.domain.audience.zones.offsets", lambda: ("+0100",))
     monkeypatch.setattr("shared.domain.jobs.groups.offsets", lambda: ("+0100",))
 
-    async for unmade in store.groups.unmade(FAR):
+    async for unmade in store.groups.incomplete(FAR):
         await (await flow(store)).complete(unmade)
 
     jobs = await store.jobs.with_ids(group.job_ids)

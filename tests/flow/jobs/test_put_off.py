@@ -19,7 +19,7 @@ from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import PUT_OFF, Feed, mail_of
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
-from shared.flow.jobs.upkeep import Lost, Patience
+from shared.flow.jobs.upkeep import Upkeep, UpkeepPatience
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.queues import QUEUES
@@ -43,11 +43,11 @@ def feed(store: Store, broker: MemoryBroker) -> Feed:
 
 
 @pytest.fixture
-def lost(store: Store, broker: MemoryBroker, feed: Feed) -> Lost:
+def upkeep(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
     """Upkeep without any patience: whatever it may take for lost, it does."""
     jobs = JobFlow(store, feed, SystemClock())
     breaker = Breaker(store, SystemClock(), max_failed_share=0.05, mails=False)
-    return Lost(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, Patience(NONE, NONE, NONE))
+    return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, UpkeepPatience(NONE, NONE, NONE))
 
 
 async def queued(store: Store) -> Batch:
@@ -67,7 +67,7 @@ def sends(batch: Batch, *, attempt: int = 0, faults: int = 0) -> SendBatch:
 
 
 async def waiting(store: Store, batch: Batch) -> list[Occurrence]:
-    return await store.occurrences.upcoming(batch_owner(batch.job_id, batch.ordinal), 10)
+    return await store.occurrences.find_upcoming(batch_owner(batch.job_id, batch.ordinal), 10)
 
 
 def published(broker: MemoryBroker, kind: type[Task] = SendBatch) -> list[Task]:
@@ -204,53 +204,53 @@ async def test_a_stage_of_a_job_is_put_off(
 ) -> None:
     job_id = await added(store)
     await feed.put_off(task(job_id, attempt=2, faults=1))
-    (occurrence,) = await store.occurrences.upcoming(job_owner(job_id, stage), 5)
+    (occurrence,) = await store.occurrences.find_upcoming(job_owner(job_id, stage), 5)
     assert (occurrence.runs, occurrence.attempts) == (2, 1)
 
 
 async def test_upkeep_leaves_what_was_put_off_to_the_clock(
-    store: Store, feed: Feed, broker: MemoryBroker, lost: Lost
+    store: Store, feed: Feed, broker: MemoryBroker, upkeep: Upkeep
 ) -> None:
     batch = await queued(store)
     await feed.put_off(sends(batch, attempt=1))
-    assert (await lost.find()).queued == 0
+    assert (await upkeep.run_once()).queued == 0
     assert published(broker) == []
     # Its occurrence is lost as well.
     await store.occurrences.remove_of(batch_owner(batch.job_id, batch.ordinal))
-    assert (await lost.find()).queued == 1
+    assert (await upkeep.run_once()).queued == 1
     assert published(broker) == [replace(sends(batch), turn=2)]
 
 
 async def test_the_end_of_a_job_is_put_off_once_however_many_try_it(
-    store: Store, feed: Feed, broker: MemoryBroker, lost: Lost
+    store: Store, feed: Feed, broker: MemoryBroker, upkeep: Upkeep
 ) -> None:
     batch = await queued(store)
     taken = await store.batches.take(batch, owner="a lane")
     assert taken is not None
     await store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=10))
     owner = job_owner(batch.job_id, JobStage.FINISH)
-    assert (await lost.find()).jobs == 1
+    assert (await upkeep.run_once()).jobs == 1
     assert published(broker, FinishJob) == [FinishJob(batch.job_id)]
     await feed.put_off(FinishJob(batch.job_id, attempt=7))
     await feed.put_off(FinishJob(batch.job_id, attempt=1))
-    (occurrence,) = await store.occurrences.upcoming(owner, 5)
+    (occurrence,) = await store.occurrences.find_upcoming(owner, 5)
     assert occurrence.runs == 7
-    await lost.find()
+    await upkeep.run_once()
     assert len(published(broker, FinishJob)) == 1
     # Its occurrence is lost as well.
     await store.occurrences.remove_of(owner)
-    await lost.find()
+    await upkeep.run_once()
     assert len(published(broker, FinishJob)) == 2
 
 
 async def test_upkeep_leaves_a_plan_that_was_put_off_to_the_clock(
-    store: Store, feed: Feed, broker: MemoryBroker, lost: Lost
+    store: Store, feed: Feed, broker: MemoryBroker, upkeep: Upkeep
 ) -> None:
     job_id = await added(store)
     await feed.put_off(PlanJob(job_id, attempt=1))
-    assert (await lost.find()).plans == 0
+    assert (await upkeep.run_once()).plans == 0
     await store.occurrences.remove_of(job_owner(job_id, JobStage.PLAN))
-    assert (await lost.find()).plans == 1
+    assert (await upkeep.run_once()).plans == 1
     assert published(broker, PlanJob) == [PlanJob(job_id)]
 
 
@@ -260,6 +260,6 @@ async def test_a_mail_that_is_put_off_comes_back_alone(store: Store, feed: Feed)
     for kind, at in (("created", 1), ("paused", 2)):
         await feed.put_off(SendMail(job_id, kind, at, attempt=3))
     owner = job_owner(job_id, JobStage.MAIL)
-    found = await store.occurrences.upcoming(owner, 10)
+    found = await store.occurrences.find_upcoming(owner, 10)
     assert {mail_of(each) for each in found} == {("created", 1), ("paused", 2)}
     assert {each.runs for each in found} == {3}

@@ -17,8 +17,8 @@ from services.api.app import Application
 from services.api.http.ids import fresh_id
 from services.connections import Capabilities
 from services.parts import Parts
-from services.parts.clock import Clock
-from services.parts.jobs import Jobs
+from services.parts.clock import ClockPart
+from services.parts.jobs import JobsPart
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
@@ -148,7 +148,7 @@ async def house(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> A
     )
     parts = Parts(capabilities)
     admin = Client(assembly.build_api(parts), {"x-forwarded-email": ADMIN})
-    flow, schedules = parts.of(Jobs).flow, parts.of(Clock).schedules
+    flow, schedules = parts.of(JobsPart).flow, parts.of(ClockPart).schedules
     yield House(capabilities, store, audience, blobs, broker, flow, schedules, clock, admin)
     await outgoing.close()
     await stream.close()

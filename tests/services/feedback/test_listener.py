@@ -19,7 +19,7 @@ from structlog.typing import EventDict
 from services.feedback.listener import Listener
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch, Part, Receipt
+from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.domain.push.feedback import MAX_KEYS, Position
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
@@ -186,7 +186,7 @@ async def test_transactions_leave_gaps_that_count_nothing(kafka: Stream, store: 
         for ordinal in range(6):
             batch = Batch(job_id=job, ordinal=ordinal, range=KeyRange(0, 9), size=7)
             async with kafka.lane() as lane:
-                await lane.produce(batch, topic, answers(job, 7), Part(Receipt(sent=7)))
+                await lane.produce(batch, topic, answers(job, 7), BatchPart(Receipt(sent=7)))
             await until(acks(store, job, 7 * (ordinal + 1)), "a transaction's records")
     async with listening(kafka, store, topic, flush_seconds=OFTEN):
         await kafka.publish(topic, answers(job, 1))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from services.scheduler.clock import Clock
+from services.scheduler.clock import TickingClock
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
@@ -31,7 +31,7 @@ def occurrences(namespace: str, count: int, due: datetime) -> Sequence[Occurrenc
 async def test_what_comes_due_now_is_held_before_the_rest_of_a_backlog(store: Store) -> None:
     time = DatabaseTime(store)
     now = await time.now()
-    clock = Clock(store, time, Fired(), SchedulerSettings(hold_limit=HELD))
+    clock = TickingClock(store, time, Fired(), SchedulerSettings(hold_limit=HELD))
     await store.occurrences.add(occurrences("worst", 10 * HELD, now - MINUTE))
     await clock.tick()
     await store.occurrences.add(occurrences("other", 30, await time.now()))
@@ -45,7 +45,7 @@ async def test_what_comes_due_now_is_held_beside_a_crowd(store: Store) -> None:
     """One namespace has more due at this moment than the memory holds, and no backlog yet."""
     time = DatabaseTime(store)
     now = await time.now()
-    clock = Clock(store, time, Fired(), SchedulerSettings(hold_limit=HELD))
+    clock = TickingClock(store, time, Fired(), SchedulerSettings(hold_limit=HELD))
     await store.occurrences.add(occurrences("worst", HELD // 3, now))
     await clock.tick()
     await store.occurrences.add(occurrences("more", 10 * HELD, await time.now()))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.scheduler.clock import Clock
+from services.scheduler.clock import TickingClock
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
 from shared.flow.time import DatabaseTime
@@ -42,7 +42,7 @@ async def test_only_for_a_fault_of_ours_each_is_fired_on_its_own(
     dues = [PAST + timedelta(seconds=n) for n in range(3)]
     await store.occurrences.add([once("schedule/ns/a", "g", due, accepted_at=PAST) for due in dues])
     failing = Failing(error)
-    clock = Clock(store, time, failing, SchedulerSettings())
+    clock = TickingClock(store, time, failing, SchedulerSettings())
     assert await clock.tick() == 3
     await clock.start()
     await failing.was_asked.wait()

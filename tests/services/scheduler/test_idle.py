@@ -60,11 +60,11 @@ async def test_an_idle_scheduler_asks_twice_a_second(
     stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, counting: Counting
 ) -> None:
     environment = stack.environment(mongo_database, rabbit_vhost, push_database)
-    with_ = await connections.open_all(load(environment), service="scheduler")
+    capabilities = await connections.open_all(load(environment), service="scheduler")
     try:
-        await with_.store.setup()
-        await with_.broker.setup(QUEUES)
-        components = assembly.components("scheduler", Parts(with_))
+        await capabilities.store.setup()
+        await capabilities.broker.setup(QUEUES)
+        components = assembly.components("scheduler", Parts(capabilities))
         loops = [component.name for component in components if isinstance(component, Periodic)]
         before = [runs_of(loop) for loop in loops]
         for component in components:
@@ -76,7 +76,7 @@ async def test_an_idle_scheduler_asks_twice_a_second(
         for component in components:
             await component.stop()
     finally:
-        await with_.close()
+        await capabilities.close()
     # One for claims each second; the rest is upkeep.
     assert 0.8 * SECONDS <= asked <= 2 * SECONDS, counting.counts
     assert counting.counts["find"] >= 0.8 * SECONDS

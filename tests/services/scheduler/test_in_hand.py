@@ -9,7 +9,7 @@ from services.scheduler.in_hand import Due, InHand
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.clock.schedules import Definition
-from shared.flow.clock.drafts import Wanted, drafted
+from shared.flow.clock.drafts import Wanted, draft_one
 from shared.store import Store
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 def due(namespace: str, count: int) -> list[Due]:
     definition = Definition(callback=HttpCallback(url="https://example.com", payload="{}"), instants=(NOON + HOUR,))
-    schedule = drafted(Wanted(namespace, "k", definition), NOON, "g").schedule
+    schedule = draft_one(Wanted(namespace, "k", definition), NOON, "g").schedule
     return [(once(f"schedule/{namespace}/{n}", "g", NOON, accepted_at=NOON), schedule) for n in range(count)]
 
 

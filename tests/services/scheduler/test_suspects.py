@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from services.scheduler.clock import Clock
+from services.scheduler.clock import TickingClock
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
@@ -58,7 +58,7 @@ async def test_suspects_are_fired_one_at_a_time_behind_what_was_begun(store: Sto
     await store.occurrences.add([entry(-n, claims=20) for n in range(1, 4)])
     await store.occurrences.add([entry(-9, begun=1)])
     recorded = Recorded(store)
-    clock = Clock(store, time, recorded, SchedulerSettings())
+    clock = TickingClock(store, time, recorded, SchedulerSettings())
     assert await clock.tick() == 54
     await clock.start()
     await until(lambda: recorded.fired == 54, "all to be fired", 10)
@@ -72,9 +72,9 @@ async def test_suspects_are_fired_one_at_a_time_behind_what_was_begun(store: Sto
 async def test_of_a_crowd_of_suspects_only_the_oldest_are_fired_alone(store: Store, time: DatabaseTime) -> None:
     """The others are cleared and fired in groups."""
     await store.occurrences.add([entry(n, claims=30) for n in range(600)])
-    clock = Clock(store, time, Recorded(store), SchedulerSettings())
+    clock = TickingClock(store, time, Recorded(store), SchedulerSettings())
     assert await clock.tick() >= 600
-    left = await store.occurrences.upcoming("schedule/ns/a", 1_000)
+    left = await store.occurrences.find_upcoming("schedule/ns/a", 1_000)
     assert [each.claims for each in left] == [31] * 500 + [1] * 100
     assert all(each.token for each in left)
 
@@ -84,10 +84,10 @@ async def test_suspects_are_given_back_at_the_end(store: Store, time: DatabaseTi
     waiting = replace(once("schedule/ns/a", "g", ahead, accepted_at=ahead), claims=30)
     await store.occurrences.add([waiting])
     recorded = Recorded(store)
-    clock = Clock(store, time, recorded, SchedulerSettings())
+    clock = TickingClock(store, time, recorded, SchedulerSettings())
     assert await clock.tick() == 1
     await clock.start()
     await clock.stop()
-    [left] = await store.occurrences.upcoming("schedule/ns/a", 9)
+    [left] = await store.occurrences.find_upcoming("schedule/ns/a", 9)
     assert (left.token, left.claims, left.visible_at) == ("", 0, left.due)
     assert not recorded.groups

@@ -57,10 +57,10 @@ async def test_a_deletion_begins_once_and_may_be_begun_again(store: Store) -> No
         assert await store.apps.begin_removal("app-1")
     found = await store.apps.get("app-1")
     assert found is not None
-    assert found.going
+    assert found.deleting
     changed = await store.apps.update("app-1", name="other", bundle_id="com.example.other", at=7)
     assert changed is not None
-    assert changed.going
+    assert changed.deleting
     assert not await store.apps.begin_removal("none")
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import HELD_BACK, SHARDS, Kind, Occurrence, once, retried, series
+from shared.domain.clock.occurrences import HELD_BACK, SHARDS, Occurrence, OccurrenceKind, once, retried, series
 from shared.store import Store
 from shared.store.clock.occurrences import Heads, Retry, Visible, fresh_token
 
@@ -17,7 +17,7 @@ SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 
 
-def due_at(number: int, *, owner: str = "schedule/ns/a", kind: Kind = Kind.ONCE) -> Occurrence:
+def due_at(number: int, *, owner: str = "schedule/ns/a", kind: OccurrenceKind = OccurrenceKind.ONCE) -> Occurrence:
     return once(owner, "g", NOON + number * SECOND, accepted_at=NOON - HOUR, kind=kind)
 
 
@@ -41,7 +41,7 @@ async def claimed(store: Store, *occurrences: Occurrence) -> list[Occurrence]:
 
 
 async def stored(store: Store, owner: str = "schedule/ns/a") -> list[Occurrence]:
-    return await store.occurrences.upcoming(owner, 1000)
+    return await store.occurrences.find_upcoming(owner, 1000)
 
 
 def with_lost_token(occurrence: Occurrence) -> Occurrence:
@@ -50,12 +50,12 @@ def with_lost_token(occurrence: Occurrence) -> Occurrence:
 
 
 async def test_what_is_added_comes_back_and_is_added_once(store: Store) -> None:
-    first, second, third = due_at(1), due_at(2, kind=Kind.ASKED), replace(due_at(3), token="t", attempts=4)
+    first, second, third = due_at(1), due_at(2, kind=OccurrenceKind.ASKED), replace(due_at(3), token="t", attempts=4)
     await store.occurrences.add([])
     await store.occurrences.add([second, first])
     await store.occurrences.add([replace(first, attempts=9), third])
     assert await stored(store) == [first, second, third]
-    assert await store.occurrences.upcoming(first.owner, 2) == [first, second]
+    assert await store.occurrences.find_upcoming(first.owner, 2) == [first, second]
     assert await store.occurrences.count() == 3
 
 
@@ -253,7 +253,7 @@ async def test_let_go_brings_back_the_moment_at_which_each_fires(store: Store) -
 
 
 async def test_a_pause_does_not_hold_what_is_fired_by_hand(store: Store) -> None:
-    asked, plain = due_at(0, kind=Kind.ASKED), due_at(1)
+    asked, plain = due_at(0, kind=OccurrenceKind.ASKED), due_at(1)
     await store.occurrences.add([asked, plain])
     await store.occurrences.hold(asked.owner, asked.generation)
     assert await stored(store) == [asked, replace(plain, visible_at=HELD_BACK)]
@@ -376,10 +376,10 @@ async def test_owners_of_what_is_held_back_come_in_pages(store: Store) -> None:
     await store.occurrences.add([*mine, again, free])
     for each in (*mine, again):
         await store.occurrences.hold(each.owner, each.generation)
-    first = await store.occurrences.held_back(7, limit=2)
+    first = await store.occurrences.find_held_back(7, limit=2)
     assert {owner: sorted(generations) for owner, generations in first.items()} == {
         owners[0]: ["g", "g2"],
         owners[1]: ["g"],
     }
-    assert await store.occurrences.held_back(7, after=owners[1], limit=2) == {owners[2]: ["g"]}
-    assert await store.occurrences.held_back(8, limit=2) == {}
+    assert await store.occurrences.find_held_back(7, after=owners[1], limit=2) == {owners[2]: ["g"]}
+    assert await store.occurrences.find_held_back(8, limit=2) == {}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.domain.audience.ranges import KeyRange
-from shared.domain.jobs.batches import SLOTS, TRANSITIONS, Batch, BatchStatus, Part, Receipt
+from shared.domain.jobs.batches import SLOTS, TRANSITIONS, Batch, BatchPart, BatchStatus, Receipt
 from shared.domain.jobs.jobs import Totals
 from shared.store import Store
 from shared.store.jobs.batches import PlanEnd
@@ -123,7 +123,7 @@ def move(store: Store, batch: Batch, lane: str) -> dict[str, Callable[[], Awaita
         "put_back": lambda: batches.put_back(batch),
         "take": lambda: batches.take(batch, owner=lane),
         "disown": lambda: batches.disown(batch),
-        "advance": lambda: batches.advance(batch, Part(Receipt(1), batch.parts + 1, next=1), halvings=0),
+        "advance": lambda: batches.advance(batch, BatchPart(Receipt(1), batch.parts + 1, next=1), halvings=0),
         "settle": lambda: batches.settle(batch, to=BatchStatus.SENT, receipt=Receipt(10)),
         "fail": lambda: batches.fail(batch, receipt=Receipt(failed=10)),
         "drop": lambda: batches.drop(batch),
@@ -137,7 +137,7 @@ async def test_a_part_that_is_out_leaves_the_rest_to_be_sent(store: Store) -> No
     assert queued is not None
     taken = await store.batches.take(queued, owner="lane")
     assert taken is not None
-    part = Part(Receipt(sent=4, held_out=1, locales={"en": 4}), 1, next=7)
+    part = BatchPart(Receipt(sent=4, held_out=1, locales={"en": 4}), 1, next=7)
 
     advanced = await store.batches.advance(taken, part, halvings=3)
 
@@ -192,7 +192,7 @@ async def test_heads_are_the_lowest_unsettled_of_each_chain(store: Store) -> Non
     heads = {head.ordinal: head.planned for head in await store.batches.heads(job_id)}
     assert (heads[1], heads[SLOTS]) == (False, True)
     assert 0 not in heads
-    assert await store.batches.settled_among(job_id, [0, 1, 99]) == {0}
+    assert await store.batches.find_settled(job_id, [0, 1, 99]) == {0}
 
 
 async def test_totals_and_receipts_are_exact(store: Store) -> None:
@@ -208,9 +208,9 @@ async def test_totals_and_receipts_are_exact(store: Store) -> None:
         await store.batches.settle(taken, to=BatchStatus.SENT, receipt=receipt)
     assert await store.batches.totals([job_id, "nothing"]) == {job_id: Totals(3, 2, 30, 14, 2, 4, 0)}
     assert [each async for each in store.batches.receipts(job_id)] == [receipt, receipt]
-    assert await store.batches.any_unsettled(job_id)
+    assert await store.batches.has_unsettled(job_id)
     assert await store.batches.drop_unsent(job_id) == 1
-    assert not await store.batches.any_unsettled(job_id)
+    assert not await store.batches.has_unsettled(job_id)
     assert await store.batches.drop_unsent(job_id) == 0
 
 
@@ -220,5 +220,5 @@ async def test_age_is_told_by_the_databases_clock(store: Store) -> None:
     await store.batches.add_page(plan)
     queued = await store.batches.queue(job_id, 0)
     now = await store.now()
-    assert await store.batches.changed_before(job_id, BatchStatus.QUEUED, now + timedelta(seconds=5)) == [queued]
-    assert await store.batches.changed_before(job_id, BatchStatus.QUEUED, now - timedelta(seconds=5)) == []
+    assert await store.batches.find_unchanged_since(job_id, BatchStatus.QUEUED, now + timedelta(seconds=5)) == [queued]
+    assert await store.batches.find_unchanged_since(job_id, BatchStatus.QUEUED, now - timedelta(seconds=5)) == []

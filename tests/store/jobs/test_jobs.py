@@ -103,7 +103,7 @@ async def test_a_plan_is_fixed_once_and_ended_once(store: Store) -> None:
     assert await store.jobs.begin_plan(job.id, source=PushTable(6), templates=()) is None
     assert await store.jobs.end_plan(job.id, end=3) is not None
     assert await store.jobs.end_plan(job.id, end=4) is None
-    standing = await store.jobs.standing(job.id)
+    standing = await store.jobs.get_standing(job.id)
     assert standing is not None
     assert standing.end == 3
 
@@ -153,9 +153,9 @@ async def test_open_jobs_are_not_removed(store: Store) -> None:
         await store.jobs.add(job)
     for job in (ended, others):
         await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=0)
-    assert await store.jobs.closed_keys("app", limit=5) == [ended.id]
+    assert await store.jobs.find_closed_keys("app", limit=5) == [ended.id]
     await store.jobs.remove_closed([running.id, ended.id])
-    assert await store.jobs.closed_keys("app", limit=5) == []
+    assert await store.jobs.find_closed_keys("app", limit=5) == []
     assert await store.jobs.view(running.id) == running
     assert await store.jobs.view(others.id) is not None
 
@@ -171,11 +171,11 @@ async def test_keys_mean_no_other_job_that_has_the_id_by_now(store: Store) -> No
     assert set(await store.jobs.with_ids(slept)) == {of_first_version.id}
     assert set(await store.jobs.with_ids([later.key])) == set(await store.jobs.with_ids([later.id])) == {later.id}
     await store.jobs.batches_forgotten(slept)
-    assert await store.jobs.closed_before(soon, limit=5) == [later.key]
+    assert await store.jobs.find_closed_before(soon, limit=5) == [later.key]
     await store.jobs.remove_closed(slept)
-    assert await store.jobs.closed_keys("app", limit=5) == [later.key]
+    assert await store.jobs.find_closed_keys("app", limit=5) == [later.key]
     await store.jobs.remove_closed([later.id])
-    assert await store.jobs.closed_keys("app", limit=5) == []
+    assert await store.jobs.find_closed_keys("app", limit=5) == []
     assert await store.jobs.with_ids([]) == {}
 
 
@@ -263,9 +263,9 @@ async def test_closed_jobs_are_named_until_their_batches_are_forgotten(store: St
         assert await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=1)
     now = await store.now()
     later, earlier = (ms(now + timedelta(seconds=by)) * 1_000_000 for by in (5, -5))
-    assert await store.jobs.closed_before(earlier, limit=5) == []
-    assert set(await store.jobs.closed_before(later, limit=5)) == {completed.id, stopped.id}
-    (first,) = await store.jobs.closed_before(later, limit=1)
+    assert await store.jobs.find_closed_before(earlier, limit=5) == []
+    assert set(await store.jobs.find_closed_before(later, limit=5)) == {completed.id, stopped.id}
+    (first,) = await store.jobs.find_closed_before(later, limit=1)
     await store.jobs.batches_forgotten([first])
-    assert await store.jobs.closed_before(later, limit=5) == [({completed.id, stopped.id} - {first}).pop()]
+    assert await store.jobs.find_closed_before(later, limit=5) == [({completed.id, stopped.id} - {first}).pop()]
     assert await store.jobs.view(first) is not None

@@ -91,14 +91,14 @@ class Marathon:
 
 
 @asynccontextmanager
-async def reading(url: str) -> AsyncIterator[Marathon]:
+async def open_source(url: str) -> AsyncIterator[Marathon]:
     """The Marathon database at a `postgresql://` URL, until the end of the block.
 
     Raises:
         Invalid: the URL cannot be read, the server refuses the user, or this is no Marathon database.
         Unavailable: the server cannot be reached.
     """
-    connection = await _connected(url)
+    connection = await _connect(url)
     try:
         with _translated():
             transaction = connection.transaction(isolation="repeatable_read", readonly=True)
@@ -112,7 +112,7 @@ async def reading(url: str) -> AsyncIterator[Marathon]:
             await connection.close(timeout=GRACE_SECONDS)
 
 
-async def _connected(url: str) -> _Connection:
+async def _connect(url: str) -> _Connection:
     if not url.startswith(_SCHEMES):
         raise Invalid("not a postgresql:// URL", field="--from")
     try:

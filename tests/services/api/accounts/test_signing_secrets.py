@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from services.worker.clock.call import Caller
+from services.worker.clock.call import HttpCaller
 from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.occurrences import once
 from shared.domain.clock.schedules import Definition
@@ -59,7 +59,7 @@ async def call(store: Store, made: Accepted, outgoing: Any) -> None:
     await store.occurrences._occurrences.update_one(
         {"_id": due.id}, {"$set": {"token": token, "visible_at": leased_until}}
     )
-    caller = Caller(
+    caller = HttpCaller(
         store, time, outgoing, Settlement(store, tick=timedelta(seconds=1)), call_timeout=timedelta(seconds=5),
         signing=Signing(store, time.now, deployment_key=KEY),
     )  # fmt: skip

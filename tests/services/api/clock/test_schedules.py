@@ -10,7 +10,7 @@ import pytest
 from pymongo.errors import BulkWriteError
 
 from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
-from shared.domain.clock.occurrences import HELD_BACK, Kind, Occurrence
+from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.domain.clock.schedules import Schedule, ScheduleState, schedule_id
 from shared.domain.instants import read_instant, written
@@ -50,7 +50,7 @@ async def schedule(house: House, key: str) -> Schedule:
 
 
 async def occurrences(house: House, key: str) -> list[Occurrence]:
-    return await house.store.occurrences.upcoming((await schedule(house, key)).owner, 100)
+    return await house.store.occurrences.find_upcoming((await schedule(house, key)).owner, 100)
 
 
 async def made(house: House, key: str, **fields: Any) -> dict[str, Any]:
@@ -192,7 +192,7 @@ async def test_a_recurrence_does_not_depend_on_when_it_was_asked_for(house: Hous
     assert all(instant.endswith(":00:00Z") for instant in first.json["next"])
     assert (await house.admin.post("/schedules", recurring(key, every=3600, max_occurrences=3))).status == 200
     [series] = await occurrences(house, key)
-    assert series.kind is Kind.SERIES
+    assert series.kind is OccurrenceKind.SERIES
     shown = (await house.admin.get(f"/schedules/{key}")).json
     assert shown["next"] == first.json["next"]
     assert shown["every"] == 3600
@@ -290,7 +290,7 @@ async def test_a_schedule_is_removed_with_all_that_is_pending(house: House) -> N
     assert (await house.admin.delete(f"/schedules/{key}")).status == 204
     assert (await house.admin.delete(f"/schedules/{key}")).status == 404
     assert (await house.admin.get(f"/schedules/{key}")).status == 404
-    assert await house.store.occurrences.upcoming(owner, 10) == []
+    assert await house.store.occurrences.find_upcoming(owner, 10) == []
 
 
 async def test_pause_and_resume_are_idempotent(house: House) -> None:
@@ -321,14 +321,14 @@ async def test_fire_asks_for_one_more_now_and_a_repeated_request_for_none(house:
     answer = await made(house, key)
     fired = await house.admin.post(f"/schedules/{key}/fire", idempotency_key=token)
     assert fired.status == 202
-    asked = [each for each in await occurrences(house, key) if each.kind is Kind.ASKED]
+    asked = [each for each in await occurrences(house, key) if each.kind is OccurrenceKind.ASKED]
     assert [(each.message_id, written(each.due)) for each in asked] == [(fired.json["id"], fired.json["due"])]
     again = await house.admin.post(f"/schedules/{key}/fire", idempotency_key=token)
     assert again.status == 202
-    assert len([each for each in await occurrences(house, key) if each.kind is Kind.ASKED]) == 1
+    assert len([each for each in await occurrences(house, key) if each.kind is OccurrenceKind.ASKED]) == 1
     assert (await house.admin.get(f"/schedules/{key}")).json["next"] == answer["next"]
     assert (await house.admin.post(f"/schedules/{key}/fire")).status == 202
-    assert len([each for each in await occurrences(house, key) if each.kind is Kind.ASKED]) == 2
+    assert len([each for each in await occurrences(house, key) if each.kind is OccurrenceKind.ASKED]) == 2
 
 
 async def test_preview_tells_20_instants_and_stores_nothing(house: House) -> None:
@@ -428,7 +428,7 @@ async def test_a_repeated_fire_does_not_fire_what_has_come_in_its_place(house: H
     assert (await house.admin.put(f"/schedules/{key}", body(key, *ahead(5)))).status == 200
     again = await house.admin.post(f"/schedules/{key}/fire", idempotency_key=token)
     assert (again.status, again.json) == (202, fired.json)
-    assert [each.kind for each in await occurrences(house, key)] == [Kind.ONCE]
+    assert [each.kind for each in await occurrences(house, key)] == [OccurrenceKind.ONCE]
 
 
 async def test_a_database_that_steps_down_is_a_503(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -596,7 +596,7 @@ async def test_a_dead_letter_is_tried_again_or_given_up(house: House) -> None:
         assert (await stranger.post(f"/dead-letters/{ids[0]}/{move}")).status == 404
     retried = await house.admin.post(f"/dead-letters/{ids[0]}/retry")
     assert (retried.status, retried.json) == (202, {"id": ids[0]})
-    asked = [each for each in await occurrences(house, key) if each.kind is Kind.ASKED]
+    asked = [each for each in await occurrences(house, key) if each.kind is OccurrenceKind.ASKED]
     assert [written(each.due) for each in asked] == ["2026-01-01T00:00:00Z"]
     assert (await house.admin.post(f"/dead-letters/{ids[0]}/retry")).status == 404
     assert (await house.admin.post(f"/dead-letters/{ids[1]}/discard")).status == 204

@@ -323,7 +323,7 @@ async def test_a_deletion_that_was_cut_off_is_done_by_the_next(house: House, mon
 async def test_lists_leave_the_copied_templates_where_they_are(house: House) -> None:
     app_id = await house.app_with_template()
     job_id = (await _post(house, app_id)).json["id"]
-    templates = tuple(await house.store.templates.named(app_id, ["like"]))
+    templates = tuple(await house.store.templates.find_named(app_id, ["like"]))
     await house.store.jobs.begin_plan(job_id, source=PushTable(10), templates=templates)
     assert [job["id"] for job in (await house.admin.get(f"/apps/{app_id}/jobs")).json] == [job_id]
     assert (await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/pause")).json["status"] == "paused"

@@ -22,7 +22,7 @@ from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import start_of
-from shared.flow.jobs.upkeep import Found, Lost, Patience
+from shared.flow.jobs.upkeep import Found, Upkeep, UpkeepPatience
 from tests.services.api.conftest import House
 from tests.services.api.jobs.test_jobs import JOB
 
@@ -53,7 +53,7 @@ async def _starting(house: House, *, seconds: float, **fields: object) -> Job:
 
 
 async def _occurrences(house: House, job_id: str) -> list[Occurrence]:
-    return await house.store.occurrences.upcoming(await _start(house, job_id), 5)
+    return await house.store.occurrences.find_upcoming(await _start(house, job_id), 5)
 
 
 async def _start(house: House, job_id: str) -> str:
@@ -81,8 +81,8 @@ async def _look(house: House, *, patience: timedelta = timedelta(hours=1)) -> Fo
     feed = Feed(house.store, house.broker)
     breaker = Breaker(house.store, house.clock, max_failed_share=0.05, mails=False)
     groups = GroupFlow(house.store, house.flow)
-    limits = Patience(patience, patience, patience)
-    return await Lost(house.store, house.broker, feed, house.flow, groups, breaker, limits).find()
+    limits = UpkeepPatience(patience, patience, patience)
+    return await Upkeep(house.store, house.broker, feed, house.flow, groups, breaker, limits).run_once()
 
 
 async def test_a_job_that_starts_later_waits_for_its_occurrence(house: House) -> None:
@@ -281,7 +281,7 @@ async def test_upkeep_does_not_look_at_jobs_that_wait(house: House, monkeypatch:
 async def test_a_job_taken_back_takes_its_occurrence_with_it(house: House) -> None:
     job = await _starting(house, seconds=3600)
     assert await house.flow.withdraw(job.key)
-    assert await house.store.occurrences.upcoming(start_of(job.key), 5) == []
+    assert await house.store.occurrences.find_upcoming(start_of(job.key), 5) == []
     assert not await house.flow.withdraw(job.key)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from services import assembly, connections
 from services.commands.import_marathon import Options, bring
-from services.commands.import_marathon.report import Tally
-from services.commands.import_marathon.verdicts import Outcome
+from services.commands.import_marathon.report import ImportTally
+from services.commands.import_marathon.verdicts import Fate
 from services.connections import Capabilities
 from services.parts import Parts
 from shared.runtime.configuration import load
@@ -50,7 +50,7 @@ class Client:
 class House:
     """`told` is what the last import told of single things, by id."""
 
-    with_: Capabilities
+    capabilities: Capabilities
     source: Source
     url: str
     api: Client
@@ -58,11 +58,11 @@ class House:
 
     @property
     def store(self) -> Store:
-        return self.with_.store
+        return self.capabilities.store
 
-    async def bring(self, *, scheduled: bool = False, dry_run: bool = False) -> Tally:
+    async def bring(self, *, scheduled: bool = False, dry_run: bool = False) -> ImportTally:
         record = io.StringIO()
-        tally = await bring(self.url, self.with_, Options(scheduled=scheduled, dry_run=dry_run, record=record))
+        tally = await bring(self.url, self.capabilities, Options(scheduled=scheduled, dry_run=dry_run, record=record))
         lines = [json.loads(line) for line in record.getvalue().splitlines()]
         self.told = {line["id"]: (line["outcome"], line.get("reason", "")) for line in lines}
         return tally
@@ -78,9 +78,9 @@ class House:
         return [each for name in sorted(names) async for each in self.store._database[name].find().sort("_id", 1)]
 
 
-def counts(tally: Tally, table: str = "") -> dict[str, int]:
+def counts(tally: ImportTally, table: str = "") -> dict[str, int]:
     """What is not 0 by outcome."""
-    return {outcome.value: tally.count(outcome, table) for outcome in Outcome if tally.count(outcome, table)}
+    return {outcome.value: tally.count(outcome, table) for outcome in Fate if tally.count(outcome, table)}
 
 
 @pytest.fixture
@@ -95,12 +95,12 @@ async def house(mongo_database: str, push_database: str, tmp_path: Path) -> Asyn
     }
     connection = await asyncpg.connect(push_database)
     await connection.execute(SCHEMA + PUSH_TABLE)
-    with_ = await connections.open_all(load(environment), service="import")
-    await with_.store.setup()
-    (server,) = assembly.components("api", Parts(with_))
+    capabilities = await connections.open_all(load(environment), service="import")
+    await capabilities.store.setup()
+    (server,) = assembly.components("api", Parts(capabilities))
     assert isinstance(server, HttpServer)
     await server.start()
-    yield House(with_, Source(connection), push_database, Client(f"http://127.0.0.1:{server.port}"), {})
+    yield House(capabilities, Source(connection), push_database, Client(f"http://127.0.0.1:{server.port}"), {})
     await server.stop()
-    await with_.close()
+    await capabilities.close()
     await connection.close()

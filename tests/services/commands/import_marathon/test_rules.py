@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from services.commands.import_marathon.past import Standing, read_job, standing
-from services.commands.import_marathon.report import EXAMPLES, MAX_REASONS, OTHER_REASONS, Tally, Thing
+from services.commands.import_marathon.past import PastStanding, read_job, standing
+from services.commands.import_marathon.report import EXAMPLES, MAX_REASONS, OTHER_REASONS, ImportTally, Thing
 from services.commands.import_marathon.source import JobRow
-from services.commands.import_marathon.verdicts import AS_BEFORE, BROUGHT, UPDATED, Outcome, Verdict, digest, verdict
+from services.commands.import_marathon.verdicts import AS_BEFORE, BROUGHT, UPDATED, Fate, ImportVerdict, digest, verdict
 from shared.domain.errors import Refused
 from shared.domain.jobs.jobs import Job, JobStatus
 
@@ -31,23 +31,23 @@ def a_row(**fields: Any) -> JobRow:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, Standing.RUNS),
-        ({"starts_at": NOW}, Standing.RUNS),
-        ({"starts_at": NOW + 1}, Standing.WAITS),
-        ({"starts_at": NOW + 1, "status": "paused"}, Standing.HELD),
-        ({"starts_at": NOW + 1, "localized": True}, Standing.LOCALIZED),
-        ({"localized": True, "completed_at": 5}, Standing.COMPLETED),
-        ({"status": "circuitbreak"}, Standing.HELD),
-        ({"status": "paused", "completed_at": 5}, Standing.COMPLETED),
-        ({"status": "stopped", "completed_at": 5}, Standing.STOPPED),
-        ({"status": "stopped", "starts_at": NOW + 1}, Standing.STOPPED),
-        ({"expires_at": NOW}, Standing.EXPIRED),
-        ({"expires_at": NOW + 1}, Standing.RUNS),
-        ({"expires_at": NOW, "completed_at": 5}, Standing.COMPLETED),
-        ({"expires_at": NOW, "status": "paused"}, Standing.EXPIRED),
+        ({}, PastStanding.RUNS),
+        ({"starts_at": NOW}, PastStanding.RUNS),
+        ({"starts_at": NOW + 1}, PastStanding.WAITS),
+        ({"starts_at": NOW + 1, "status": "paused"}, PastStanding.HELD),
+        ({"starts_at": NOW + 1, "localized": True}, PastStanding.LOCALIZED),
+        ({"localized": True, "completed_at": 5}, PastStanding.COMPLETED),
+        ({"status": "circuitbreak"}, PastStanding.HELD),
+        ({"status": "paused", "completed_at": 5}, PastStanding.COMPLETED),
+        ({"status": "stopped", "completed_at": 5}, PastStanding.STOPPED),
+        ({"status": "stopped", "starts_at": NOW + 1}, PastStanding.STOPPED),
+        ({"expires_at": NOW}, PastStanding.EXPIRED),
+        ({"expires_at": NOW + 1}, PastStanding.RUNS),
+        ({"expires_at": NOW, "completed_at": 5}, PastStanding.COMPLETED),
+        ({"expires_at": NOW, "status": "paused"}, PastStanding.EXPIRED),
     ],
 )
-def test_where_a_job_stands_there(fields: dict[str, Any], expected: Standing) -> None:
+def test_where_a_job_stands_there(fields: dict[str, Any], expected: PastStanding) -> None:
     assert standing(a_row(**fields), NOW) is expected
 
 
@@ -140,11 +140,11 @@ def test_no_import_undoes_what_was_done_here(steps: list[str]) -> None:
 
 
 def test_a_report_stays_small_and_moves_no_cursor() -> None:
-    tally = Tally()
+    tally = ImportTally()
     for number in range(500):
-        tally.add(Thing("jobs", str(number), "\x1b[2J"), Verdict(Outcome.SKIPPED, f"reason {number % 100}"))
+        tally.add(Thing("jobs", str(number), "\x1b[2J"), ImportVerdict(Fate.SKIPPED, f"reason {number % 100}"))
     text = tally.text(("jobs",))
-    assert tally.count(Outcome.SKIPPED) == 500
+    assert tally.count(Fate.SKIPPED) == 500
     assert OTHER_REASONS in text
     assert len(text.splitlines()) < (MAX_REASONS + 1) * (EXAMPLES + 2) + 5
     assert "\x1b" not in text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.worker.jobs import cutting
-from services.worker.jobs.cutting import FileCuts, Part
+from services.worker.jobs.cutting import FileCuts, PlannedBatch
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.files import FolderBlobs
 from shared.domain.audience.ranges import ByteRange
@@ -40,11 +40,11 @@ async def planned(store: Store, blobs: FolderBlobs, content: bytes = CONTENT) ->
     return plan_id
 
 
-async def all_pages(cuts: FileCuts, plan_id: str, first: int = 0, zone: str = "") -> list[list[Part]]:
+async def all_pages(cuts: FileCuts, plan_id: str, first: int = 0, zone: str = "") -> list[list[PlannedBatch]]:
     return [page async for page in cuts.pages(plan_id, first, zone=zone) if page]
 
 
-def ranges(pages: list[list[Part]]) -> list[ByteRange]:
+def ranges(pages: list[list[PlannedBatch]]) -> list[ByteRange]:
     return [part.range for part in chain.from_iterable(pages) if isinstance(part.range, ByteRange)]
 
 

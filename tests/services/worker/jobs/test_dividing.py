@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from services.worker.jobs.cutting import FileCuts
 from services.worker.jobs.dividing import Divider, ZoneCuts
-from services.worker.push.recipients import GONE, Reader
+from services.worker.push.recipients import GONE, RecipientReader
 from shared.audience import Audience, Divided
 from shared.blobs.files import FolderBlobs
 from shared.domain.audience.ranges import DeviceList
@@ -258,7 +258,7 @@ def a_divider(store: Store, audience: Audience, blobs: FolderBlobs, *, rows: int
 
 async def divided(store: Store, divider: Divider, audience: Audience, job: Job) -> dict[str, list[int]]:
     """The keys of the devices that each zone's batches are sent to, once the first zone is planned."""
-    found, reader = {}, Reader(store, audience, NO_FILES, batch_size=100)
+    found, reader = {}, RecipientReader(store, audience, NO_FILES, batch_size=100)
     for zone in (*OFFSETS, REST):
         cuts = ZoneCuts(store, divider, page_batches=2)
         parts = [part async for page in cuts.pages(replace(job, zone=zone), 0, SIZE) for part in page]
@@ -290,7 +290,7 @@ async def test_devices_that_share_a_key_go_together(
     assert await divided(store, divider, audience, job) == {"-0300": [1], "+0000": [3] * 5, "+0100": [], REST: []}
     [(list_, size)] = [each for step in await store.divisions.steps(job.group_id) for each in step.lists("+0000")]
     batch = Batch(job_id=job.key, ordinal=0, range=list_, size=size)
-    parts, _ = await in_parts(Reader(store, audience, blobs, batch_size=100), job, batch, fitting=2)
+    parts, _ = await in_parts(RecipientReader(store, audience, blobs, batch_size=100), job, batch, fitting=2)
     assert parts == [[3] * 5]
 
 
@@ -397,7 +397,7 @@ async def test_a_division_that_was_forgotten_meanwhile_leaves_nothing(
     assert await store.divisions.last_step(job.group_id) is None
     batch = Batch(job_id=job.key, ordinal=0, range=DeviceList("none"), size=1)
     with pytest.raises(Invalid, match="gone"):
-        await Reader(store, audience, blobs, batch_size=100).recipients(job, batch, fitting=100)
+        await RecipientReader(store, audience, blobs, batch_size=100).recipients(job, batch, fitting=100)
 
 
 @native
@@ -421,6 +421,6 @@ async def test_a_list_is_read_in_parts(store: Store, audience: Audience, blobs: 
     [(list_, size)] = [each for step in await store.divisions.steps(job.group_id) for each in step.lists(REST)]
     await owner.execute("DELETE FROM game_apns WHERE seq_id = 3; UPDATE game_apns SET locale = 'pt' WHERE seq_id = 5")
     batch = Batch(job_id=job.key, ordinal=0, range=list_, size=size)
-    parts, receipt = await in_parts(Reader(store, audience, blobs, batch_size=2), job, batch, fitting=100)
+    parts, receipt = await in_parts(RecipientReader(store, audience, blobs, batch_size=2), job, batch, fitting=100)
     assert parts == [[1, 2], [4, 6]]
     assert receipt == Receipt(sent=4, skipped=2, reasons={GONE: 2})

@@ -57,7 +57,7 @@ def grace(store: Store, clock: ManualClock) -> Grace:
 
 
 async def meet(grace: Grace, job: Job, error: Exception | None) -> None:
-    async with grace.given(job, stage=SEND):
+    async with grace.give(job, stage=SEND):
         if error is not None:
             raise error
 
@@ -155,7 +155,7 @@ async def denying_s3() -> AsyncIterator[Blobs]:
 async def test_a_file_that_s3_denies_waits_with_an_event(store: Store, grace: Grace, job: Job) -> None:
     async with denying_s3() as blobs:
         with pytest.raises(Denied, match="SignatureDoesNotMatch"):
-            async with grace.given(job, stage=PLAN):
+            async with grace.give(job, stage=PLAN):
                 await blobs.stat(PATH)
     assert "SignatureDoesNotMatch" in (await failures_told(store, job))[0].message
 

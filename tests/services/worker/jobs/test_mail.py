@@ -55,7 +55,7 @@ async def due(store: Store, job: Job) -> tuple[DueMail, ...]:
 
 
 async def waiting(store: Store) -> list[str]:
-    return [key async for key in store.mails.waiting(2**62)]
+    return [key async for key in store.mails.find_waiting(2**62)]
 
 
 async def test_a_mail_that_is_given_up_is_forgotten(store: Store, mailer: Mailer) -> None:
@@ -78,7 +78,7 @@ async def test_a_mail_is_leased_by_its_jobs_key_and_no_other_jobs(store: Store) 
     assert not await store.mails.lease(job.key, DUE, "u", now=now, until=until)
     await store.mails.release(job.key, "t")
     assert await store.mails.lease(job.key, DUE, "u", now=now, until=until)
-    await store.mails.sent(other.key, DUE)
+    await store.mails.note_sent(other.key, DUE)
     await store.mails.touch(other.key, ms(now) * 1_000_000)
-    assert [key async for key in store.mails.waiting(1)] == [job.key]
+    assert [key async for key in store.mails.find_waiting(1)] == [job.key]
     assert await due(store, job) == (DUE,)

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from services.worker.push.recipients import GONE, TOO_MANY_DEVICES, Reader
+from services.worker.push.recipients import GONE, TOO_MANY_DEVICES, RecipientReader
 from shared.audience import DEVICES_AT_ONCE, Audience
 from shared.blobs.files import FolderBlobs
 from shared.domain.audience.ranges import ByteRange, KeyRange
@@ -63,14 +63,14 @@ async def the_file(blobs: FolderBlobs) -> File:
     return await blobs.stat(path)
 
 
-async def read(reader: Reader, job: Job) -> tuple[list[int], int]:
+async def read(reader: RecipientReader, job: Job) -> tuple[list[int], int]:
     """The seq_ids of whom the job's only batch is for, and how many it counts as unknown."""
     found = await reader.recipients(job, Batch(job_id=job.key, ordinal=0, range=LINES, size=0), fitting=100)
     assert found.next is None
     return [row[0] for row in found.rows], found.receipt.unknown
 
 
-async def in_parts(reader: Reader, job: Job, batch: Batch, *, fitting: int) -> tuple[list[list[int]], Receipt]:
+async def in_parts(reader: RecipientReader, job: Job, batch: Batch, *, fitting: int) -> tuple[list[list[int]], Receipt]:
     """The seq_ids of each part of a batch, and what is known of all others."""
     parts = []
     while True:
@@ -97,7 +97,7 @@ async def test_the_last_zone_of_a_group_counts_the_unknown(
 
     jobs = zone_jobs(grouped(asked, [(zone, 1) for zone in zones]))
 
-    assert [await read(Reader(store, audience, blobs, batch_size=100), job) for job in jobs] == expected
+    assert [await read(RecipientReader(store, audience, blobs, batch_size=100), job) for job in jobs] == expected
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_a_range_of_a_table_is_read_in_parts(
     batch = Batch(job_id="j", ordinal=0, range=KeyRange(0, 6), size=9, halvings=halvings)
 
     parts, receipt = await in_parts(
-        Reader(store, audience, blobs, batch_size=100), a_job(app_name="game"), batch, fitting=fitting
+        RecipientReader(store, audience, blobs, batch_size=100), a_job(app_name="game"), batch, fitting=fitting
     )
 
     assert parts == expected
@@ -135,7 +135,9 @@ async def test_a_part_of_a_table_has_no_more_devices_than_a_batch(
 ) -> None:
     batch = Batch(job_id="j", ordinal=0, range=KeyRange(0, 6), size=4)
 
-    parts, _ = await in_parts(Reader(store, audience, blobs, batch_size=3), a_job(app_name="game"), batch, fitting=100)
+    parts, _ = await in_parts(
+        RecipientReader(store, audience, blobs, batch_size=3), a_job(app_name="game"), batch, fitting=100
+    )
 
     assert parts == [[1, 2, 3], [4]]
 
@@ -157,7 +159,9 @@ async def test_the_users_of_a_file_are_read_in_parts(
     job = a_job(app_name="game", csv_path=file.path, plan=Plan(source=file))
     batch = Batch(job_id="j", ordinal=0, range=LINES, size=5, halvings=halvings)
 
-    parts, receipt = await in_parts(Reader(store, audience, blobs, batch_size=100), job, batch, fitting=fitting)
+    parts, receipt = await in_parts(
+        RecipientReader(store, audience, blobs, batch_size=100), job, batch, fitting=fitting
+    )
 
     assert parts == expected
     assert receipt == Receipt(sent=4, unknown=2)
@@ -171,7 +175,7 @@ async def test_a_user_with_more_devices_than_anybody_has_fails_alone(
     await add_devices(push_database, [("u2", "-0300", n) for n in range(10, DEVICES_AT_ONCE + 10)])
     batch = Batch(job_id="j", ordinal=0, range=LINES, size=5)
 
-    parts, receipt = await in_parts(Reader(store, audience, blobs, batch_size=100), job, batch, fitting=100)
+    parts, receipt = await in_parts(RecipientReader(store, audience, blobs, batch_size=100), job, batch, fitting=100)
 
     assert sorted(seq_id for part in parts for seq_id in part) == [1, 2, 4]
     assert receipt == Receipt(sent=3, failed=1, unknown=2, reasons={TOO_MANY_DEVICES: 1})
@@ -180,5 +184,5 @@ async def test_a_user_with_more_devices_than_anybody_has_fails_alone(
 def test_a_batch_of_a_zone_stakes_the_users_of_its_lines() -> None:
     """Until it is read nobody knows which of them belong to the zone."""
     lines = ByteRange(3, 90, 5, repeated=bytes([0b10000000]))
-    assert Batch(job_id="j", ordinal=0, range=lines, size=0).at_stake == 4
-    assert Batch(job_id="j", ordinal=0, range=lines, size=3).at_stake == 3
+    assert Batch(job_id="j", ordinal=0, range=lines, size=0).recipients_left == 4
+    assert Batch(job_id="j", ordinal=0, range=lines, size=3).recipients_left == 3

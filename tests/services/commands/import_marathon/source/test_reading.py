@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.commands.import_marathon.source import MAX_JSON_BYTES, PAGE, JobRow, TemplateRow, reading
+from services.commands.import_marathon.source import MAX_JSON_BYTES, PAGE, JobRow, TemplateRow, open_source
 from shared.domain.errors import CarillonError, Invalid, Unavailable
 from tests.services.commands.import_marathon.source.source import Source
 
@@ -13,13 +13,13 @@ pytestmark = pytest.mark.native
 
 
 async def the_job(url: str) -> JobRow:
-    async with reading(url) as marathon:
+    async with open_source(url) as marathon:
         ((row,),) = [page async for page in marathon.jobs()]
         return row
 
 
 async def the_template(url: str) -> TemplateRow:
-    async with reading(url) as marathon:
+    async with open_source(url) as marathon:
         ((row,),) = [page async for page in marathon.templates()]
         return row
 
@@ -60,7 +60,7 @@ async def test_json_that_is_too_large_is_not_read(source: Source, push_database:
 
 async def test_pages_are_bounded_and_of_one_moment(source: Source, push_database: str) -> None:
     made = {await source.user(f"u{number}@example.com") for number in range(PAGE * 2 + 1)}
-    async with reading(push_database) as marathon:
+    async with open_source(push_database) as marathon:
         pages = marathon.users()
         first = await anext(pages)
         for number in range(2):
@@ -74,7 +74,7 @@ async def test_pages_are_bounded_and_of_one_moment(source: Source, push_database
 
 async def refused(url: str) -> CarillonError:
     with pytest.raises(CarillonError) as caught:
-        async with reading(url):
+        async with open_source(url):
             pass
     return caught.value
 
@@ -103,7 +103,7 @@ async def test_a_user_that_may_not_read_is_told_so(source: Source, push_database
     await source.connection.execute(f"CREATE ROLE {role} LOGIN")
     try:
         with pytest.raises(Invalid) as caught:
-            async with reading(push_database.replace("://postgres", f"://{role}")) as marathon:
+            async with open_source(push_database.replace("://postgres", f"://{role}")) as marathon:
                 await marathon.counts()
     finally:
         await source.connection.execute(f"DROP ROLE {role}")
