@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from shared.domain.clock.occurrences import SHARDS, read_owner
-from shared.domain.clock.schedules import Schedule, ScheduleState
+from shared.domain.clock.schedules import Schedule
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept
 from shared.store import Store
@@ -73,8 +73,8 @@ def _schedule_id(owner: str) -> str:
 
 
 def _holds(schedule: Schedule | None, generation: str) -> bool:
-    return schedule is not None and schedule.state is ScheduleState.PAUSED and schedule.generation == generation
+    return schedule is not None and schedule.is_paused and schedule.generation == generation
 
 
 def _has_ended(schedule: Schedule, busy: set[str]) -> bool:
-    return schedule.state is ScheduleState.ACTIVE and schedule.owner not in busy
+    return schedule.is_active and schedule.owner not in busy

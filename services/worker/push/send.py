@@ -133,7 +133,7 @@ class Sender(Stage[SendBatch]):
     async def _send(self, batch: Batch) -> None:
         if batch.owner and self._is_anothers(batch):
             return
-        if batch.status is BatchStatus.FAILED:
+        if batch.has_failed:
             # Whoever settled it may have died before the look.
             await self._breaker.look(batch.job_id)
         if not batch.settled:
@@ -272,7 +272,7 @@ class Sender(Stage[SendBatch]):
     async def _note(self, settled: Batch | None) -> Batch | None:
         if settled is not None:
             BATCHES_SETTLED.labels(settled.status).inc()
-            if settled.status is BatchStatus.FAILED:
+            if settled.has_failed:
                 await self._breaker.look(settled.job_id)
         return settled
 

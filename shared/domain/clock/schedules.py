@@ -108,6 +108,21 @@ class Schedule(Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
 
     @property
+    def is_active(self) -> bool:
+        """Whether it fires."""
+        return self.state is ScheduleState.ACTIVE
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its instants are held back."""
+        return self.state is ScheduleState.PAUSED
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing of it is left to fire."""
+        return self.state is ScheduleState.FINISHED
+
+    @property
     def owner(self) -> str:
         """Whose occurrences they are."""
         return owner_text(Owner(SCHEDULE, self.id))

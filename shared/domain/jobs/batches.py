@@ -161,6 +161,11 @@ class Batch(Struct, frozen=True, kw_only=True):
         """Whether its status is final."""
         return self.status in SETTLED
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is settled as failed."""
+        return is_failure(self.status)
+
 
 _HALVED_AT_FAILURE = 2
 _MOST_HALVINGS = 30
@@ -189,6 +194,16 @@ def larger(batch: Batch, lasted: float, patience: float) -> int:
 def is_hopeless(batch: Batch) -> bool:
     """Whether nothing of it went out, however small the parts, so often that nothing ever will."""
     return batch.fruitless >= _HOPELESS
+
+
+def is_unfed(status: BatchStatus) -> bool:
+    """Whether a batch that stands so is still to be put on the broker."""
+    return status is BatchStatus.PLANNED
+
+
+def is_failure(status: BatchStatus) -> bool:
+    """Whether a batch that is settled so counts as failed."""
+    return status is BatchStatus.FAILED
 
 
 def batch_id(job_id: str, ordinal: int) -> str:

@@ -99,7 +99,7 @@ def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
 
 def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
     """What a replacement leaves: a pause outlives it."""
-    state = ScheduleState.PAUSED if existing.state is ScheduleState.PAUSED else ScheduleState.ACTIVE
+    state = ScheduleState.PAUSED if existing.is_paused else ScheduleState.ACTIVE
     return replace(fresh, created_at=existing.created_at, state=state)
 
 

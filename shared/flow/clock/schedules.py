@@ -144,7 +144,7 @@ class ScheduleFlow:
         if generation != schedule.generation or await self._has_ended(asked, at):
             return asked
         # It must not be forgotten while this is pending: see `Retention`.
-        if schedule.state is ScheduleState.FINISHED and not await self._store.schedules.keep_finished([id], at=now):
+        if schedule.is_finished and not await self._store.schedules.keep_finished([id], at=now):
             return None
         await self._store.occurrences.add([asked])
         return asked

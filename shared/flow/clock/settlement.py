@@ -21,7 +21,7 @@ from msgspec import Struct
 from shared.domain.clock.deliveries import Undeliverable
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, lateness, retried
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id
-from shared.domain.clock.schedules import RetryPolicy, Schedule, ScheduleState, following
+from shared.domain.clock.schedules import RetryPolicy, Schedule, following
 from shared.domain.errors import CarillonError, Unavailable
 from shared.runtime.faults import fault
 from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
@@ -182,7 +182,7 @@ class Settlement:
 async def let_go_if_active(store: Store, schedule_ids: Sequence[str]) -> None:
     """Let go what is held back of schedules that are not paused."""
     for schedule in (await store.schedules.many(schedule_ids)).values():
-        if schedule.state is ScheduleState.ACTIVE:
+        if schedule.is_active:
             await store.occurrences.let_go(schedule.owner, schedule.generation)
 
 

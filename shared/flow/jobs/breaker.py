@@ -29,7 +29,7 @@ class Breaker:
         if not await self._store.batches.has_failed(job_id):
             return None
         job = await self._store.jobs.view(job_id)
-        if job is None or job.status is not JobStatus.RUNNING:
+        if job is None or not job.standing.feeds:
             return None
         counts = await self._store.batches.counts(job.key)
         planned = job.plan.end is not None

@@ -87,7 +87,7 @@ class Finish:
         )
 
     async def _is_nobody_known(self, job: Job, totals: Totals) -> bool:
-        if not job.csv_path or not totals.unknown or job.status is not JobStatus.RUNNING:
+        if not job.csv_path or not totals.unknown or not job.standing.feeds:
             return False
         plan = await self._store.files.plan(job.file_plan_id)
         return plan is not None and totals.unknown == plan.users

@@ -13,7 +13,7 @@ from pymongo import ASCENDING, DESCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 
-from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, batch_id, smaller
+from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, batch_id, is_failure, is_unfed, smaller
 from shared.domain.jobs.jobs import Counts, Totals
 from shared.domain.jobs.progress import Settled
 from shared.store.documents import Codec, Document, is_duplicate, translated
@@ -81,7 +81,7 @@ class Batches:
         ]
         with translated():
             lowest = [group["lowest"] async for group in await self._batches.aggregate(pipeline)]
-        return sorted(Head(head["ordinal"], head["status"] == BatchStatus.PLANNED.value) for head in lowest)
+        return sorted(Head(head["ordinal"], is_unfed(BatchStatus(head["status"]))) for head in lowest)
 
     async def find_settled(self, job_id: str, ordinals: Sequence[int]) -> set[int]:
         """Which of these batches are settled."""
@@ -275,7 +275,7 @@ def _owned(batch: Batch) -> Document:
 
 def _outcome(job_id: str, status: BatchStatus, receipt: Receipt) -> Document:
     """`failed_of` is there in failed batches alone, which are few: a sparse index finds them."""
-    failed = {"failed_of": job_id} if status is BatchStatus.FAILED else {}
+    failed = {"failed_of": job_id} if is_failure(status) else {}
     outcome = {"status": status.value, "receipt": _receipt(receipt), "size": receipt.recipients, "settled": True}
     return outcome | failed
 
