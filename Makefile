@@ -40,7 +40,7 @@ lint: $(DEV_READY) ## Check style, types, import rules, Dockerfile, compose file
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(RUN) pytest --quiet tests/deploy tests/house
+	$(RUN) pytest --quiet tests/deploy tests/rules
 
 bench: $(DEV_READY) java-or-say ## Measure jobs and the clock on real servers (ARGS=--write keeps the figures in tests/bench/RESULTS.md)
 	$(RUN) tests.bench $(ARGS)

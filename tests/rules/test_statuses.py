@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.house.test_words import SERVER, trees
+from tests.rules.test_words import SERVER, trees
 
 STATUSES = {"JobStatus", "BatchStatus", "ScheduleState"}
 
