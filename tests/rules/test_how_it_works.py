@@ -1,0 +1,44 @@
+"""`docs/how-it-works.md` tells what is there: its drawings come from the tables, and a newcomer can read its ways."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from shared.domain.jobs import batches, jobs
+from tests.rules.test_words import ROOT
+
+PAGE = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
+FILES_OF_A_WAY = 25
+LINES_OF_A_WAY = 4_400
+
+
+def block(name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
+    assert found is not None, name
+    return found[1]
+
+
+def drawn(what: str, transitions: Mapping[Any, frozenset[Any]]) -> str:
+    lines = [
+        f"{status.value:<14} {'→ ' + ', '.join(sorted(to.value for to in targets)) if targets else 'final'}"
+        for status, targets in transitions.items()
+    ]
+    return f"{what:<11} " + f"\n{'':<11} ".join(lines)
+
+
+def test_the_states_are_those_of_the_tables() -> None:
+    tables = [drawn("job", jobs.TRANSITIONS), drawn("batch", batches.TRANSITIONS)]
+    assert block("states") == "```\n" + "\n\n".join(tables) + "\n```\n"
+
+
+def test_every_path_is_there() -> None:
+    named = re.findall(r"`((?:services|shared|tests|docs)/[\w./]+\.\w+)`", PAGE)
+    assert len(named) > 30
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def test_the_way_of_a_push_is_short_enough_to_read() -> None:
+    files = set(re.findall(r"`(\w+/[\w./]+\.py)`", block("way: push")))
+    lines = sum(len((ROOT / path).read_text("utf-8").splitlines()) for path in files)
+    assert len(files) <= FILES_OF_A_WAY
+    assert lines <= LINES_OF_A_WAY, f"{len(files)} files, {lines} lines"
