@@ -127,13 +127,16 @@ def init(context: click.Context) -> None:
     run_async(work())
 
 
-@main.command(short_help="Print every setting with its default and what it means.")
+@main.command(short_help="Print the settings with their defaults and what they mean.")
+@click.option("--all", "rare", is_flag=True, help="Those that only tests and emergencies need, too.")
 @click.option("--effective", is_flag=True, help="The values that hold here and now, with their passwords masked.")
 @click.pass_context
-def config(context: click.Context, *, effective: bool) -> None:
-    """Print every setting with its default and what it means, as a settings file."""
-    text = without_secrets(configuration.describe(settings_of(context))) if effective else configuration.describe()
-    click.echo(text, nl=False)
+def config(context: click.Context, *, rare: bool, effective: bool) -> None:
+    """Print the settings that an operator chooses, each with its default and what it means, as a settings file."""
+    if effective:
+        click.echo(without_secrets(configuration.describe(settings_of(context))), nl=False)
+    else:
+        click.echo(configuration.describe(rare=rare), nl=False)
 
 
 @main.command(short_help="Run all four with servers of their own, for a laptop.")

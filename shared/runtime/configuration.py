@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.domain.errors import CarillonError
-from shared.runtime.sections import Section
+from shared.runtime.sections import RARELY, Section
 from shared.runtime.settings import Settings
 
 PREFIX = "CARILLON_"
@@ -115,21 +115,23 @@ def _from_text(key: str, text: str) -> Any:
     return text
 
 
-def describe(settings: Settings | None = None) -> str:
-    """The settings (the defaults, if none are given) as annotated TOML that `load` reads back.
+def describe(settings: Settings | None = None, *, rare: bool = True) -> str:
+    """The settings (the defaults, if none are given) as annotated TOML that `load` reads back; without those that only
+    tests and emergencies need unless these, too, are wanted (`rare`).
 
     Passwords in URLs are written as they are: the result is a file to use, not a log.
     """
     chosen = settings or Settings()
-    head = _comment(
-        "Every setting of Carillon. A file needs only what it changes; the variable named above a setting overrides it."
-    )
-    return "\n".join([head, *(_table(name, section) for name, section in chosen.sections().items())])
+    which = "Every setting of Carillon." if rare else "What an operator chooses; `carillon config --all` has the rest."
+    head = _comment(f"{which} A file needs only what it changes; the variable named above a setting overrides it.")
+    return "\n".join([head, *(_table(name, section, rare=rare) for name, section in chosen.sections().items())])
 
 
-def _table(name: str, section: Section) -> str:
+def _table(name: str, section: Section, *, rare: bool) -> str:
     lines = ["", _comment(str(type(section).__doc__)), f"[{name}]"]
     for field, hint in _HINTS[name].items():
+        if not rare and _is_rare(hint):
+            continue
         key = f"{name}.{field}"
         lines += [
             _comment(f"{_sentence(hint)}{_bounds(hint)} ({_variable(key)})"),
@@ -144,6 +146,10 @@ def _comment(text: str) -> str:
 
 def _sentence(hint: Any) -> str:
     return next(meta.description for meta in _metas(hint) if meta.description)
+
+
+def _is_rare(hint: Any) -> bool:
+    return any((meta.extra or {}).get(RARELY) for meta in _metas(hint))
 
 
 def _bounds(hint: Any) -> str:

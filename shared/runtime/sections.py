@@ -6,6 +6,8 @@ from msgspec import Meta, Struct
 
 from shared.runtime.masking import without_secrets
 
+RARELY = "rarely"
+
 Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]*://")]
 HttpUrl = Annotated[str, Meta(pattern=r"^(https?://[^/]|\Z)")]
 PublicUrl = Annotated[
@@ -24,6 +26,12 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 def says(sentence: str) -> Meta:
     """The sentence that the manual prints above a field."""
     return Meta(description=sentence)
+
+
+def rarely(sentence: str) -> Meta:
+    """As `says`, of a field that only tests and emergencies need: `carillon config` shows it when it is asked for
+    all."""
+    return Meta(description=sentence, extra={RARELY: True})
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

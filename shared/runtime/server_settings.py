@@ -1,10 +1,19 @@
 """The settings of the servers that Carillon stands on: where they are, and how it uses them."""
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from shared.runtime.sections import Count, Folder, HttpUrl, Name, Seconds, Section, Url, says
+from shared.runtime.sections import Count, Folder, HttpUrl, Mailbox, Name, Seconds, Section, Url, rarely, says
+
+MAIL_SERVERS = "smtp://user:password@host:587, smtps://… or sendgrid://apikey:<key>@api.sendgrid.com"
+# So strict that `without_secrets` finds every password, and every key: it stands where passwords do.
+MAIL_URL = re.compile(
+    r"""(smtps?://([^\s:@/?\#'"]+:[^\s@/?\#'"]+@)? | sendgrid://[^\s:@/?\#'"]*:[^\s@/?\#'"]+@)
+    (\[[0-9A-Fa-f:]+\] | [A-Za-z0-9._-]+) (:[0-9]{1,5})? /? (\?tls=(required|offered|never))?""",
+    re.VERBOSE,
+)
 
 
 class StoreSettings(Section, frozen=True):
@@ -20,7 +29,7 @@ class BrokerSettings(Section, frozen=True):
     management_url: Annotated[
         Url, says("Its management API, by which `carillon init` makes the virtual host and the policies.")
     ] = "http://guest:guest@127.0.0.1:15672"
-    publish_timeout_seconds: Annotated[Seconds, says("How long a publish waits for its confirm.")] = 10.0
+    publish_timeout_seconds: Annotated[Seconds, rarely("How long a publish waits for its confirm.")] = 10.0
 
 
 class StreamSettings(Section, frozen=True):
@@ -34,23 +43,24 @@ class StreamSettings(Section, frozen=True):
     ] = "push-%s_%s-massive"
     push_topic_partitions: Annotated[Count, says("Partitions of a push topic that Carillon makes.")] = 8
     ledger_topic: Annotated[
-        Name, says("The topic whose partitions bear the markers of sent batches. It holds no records; never delete it.")
+        Name,
+        rarely("The topic whose partitions bear the markers of sent batches. It holds no records; never delete it."),
     ] = "carillon.ledger"
     ledger_partitions: Annotated[
         int,
         Meta(ge=32, le=1_000),
-        says("Its partitions: one for each chain of a job at least; they cannot become fewer."),
+        rarely("Its partitions: one for each chain of a job at least; they cannot become fewer."),
     ] = 64
     replication_factor: Annotated[
         int, Meta(ge=1, le=9), says("Copies of each partition of a topic that Carillon makes; 3 in production.")
     ] = 1
     transaction_timeout_seconds: Annotated[
-        float, Meta(ge=1, le=900), says("When the broker aborts the transaction of a worker that fell silent.")
+        float, Meta(ge=1, le=900), rarely("When the broker aborts the transaction of a worker that fell silent.")
     ] = 30.0
-    request_timeout_seconds: Annotated[Seconds, says("How long one request waits for its answer.")] = 10.0
+    request_timeout_seconds: Annotated[Seconds, rarely("How long one request waits for its answer.")] = 10.0
     compression: Annotated[
         Literal["none", "gzip", "lz4", "zstd"],
-        says("How records are compressed on their way and on the broker's disk."),
+        rarely("How records are compressed on their way and on the broker's disk."),
     ] = "none"
     max_record_bytes: Annotated[
         int,
@@ -60,7 +70,7 @@ class StreamSettings(Section, frozen=True):
     marker_retention_days: Annotated[
         float,
         Meta(ge=0.01, le=3650),
-        says(
+        rarely(
             "At most the brokers' offsets.retention.minutes, in days: workers refuse brokers that keep less. A batch "
             "that was owned for half of it is not sent again."
         ),
@@ -71,8 +81,8 @@ class AudienceSettings(Section, frozen=True):
     """PostgreSQL: the push tables, one row a device."""
 
     url: Annotated[Url, says("Where it is, with the database.")] = "postgresql://carillon:carillon@127.0.0.1:5432/push"
-    pool_size: Annotated[Count, says("Connections that a process opens at most.")] = 10
-    statement_timeout_seconds: Annotated[Seconds, says("When a statement is given up.")] = 60.0
+    pool_size: Annotated[Count, rarely("Connections that a process opens at most.")] = 10
+    statement_timeout_seconds: Annotated[Seconds, rarely("When a statement is given up.")] = 60.0
 
 
 class BlobSettings(Section, frozen=True):
@@ -91,11 +101,42 @@ class BlobSettings(Section, frozen=True):
     ] = ""
     secret_key: Annotated[str, says("Its secret.")] = ""
     allowed_buckets: Annotated[tuple[str, ...], says("Further buckets that a csvPath may name.")] = ()
-    upload_folder: Annotated[Folder, says("Where /uploadurl puts files, within the bucket.")] = "jobs"
-    control_group_folder: Annotated[Folder, says("Where the files of control groups go, within the bucket.")] = (
+    upload_folder: Annotated[Folder, rarely("Where /uploadurl puts files, within the bucket.")] = "jobs"
+    control_group_folder: Annotated[Folder, rarely("Where the files of control groups go, within the bucket.")] = (
         "control-groups"
     )
     max_file_bytes: Annotated[
-        int, Meta(ge=1, le=5 * 2**40), says("A job over a larger file is refused; 100 GiB unless changed.")
+        int, Meta(ge=1, le=5 * 2**40), rarely("A job over a larger file is refused; 100 GiB unless changed.")
     ] = 100 * 2**30
-    timeout_seconds: Annotated[Seconds, says("How long a question may take, repeated attempts included.")] = 10.0
+    timeout_seconds: Annotated[Seconds, rarely("How long a question may take, repeated attempts included.")] = 10.0
+
+
+class MailSettings(Section, frozen=True):
+    """E-mails about jobs, to whoever made them."""
+
+    url: Annotated[
+        str,
+        says(f"The server: {MAIL_SERVERS}, what is special in a password percent-encoded; empty: no mail is sent."),
+    ] = ""
+    sender_name: Annotated[
+        str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\Z"), rarely("Who the mails say they are from.")
+    ] = "Carillon"
+    sender_address: Annotated[Mailbox, says("The address they come from; your mail server must know it.")] = (
+        "carillon@localhost"
+    )
+    addressees: Annotated[
+        tuple[Mailbox, ...], says("Addresses that get every mail, besides whoever made the job.")
+    ] = ()
+    blacklist: Annotated[
+        tuple[str, ...], rarely("Whoever made a job gets no mail if their address contains one of these texts.")
+    ] = ()
+    message_id_domain: Annotated[
+        str,
+        Meta(pattern=r"^([A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*)?\Z"),
+        rarely("The domain in each mail's Message-ID; empty: that of the sender's address."),
+    ] = ""
+    timeout_seconds: Annotated[Seconds, rarely("How long sending one mail may take, connecting and all.")] = 30.0
+
+    def __post_init__(self) -> None:
+        if self.url and not MAIL_URL.fullmatch(self.url):
+            raise ValueError(f"url: {MAIL_SERVERS}, what is special in a password percent-encoded")

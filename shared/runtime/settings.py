@@ -11,12 +11,28 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from shared.runtime.sections import Count, HostName, Mailbox, Name, Origin, Port, PublicUrl, Seconds, Section, says
-from shared.runtime.server_settings import AudienceSettings, BlobSettings, BrokerSettings, StoreSettings, StreamSettings
+from shared.runtime.sections import (
+    Count,
+    HostName,
+    Name,
+    Origin,
+    Port,
+    PublicUrl,
+    Seconds,
+    Section,
+    rarely,
+    says,
+)
+from shared.runtime.server_settings import (
+    AudienceSettings,
+    BlobSettings,
+    BrokerSettings,
+    MailSettings,
+    StoreSettings,
+    StreamSettings,
+)
 
 __all__ = [
-    "MAIL_SERVERS",
-    "MAIL_URL",
     "ApiSettings",
     "AudienceSettings",
     "BlobSettings",
@@ -86,19 +102,19 @@ class ApiSettings(Section, frozen=True):
         says("Origins, as in https://tools.example.com, whose pages may change something here, beside our own."),
     ] = ()
     first_admin: Annotated[str, says("The e-mail address of a user who is an admin from the start.")] = ""
-    max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), says("A larger request body is refused.")] = 2**20
+    max_body_bytes: Annotated[int, Meta(ge=1_024, le=2**30), rarely("A larger request body is refused.")] = 2**20
     max_bodies_bytes: Annotated[
         int,
         Meta(ge=2**25, le=2**36),
-        says("What the bodies of all requests in hand may have together; who brings more is answered 503."),
+        rarely("What the bodies of all requests in hand may have together; who brings more is answered 503."),
     ] = 96 * 2**20
     max_connections: Annotated[
         Count,
-        says("Connections at the same time, at most half of the files that the process may open; see operating.md."),
+        rarely("Connections at the same time, at most half of the files that the process may open; see operating.md."),
     ] = 512
     zone_offset: Annotated[
         Literal["subtracted", "added"],
-        says(
+        rarely(
             "How startsAt becomes a zone's start: its offset subtracted, as clocks ask for, or added as Marathon does."
         ),
     ] = "subtracted"
@@ -106,11 +122,11 @@ class ApiSettings(Section, frozen=True):
         Count, says("Of a namespace, in each process: N allow N times as many. To stop something is always free.")
     ] = 500
     pending_schedules: Annotated[
-        int, Meta(ge=1, le=10**9), says("Unfinished schedules of a namespace, roughly: counted now and then.")
+        int, Meta(ge=1, le=10**9), rarely("Unfinished schedules of a namespace, roughly: counted now and then.")
     ] = 1_000_000
-    least_every_seconds: Annotated[Count, says("The shortest `every` that a new schedule may have, in seconds.")] = 1
+    least_every_seconds: Annotated[Count, rarely("The shortest `every` that a new schedule may have, in seconds.")] = 1
     preview_seconds: Annotated[
-        Seconds, says("How long the preview of a job may count its audience; then it tells what it found so far.")
+        Seconds, rarely("How long the preview of a job may count its audience; then it tells what it found so far.")
     ] = 3.0
 
     def __post_init__(self) -> None:
@@ -120,26 +136,26 @@ class ApiSettings(Section, frozen=True):
 class WorkerSettings(Section, frozen=True):
     """The workers: they plan, send and finish jobs."""
 
-    lanes: Annotated[Count, says("Transactional producers of a process, each sending one batch at a time.")] = 4
+    lanes: Annotated[Count, rarely("Transactional producers of a process, each sending one batch at a time.")] = 4
     sends_in_flight: Annotated[
         Count,
-        says("Batches that a process reads, renders or sends at the same time; twice the lanes keeps these busy."),
+        rarely("Batches that a process reads, renders or sends at the same time; twice the lanes keeps these busy."),
     ] = 8
-    plans_in_flight: Annotated[Count, says("Jobs that a process cuts into batches at the same time.")] = 2
-    batch_size: Annotated[int, Meta(ge=1_000, le=5_000), says("Recipients of a batch.")] = 5_000
+    plans_in_flight: Annotated[Count, rarely("Jobs that a process cuts into batches at the same time.")] = 2
+    batch_size: Annotated[int, Meta(ge=1_000, le=5_000), rarely("Recipients of a batch.")] = 5_000
     grace_seconds: Annotated[
         float,
         Meta(ge=0, le=86_400),
-        says(
+        rarely(
             "For how long a push table that is missing, or a file that is denied, is taken for an outage and tried "
             "again; then it is a fault."
         ),
     ] = 600.0
-    page_batches: Annotated[Count, says("Batches that a planner cuts before it stores and feeds them.")] = 20
+    page_batches: Annotated[Count, rarely("Batches that a planner cuts before it stores and feeds them.")] = 20
     divide_rows: Annotated[
         int,
         Meta(ge=1_000, le=5_000_000),
-        says("Rows of a push table whose devices a planner divides among time zones in one statement."),
+        rarely("Rows of a push table whose devices a planner divides among time zones in one statement."),
     ] = 500_000
     max_user_failure_in_batch: Annotated[
         float,
@@ -164,38 +180,41 @@ class WorkerSettings(Section, frozen=True):
 class SchedulerSettings(Section, frozen=True):
     """The scheduler: it fires what is due, finds work that lost its message or its worker, and forgets what is old."""
 
-    upkeep_seconds: Annotated[Seconds, says("The time between two searches.")] = 5.0
+    upkeep_seconds: Annotated[Seconds, rarely("The time between two searches.")] = 5.0
     stale_seconds: Annotated[
-        Seconds, says("For how long work must have stood still, while its queue is empty, to be queued again.")
+        Seconds, rarely("For how long work must have stood still, while its queue is empty, to be queued again.")
     ] = 60.0
     margin_seconds: Annotated[
-        Seconds, says("What is added to the stream's transaction time-out before a batch is taken from its owner.")
+        Seconds, rarely("What is added to the stream's transaction time-out before a batch is taken from its owner.")
     ] = 10.0
 
-    tick_seconds: Annotated[Seconds, says("The time between two looks for occurrences that come due.")] = 1.0
+    tick_seconds: Annotated[Seconds, rarely("The time between two looks for occurrences that come due.")] = 1.0
     early_seconds: Annotated[
-        float, Meta(ge=0, le=3_600), says("How long before its instant an occurrence may fire; MyCoach's was 60.")
+        float, Meta(ge=0, le=3_600), rarely("How long before its instant an occurrence may fire; MyCoach's was 60.")
     ] = 0.0
     lease_seconds: Annotated[
         float,
         Meta(ge=2, le=3_600),
-        says("How long a claim lasts: what a dead scheduler held is claimed again after that; five ticks at least."),
+        rarely("How long a claim lasts: what a dead scheduler held is claimed again after that; five ticks at least."),
     ] = 30.0
     hold_limit: Annotated[
-        int, Meta(ge=100, le=1_000_000), says("Occurrences that a process holds in memory until they are due.")
+        int, Meta(ge=100, le=1_000_000), rarely("Occurrences that a process holds in memory until they are due.")
     ] = 20_000
     misfire_after_seconds: Annotated[
-        Seconds, says("How late an instant must be for the rule `skip` to pass over it; more than any lease.")
+        Seconds, rarely("How late an instant must be for the rule `skip` to pass over it; more than any lease.")
     ] = 90.0
     call_lease_seconds: Annotated[
-        Seconds, says("How long an HTTP callback may wait for a worker before it is handed out again.")
+        Seconds, rarely("How long an HTTP callback may wait for a worker before it is handed out again.")
     ] = 60.0
-    waiting_calls: Annotated[Count, says("HTTP callbacks that may wait for workers; others wait in the store.")] = 1_000
+    waiting_calls: Annotated[Count, rarely("HTTP callbacks that may wait for workers; others wait in the store.")] = (
+        1_000
+    )
     calls_per_namespace: Annotated[
-        Count, says("HTTP callbacks of one namespace that a scheduler has in workers' hands; others wait in the store.")
+        Count,
+        rarely("HTTP callbacks of one namespace that a scheduler has in workers' hands; others wait in the store."),
     ] = 250
-    sweep_seconds: Annotated[Seconds, says("The time between two looks for finished schedules.")] = 10.0
-    retention_seconds: Annotated[Seconds, says("The time between two looks for what is too old to keep.")] = 60.0
+    sweep_seconds: Annotated[Seconds, rarely("The time between two looks for finished schedules.")] = 10.0
+    retention_seconds: Annotated[Seconds, rarely("The time between two looks for what is too old to keep.")] = 60.0
     outcome_retention_hours: Annotated[
         float, Meta(ge=0.001, le=87_600), says("How long it is remembered how each attempt ended.")
     ] = 72.0
@@ -203,12 +222,12 @@ class SchedulerSettings(Section, frozen=True):
         float, Meta(ge=0.0001, le=3_650), says("How long a finished schedule is remembered.")
     ] = 7.0
     batch_retention_days: Annotated[
-        float, Meta(ge=0.0001, le=3_650), says("How long the batches of a completed job are remembered.")
+        float, Meta(ge=0.0001, le=3_650), rarely("How long the batches of a completed job are remembered.")
     ] = 7.0
     key_retention_hours: Annotated[
         float,
         Meta(ge=0.001, le=8_760),
-        says(
+        rarely(
             "How long an Idempotency-Key is remembered. Choose no more than outcome_retention_hours: the outcome tells "
             "that a repeated POST to .../fire has fired already."
         ),
@@ -243,12 +262,12 @@ class CallbackSettings(Section, frozen=True):
     allowed_networks: Annotated[
         tuple[str, ...], says("Private networks (CIDR) that HTTP callbacks may reach all the same.")
     ] = ()
-    call_timeout_seconds: Annotated[Seconds, says("How long an HTTP callback may take.")] = 10.0
+    call_timeout_seconds: Annotated[Seconds, rarely("How long an HTTP callback may take.")] = 10.0
     calls_in_flight: Annotated[
-        Count, says("HTTP callbacks that a worker makes at the same time; one namespace gets three quarters of them.")
+        Count, rarely("HTTP callbacks that a worker makes at the same time; one namespace gets three quarters of them.")
     ] = 200
     calls_per_host: Annotated[
-        Count, says("How many of these go to one host; one namespace gets three quarters of them.")
+        Count, rarely("How many of these go to one host; one namespace gets three quarters of them.")
     ] = 100
     signing_secret: Annotated[
         str,
@@ -266,10 +285,10 @@ class FeedbackSettings(Section, frozen=True):
     """The feedback consumer: it counts what the receivers say about each job's pushes."""
 
     topics: Annotated[str, says("A regular expression for the topics to read.")] = "^.*-feedbacks$"
-    group: Annotated[Name, says("The consumer group.")] = "carillon-feedback"
-    flush_seconds: Annotated[Seconds, says("The time between two writes of the counts.")] = 5.0
+    group: Annotated[Name, rarely("The consumer group.")] = "carillon-feedback"
+    flush_seconds: Annotated[Seconds, rarely("The time between two writes of the counts.")] = 5.0
     max_outcomes: Annotated[
-        Count, says("Different outcomes counted for a job; further ones are counted as `other`.")
+        Count, rarely("Different outcomes counted for a job; further ones are counted as `other`.")
     ] = 100
 
     def __post_init__(self) -> None:
@@ -279,52 +298,12 @@ class FeedbackSettings(Section, frozen=True):
             raise ValueError(f"topics: not a regular expression: {error}") from None
 
 
-MAIL_SERVERS = "smtp://user:password@host:587, smtps://… or sendgrid://apikey:<key>@api.sendgrid.com"
-# So strict that `without_secrets` finds every password, and every key: it stands where passwords do.
-MAIL_URL = re.compile(
-    r"""(smtps?://([^\s:@/?\#'"]+:[^\s@/?\#'"]+@)? | sendgrid://[^\s:@/?\#'"]*:[^\s@/?\#'"]+@)
-    (\[[0-9A-Fa-f:]+\] | [A-Za-z0-9._-]+) (:[0-9]{1,5})? /? (\?tls=(required|offered|never))?""",
-    re.VERBOSE,
-)
-
-
-class MailSettings(Section, frozen=True):
-    """E-mails about jobs, to whoever made them."""
-
-    url: Annotated[
-        str,
-        says(f"The server: {MAIL_SERVERS}, what is special in a password percent-encoded; empty: no mail is sent."),
-    ] = ""
-    sender_name: Annotated[
-        str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*\Z"), says("Who the mails say they are from.")
-    ] = "Carillon"
-    sender_address: Annotated[Mailbox, says("The address they come from; your mail server must know it.")] = (
-        "carillon@localhost"
-    )
-    addressees: Annotated[
-        tuple[Mailbox, ...], says("Addresses that get every mail, besides whoever made the job.")
-    ] = ()
-    blacklist: Annotated[
-        tuple[str, ...], says("Whoever made a job gets no mail if their address contains one of these texts.")
-    ] = ()
-    message_id_domain: Annotated[
-        str,
-        Meta(pattern=r"^([A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*)?\Z"),
-        says("The domain in each mail's Message-ID; empty: that of the sender's address."),
-    ] = ""
-    timeout_seconds: Annotated[Seconds, says("How long sending one mail may take, connecting and all.")] = 30.0
-
-    def __post_init__(self) -> None:
-        if self.url and not MAIL_URL.fullmatch(self.url):
-            raise ValueError(f"url: {MAIL_SERVERS}, what is special in a password percent-encoded")
-
-
 class HealthSettings(Section, frozen=True):
     """The port of /livez, /readyz and /metrics, in every process."""
 
     host: Annotated[str, says("The address to listen on.")] = "127.0.0.1"
     port: Annotated[Port, says("The port to listen on; 0 takes a free one.")] = 9090
-    max_connections: Annotated[Count, says("Connections at the same time, besides those of the API.")] = 32
+    max_connections: Annotated[Count, rarely("Connections at the same time, besides those of the API.")] = 32
 
 
 class LogSettings(Section, frozen=True):
@@ -333,16 +312,16 @@ class LogSettings(Section, frozen=True):
     level: Annotated[Literal["debug", "info", "warning", "error"], says("The least severe lines that are written.")] = (
         "info"
     )
-    format: Annotated[Literal["auto", "console", "json"], says("auto is console on a terminal and json elsewhere.")] = (
-        "auto"
-    )
+    format: Annotated[
+        Literal["auto", "console", "json"], rarely("auto is console on a terminal and json elsewhere.")
+    ] = "auto"
 
 
 class ShutdownSettings(Section, frozen=True):
     """What happens on SIGTERM or SIGINT. A second one ends the process at once; nothing is lost by it."""
 
     readiness_seconds: Annotated[
-        float, Meta(ge=0, le=600), says("How long /readyz fails first, for load balancers to look away.")
+        float, Meta(ge=0, le=600), rarely("How long /readyz fails first, for load balancers to look away.")
     ] = 2.0
     grace_seconds: Annotated[float, Meta(ge=0, le=3_600), says("How long the work in hand may take after that.")] = 25.0
 

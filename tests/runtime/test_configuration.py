@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from shared.runtime.configuration import Misconfigured, describe, load
 from shared.runtime.masking import without_secrets
+from shared.runtime.server_settings import MAIL_URL
 from shared.runtime.settings import (
-    MAIL_URL,
     ApiSettings,
     BlobSettings,
     CallbackSettings,
@@ -288,3 +288,15 @@ def test_sections_made_in_code_check_what_types_cannot_say() -> None:
         FeedbackSettings(topics="(")
     with pytest.raises(ValueError, match="lease_seconds"):
         SchedulerSettings(lease_seconds=4, tick_seconds=1)
+
+
+def test_an_operator_is_shown_few_settings_first() -> None:
+    shown = [line for line in describe(rare=False).splitlines() if " = " in line and not line.startswith("#")]
+    every = [line for line in describe().splitlines() if " = " in line and not line.startswith("#")]
+    assert len(shown) <= 45
+    assert set(shown) < set(every)
+
+
+def test_what_is_shown_first_is_a_settings_file_too(tmp_path: Path) -> None:
+    (tmp_path / "first.toml").write_text(describe(rare=False))
+    assert load({}, tmp_path / "first.toml") == Settings()
