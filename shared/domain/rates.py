@@ -5,7 +5,7 @@ of the clock by a burst; who would bring it further has to wait. Keys are forgot
 there are too many of them: a key whose moment has passed is like one that never came.
 """
 
-from shared.domain.recent import Recent
+from cachetools import LRUCache
 
 _ROUNDING = 1e-9
 
@@ -16,7 +16,7 @@ class Rate:
     def __init__(self, per_second: float, *, burst: int, keys: int = 10_000) -> None:
         self._interval = 1 / per_second
         self._ahead = (burst - 1) * self._interval + _ROUNDING
-        self._moments: Recent[str, float] = Recent(keys)
+        self._moments: LRUCache[str, float] = LRUCache(keys)
 
     def __len__(self) -> int:
         """How many keys are remembered."""

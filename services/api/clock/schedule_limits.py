@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from cachetools import LRUCache
 from msgspec import Struct
 
 from shared.domain.clock.recurrence import Every
 from shared.domain.errors import Forbidden, Invalid, Refused, Unavailable
-from shared.domain.recent import Recent
 from shared.flow.clock.drafts import Wanted
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
@@ -43,7 +43,7 @@ class ScheduleLimits:
         self._store = store
         self._pending = settings.pending_schedules
         self._least_every = settings.least_every_seconds
-        self._counts: Recent[str, _Count] = Recent(_NAMESPACES)
+        self._counts: LRUCache[str, _Count] = LRUCache(_NAMESPACES)
 
     async def check(self, wanted: Wanted) -> None:
         """Raise what `judge` tells of it."""

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
+from cachetools import LRUCache
 from msgspec import Struct
 
 from shared.domain.audience.audiences import table_name
 from shared.domain.errors import Denied, Invalid, Unavailable
 from shared.domain.jobs.jobs import READ_FILE, Event, EventState, Job
-from shared.domain.recent import Recent
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -37,7 +37,7 @@ class Grace:
         self._store = store
         self._clock = clock
         self._lasts = timedelta(seconds=seconds)
-        self._failures: Recent[tuple[str, str], _Failures] = Recent(_REMEMBERED)
+        self._failures: LRUCache[tuple[str, str], _Failures] = LRUCache(_REMEMBERED)
 
     @asynccontextmanager
     async def give(self, job: Job, *, stage: str) -> AsyncIterator[None]:

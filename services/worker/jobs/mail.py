@@ -8,13 +8,13 @@ mail server's answer was lost; with the same Message-ID.
 from datetime import timedelta
 
 import structlog
+from cachetools import LRUCache
 
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs.jobs import DueMail, Job, Totals
 from shared.domain.jobs.mails import Mailing, MailKind, written
 from shared.domain.jobs.tasks import SendMail
-from shared.domain.recent import Recent
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
@@ -54,7 +54,7 @@ class Mailer(Stage[SendMail]):
         self._time = time
         self._mailing = mailing
         self._lease = lease
-        self._sent: Recent[tuple[str, str, int], str] = Recent(_SENT_AT_HAND)
+        self._sent: LRUCache[tuple[str, str, int], str] = LRUCache(_SENT_AT_HAND)
 
     async def run(self, task: SendMail) -> None:
         """Send the mail, if it is still due. Raises `Unavailable`."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
+from cachetools import LRUCache
 
 from services.worker.jobs.grace import Grace
 from services.worker.push.recipients import RecipientReader
@@ -25,7 +26,6 @@ from shared.domain.jobs.tasks import SendBatch
 from shared.domain.push.records import RecordRules
 from shared.domain.push.rendering import Renderer, fitting_records
 from shared.domain.push.topics import topic_name
-from shared.domain.recent import Recent
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
@@ -84,9 +84,9 @@ class Sender(Stage[SendBatch]):
         self._rules = rules
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
         self._knowable = timedelta(days=stream_settings.marker_retention_days / 2)
-        self._jobs: Recent[str, tuple[Job, Renderer, int]] = Recent(_JOBS_AT_HAND)
+        self._jobs: LRUCache[str, tuple[Job, Renderer, int]] = LRUCache(_JOBS_AT_HAND)
         self._in_hand: set[str] = set()
-        self._lost: Recent[tuple[str, int], str] = Recent(_LOST_AT_HAND)
+        self._lost: LRUCache[tuple[str, int], str] = LRUCache(_LOST_AT_HAND)
 
     async def run(self, task: SendBatch) -> None:
         """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it

@@ -5,11 +5,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
+from cachetools import LRUCache
 from msgspec import Struct
 
 from shared.domain.accounts.signing_secrets import OVERLAP, NamespaceSecrets, derived, rotated, signing_secrets
 from shared.domain.errors import Conflict
-from shared.domain.recent import Recent
 from shared.store import Store
 
 REMEMBERED_SECONDS = 10.0
@@ -38,7 +38,7 @@ class Signing:
         self._store = store
         self._now = now
         self._key = deployment_key
-        self._remembered: Recent[str, _Remembered] = Recent(_REMEMBERED)
+        self._remembered: LRUCache[str, _Remembered] = LRUCache(_REMEMBERED)
 
     async def issue(self, namespace: str) -> IssuedSecret:
         """Give a namespace a new secret; what signed until now signs beside it for a day.
