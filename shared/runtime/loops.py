@@ -53,17 +53,6 @@ class Periodic(Background):
         self._rand = rand
         self._backoff = Backoff(first_seconds=interval_seconds, cap_seconds=max(60.0, interval_seconds), jitter=0.0)
         self._failures = 0
-        self._wake = asyncio.Event()
-
-    async def stop(self) -> None:
-        """Return when the run in hand has ended and no other will begin; cancelling this cancels the run."""
-        self._stopping.set()
-        self._wake.set()
-        await super().stop()
-
-    def trigger(self) -> None:
-        """Run at once, or once more right after the run in hand."""
-        self._wake.set()
 
     def pause_seconds(self) -> float:
         """How long to wait now: the interval, or after failures more; give or take the jitter."""
@@ -72,10 +61,8 @@ class Periodic(Background):
 
     async def _loop(self, stopping: asyncio.Event) -> None:
         while not stopping.is_set():
-            self._wake.clear()
             await self._sweep()
-            if not stopping.is_set():
-                await pause(self._wake, self.pause_seconds())
+            await pause(stopping, self.pause_seconds())
 
     async def _sweep(self) -> None:
         began = time.perf_counter()

@@ -40,29 +40,6 @@ async def test_runs_at_once_and_again_after_the_interval() -> None:
             await asyncio.wait_for(runs.get(), 10)
 
 
-async def test_trigger_runs_before_the_interval_is_over() -> None:
-    runs: asyncio.Queue[int] = asyncio.Queue()
-    async with running(Periodic("hourly", counting(runs), interval_seconds=HOUR)) as loop:
-        await asyncio.wait_for(runs.get(), 10)
-        loop.trigger()
-        await asyncio.wait_for(runs.get(), 10)
-
-
-async def test_trigger_during_a_run_runs_once_more() -> None:
-    runs: asyncio.Queue[int] = asyncio.Queue()
-    gate = asyncio.Event()
-
-    async def run_once() -> None:
-        runs.put_nowait(1)
-        await gate.wait()
-
-    async with running(Periodic("gated", run_once, interval_seconds=HOUR)) as loop:
-        await asyncio.wait_for(runs.get(), 10)
-        loop.trigger()
-        gate.set()
-        await asyncio.wait_for(runs.get(), 10)
-
-
 async def test_failures_are_counted_and_survived() -> None:
     pauses: list[float] = []
     recovered = asyncio.Event()
