@@ -18,6 +18,7 @@ from services.api.http.routes import Resource
 from services.connections import Capabilities
 from services.scheduler.fire import OnDue
 from services.worker.stage import Stage
+from shared.flow.jobs.kinds import JobKind
 from shared.runtime.lifecycle import Component
 
 AnyPart = TypeVar("AnyPart", bound="Part")
@@ -40,6 +41,10 @@ class Part:
 
     def resources(self) -> Sequence[Resource]:
         """The routes of the API."""
+        return ()
+
+    def job_kinds(self) -> Sequence[JobKind]:
+        """The kinds of jobs that the subject sends."""
         return ()
 
     def stages(self) -> Sequence[Stage[Any]]:

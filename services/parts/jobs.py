@@ -28,6 +28,7 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.finish import Finish
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.kinds import JobKinds
 from shared.flow.jobs.retention import JobRetention
 from shared.flow.jobs.upkeep import Upkeep, UpkeepPatience
 from shared.runtime.lifecycle import Component
@@ -41,8 +42,12 @@ class JobsPart(Part):
     """Jobs."""
 
     @cached_property
+    def kinds(self) -> JobKinds:
+        return JobKinds(kind for part in self.parts for kind in part.job_kinds())
+
+    @cached_property
     def feed(self) -> Feed:
-        return Feed(self.store, self.capabilities.broker)
+        return Feed(self.store, self.capabilities.broker, self.kinds)
 
     @cached_property
     def flow(self) -> JobFlow:
@@ -91,14 +96,7 @@ class JobsPart(Part):
         )
 
     def stages(self) -> Sequence[Stage[Any]]:
-        finish = Finish(
-            self.store,
-            self.capabilities.blobs,
-            self.breaker,
-            self.capabilities.clock,
-            control_group_folder=self.settings.blobs.control_group_folder,
-            mails=self.has_mails,
-        )
+        finish = Finish(self.store, self.kinds, self.breaker, self.capabilities.clock, mails=self.has_mails)
         finisher = Finisher(finish, self.feed, in_flight=self.settings.worker.plans_in_flight)
         return (self._planner(), finisher, self._mailer())
 
@@ -135,21 +133,23 @@ class JobsPart(Part):
         await self._upkeep(UpkeepPatience(none, none, none)).run_once()
 
     def _upkeep(self, patience: UpkeepPatience) -> Upkeep:
-        return Upkeep(self.store, self.capabilities.broker, self.feed, self.flow, self.groups, self.breaker, patience)
+        return Upkeep(
+            self.store, self.capabilities.broker, self.feed, self.flow, self.groups, self.breaker, self.kinds, patience
+        )
 
     def _planner(self) -> Planner:
         return Planner(
             self.store,
             self.capabilities.audience,
             self.capabilities.blobs,
-            self.capabilities.stream,
+            self.kinds,
             self.feed,
             self.flow,
             self.breaker,
             self.grace,
             self.capabilities.clock,
             worker=self.settings.worker,
-            topics=self.settings.stream,
+            max_record_bytes=self.settings.stream.max_record_bytes,
             max_file_bytes=self.settings.blobs.max_file_bytes,
         )
 
@@ -160,6 +160,7 @@ class JobsPart(Part):
             addressees=chosen.addressees,
             blacklist=chosen.blacklist,
             host=socket.gethostname(),
+            platforms=self.kinds.services,
         )
         # No attempt may outlive its lease: a mail that is on its way would be sent once more.
         lease = timedelta(seconds=2 * chosen.timeout_seconds)

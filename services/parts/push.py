@@ -13,6 +13,9 @@ from services.worker.push.recipients import RecipientReader
 from services.worker.push.send import Sender
 from services.worker.stage import Stage
 from shared.domain.push.records import RecordRules
+from shared.flow.jobs.kinds import JobKind
+from shared.flow.push.control_group import ControlGroupFile
+from shared.flow.push.kind import PushKind
 from shared.runtime.lifecycle import Component
 
 
@@ -30,6 +33,11 @@ class PushPart(Part):
             time_to_live=self.settings.worker.gcm_time_to_live,
             max_record_bytes=self.settings.stream.max_record_bytes,
         )
+
+    def job_kinds(self) -> Sequence[JobKind]:
+        had, folder = self.capabilities, self.settings.blobs.control_group_folder
+        control_group = ControlGroupFile(self.store, had.blobs, had.clock, folder=folder)
+        return (PushKind(had.stream, control_group, self.settings.stream),)
 
     def resources(self) -> Sequence[Resource]:
         had, api = self.capabilities, self.settings.api

@@ -28,17 +28,15 @@ from shared.domain.jobs.filling import check_filled
 from shared.domain.jobs.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job, Plan
 from shared.domain.jobs.tasks import PlanJob
 from shared.domain.jobs.templates import Template
-from shared.domain.push.rendering import fitting_records
-from shared.domain.push.topics import topic_name
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.kinds import JobKinds
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
-from shared.runtime.settings import StreamSettings, WorkerSettings
+from shared.runtime.settings import WorkerSettings
 from shared.store import Store
 from shared.store.jobs.batches import PlanEnd
-from shared.stream import Stream
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +51,7 @@ class Planner(Stage[PlanJob]):
         store: Store,
         audience: Audience,
         blobs: Blobs,
-        stream: Stream,
+        kinds: JobKinds,
         feed: Feed,
         flow: JobFlow,
         breaker: Breaker,
@@ -61,7 +59,7 @@ class Planner(Stage[PlanJob]):
         clock: Clock,
         *,
         worker: WorkerSettings,
-        topics: StreamSettings,
+        max_record_bytes: int,
         max_file_bytes: int,
     ) -> None:
         self.in_flight = worker.plans_in_flight
@@ -72,14 +70,14 @@ class Planner(Stage[PlanJob]):
         self._file_cuts = FileCuts(store, blobs)
         divider = Divider(store, audience, blobs, self._file_cuts, step_rows=worker.divide_rows)
         self._zone_cuts = ZoneCuts(store, divider, page_batches=worker.page_batches)
-        self._stream = stream
+        self._kinds = kinds
         self._feed = feed
         self._flow = flow
         self._breaker = breaker
         self._grace = grace
         self._clock = clock
         self._worker = worker
-        self._topics = topics
+        self._max_record_bytes = max_record_bytes
         self._max_file_bytes = max_file_bytes
         self._stopping = False
 
@@ -121,10 +119,9 @@ class Planner(Stage[PlanJob]):
         if job.plan.source is not None:
             return job
         templates = await self._templates(job)
-        most = self._topics.max_record_bytes
+        most = self._max_record_bytes
         await asyncio.to_thread(check_filled, templates, job.context, job.metadata, most=most, field="template")
-        topic = topic_name(self._topics.topic_template, job.app_name, job.service)
-        await self._stream.setup({topic: self._topics.push_topic_partitions})
+        await self._kinds.of(job.service).prepare(job)
         source = await self._source(replace(job, plan=Plan(templates=templates)))
         stage = READ_FILE if isinstance(source, File) else PLAN
         events = [Event(stage, EventState.RUNNING, "starting", self._clock.now_ns())]
@@ -158,7 +155,7 @@ class Planner(Stage[PlanJob]):
         return plan.file
 
     def _batch_size(self, job: Job) -> int:
-        return min(self._worker.batch_size, fitting_records(job))
+        return min(self._worker.batch_size, self._kinds.of(job.service).fitting(job))
 
     async def _read_again(self, job: Job) -> Job:
         found = await self._store.jobs.get(job.key)

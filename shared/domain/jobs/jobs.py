@@ -231,7 +231,7 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def standing(self) -> "Standing":
         """What of it decides about its batches."""
-        return Standing(self.status, self.plan.end, self.expires_at)
+        return Standing(self.status, self.plan.end, self.expires_at, self.service)
 
 
 def job_key(job_id: str, incarnation: str) -> str:
@@ -246,11 +246,13 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 class Standing(Struct, frozen=True):
-    """The little of a job that decides about its batches: its status and, once known, the number of batches."""
+    """The little of a job that decides about its batches: its status, once known the number of batches, and its
+    service."""
 
     status: JobStatus
     end: int | None
     expires_at: int
+    service: str = ""
 
     @property
     def feeds(self) -> bool:

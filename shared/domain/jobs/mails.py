@@ -18,7 +18,6 @@ from shared.domain.audience.zones import REST, SKIP
 from shared.domain.errors import Invalid
 from shared.domain.instants import from_ms
 from shared.domain.jobs.jobs import Job, Totals
-from shared.domain.push.records import SERVICES
 
 ACCEPTED = "ack"
 """The feedback key of what the push service took."""
@@ -81,13 +80,15 @@ class Mailing(Struct, frozen=True):
     """What a deployment has chosen for its mails.
 
     `addressees` get all of them; whoever made a job gets none if their address contains an entry of `blacklist`.
-    `domain` makes Message-IDs unique in the world; `host` is the machine that tells of completed jobs.
+    `domain` makes Message-IDs unique in the world; `host` is the machine that tells of completed jobs. `platforms` are
+    what people call the devices of a service.
     """
 
     domain: str
     addressees: tuple[str, ...] = ()
     blacklist: tuple[str, ...] = ()
     host: str = ""
+    platforms: Mapping[str, str] = {}
 
 
 def is_mailbox(address: str) -> bool:
@@ -138,11 +139,11 @@ def written(
     numbers = _numbers(totals, job.reasons if reasons is None else reasons)
     match kind:
         case MailKind.CREATED | MailKind.SCHEDULED:
-            parts = [_described(job), _audience(job)]
+            parts = [_described(job, mailing), _audience(job)]
         case MailKind.PAUSED | MailKind.STOPPED | MailKind.TRIPPED:
-            parts = [_identified(job), numbers, _outlook(kind, job)]
+            parts = [_identified(job, mailing), numbers, _outlook(kind, job)]
         case MailKind.COMPLETED:
-            parts = [_identified(job), numbers, _feedback(job, totals), _result(job, mailing)]
+            parts = [_identified(job, mailing), numbers, _feedback(job, totals), _result(job, mailing)]
         case _:
             assert_never(kind)
     text = "\n\n".join([_clipped(_opening(kind, job, by)), *filter(None, parts)])
@@ -167,11 +168,11 @@ def _opening(kind: MailKind, job: Job, by: str) -> str:
             assert_never(kind)
 
 
-def _identified(job: Job) -> str:
+def _identified(job: Job, mailing: Mailing) -> str:
     return _table({
         "App": job.app_name,
         "Template": ", ".join(job.template_names),
-        "Platform": SERVICES[job.service].platform if job.service in SERVICES else job.service,
+        "Platform": mailing.platforms.get(job.service, job.service),
         "Job": job.id,
         "Group": job.group_id if job.localized else "",
         "Created by": job.created_by,
@@ -179,14 +180,14 @@ def _identified(job: Job) -> str:
     })  # fmt: skip
 
 
-def _described(job: Job) -> str:
+def _described(job: Job, mailing: Mailing) -> str:
     times = _table({
         "Scheduled": f"yes, for {_start(job)}" if job.starts_at else "no",
         "Localized": _localized(job),
         "Expires": _moment(job.expires_at) if job.expires_at else "",
         "Control group": f"{job.control_group * 100:g} % of the users get nothing" if job.control_group else "",
     })  # fmt: skip
-    return f"{_identified(job)}\n{times}"
+    return f"{_identified(job, mailing)}\n{times}"
 
 
 def _start(job: Job) -> str:

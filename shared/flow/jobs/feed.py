@@ -25,6 +25,7 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.owners import JobStage, batch_owner, job_owner, read_batch_owner
 from shared.domain.jobs.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import encode
+from shared.flow.jobs.kinds import JobKinds
 from shared.runtime.faults import fault
 from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
@@ -37,9 +38,10 @@ _ON_ITS_WAY = frozenset({BatchStatus.QUEUED, BatchStatus.SENDING})
 class Feed:
     """Publishes tasks, each after the move that makes it due."""
 
-    def __init__(self, store: Store, broker: Broker) -> None:
+    def __init__(self, store: Store, broker: Broker, kinds: JobKinds) -> None:
         self._store = store
         self._broker = broker
+        self._kinds = kinds
 
     async def feed_job(self, job_id: str) -> None:
         """Queue every chain's lowest unsettled batch that is planned, if the job runs; have it finished if none is
@@ -51,7 +53,8 @@ class Feed:
         if standing is None or not standing.feeds:
             return
         heads = await self._store.batches.heads(job_id)
-        await self._queue_all(job_id, await self._due(job_id, [head.ordinal for head in heads if head.planned]))
+        due = await self._due(job_id, [head.ordinal for head in heads if head.planned])
+        await self._queue_all(job_id, standing.service, due)
         if not heads and standing.end is not None:
             await self.publish(FinishJob(job_id))
 
@@ -62,7 +65,7 @@ class Feed:
             return
         successor = batch.ordinal + SLOTS
         if standing.feeds and (standing.end is None or successor < standing.end):
-            await self._queue_all(batch.job_id, [successor])
+            await self._queue_all(batch.job_id, standing.service, [successor])
         elif standing.may_finish:
             await self.finish_if_done(batch.job_id)
 
@@ -77,10 +80,11 @@ class Feed:
 
         Raises `Unavailable`; a message that the broker did not confirm is put off with its new turn.
         """
-        renewed = await self._store.batches.requeue(batch)
-        if renewed is None:
+        standing = await self._store.jobs.get_standing(batch.job_id)
+        renewed = None if standing is None else await self._store.batches.requeue(batch)
+        if standing is None or renewed is None:
             return False
-        task = replace(_send(renewed), attempt=attempt, faults=faults)
+        task = replace(self._task(renewed, standing.service), attempt=attempt, faults=faults)
         try:
             await self.publish(task)
         except Unavailable:
@@ -147,19 +151,22 @@ class Feed:
         settled = await self._store.batches.find_settled(job_id, before) if before else set()
         return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
 
-    async def _queue_all(self, job_id: str, ordinals: Iterable[int]) -> None:
-        await asyncio.gather(*(self._queue(job_id, ordinal) for ordinal in ordinals))
+    async def _queue_all(self, job_id: str, service: str, ordinals: Iterable[int]) -> None:
+        await asyncio.gather(*(self._queue(job_id, service, ordinal) for ordinal in ordinals))
 
-    async def _queue(self, job_id: str, ordinal: int) -> None:
+    async def _queue(self, job_id: str, service: str, ordinal: int) -> None:
         batch = await self._store.batches.queue(job_id, ordinal)
         if batch is None:
             return
         await fault("feed.after_queue")
         try:
-            await self.publish(_send(batch))
+            await self.publish(self._task(batch, service))
         except Unavailable:
             await self._store.batches.put_back(batch)
             raise
+
+    def _task(self, batch: Batch, service: str) -> SendBatch:
+        return self._kinds.of(service).batch_task(batch.job_id, batch.ordinal, batch.turn)
 
 
 def generation_of(batch: Batch) -> str:
@@ -171,7 +178,3 @@ def mail_of(occurrence: Occurrence) -> tuple[str, int]:
     """The kind of the mail that was put off, and when what it tells happened (ns)."""
     kind, at, _ = occurrence.generation.split("/")
     return kind, int(at)
-
-
-def _send(batch: Batch) -> SendBatch:
-    return SendBatch(batch.job_id, batch.ordinal, batch.turn)

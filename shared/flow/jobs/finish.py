@@ -5,7 +5,6 @@ closes when nothing of it is unsettled, wherever its plan stood. A file that can
 `fail` event tells of it.
 """
 
-from shared.blobs import Blobs
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import (
     FINISH,
@@ -22,7 +21,7 @@ from shared.domain.jobs.jobs import (
 )
 from shared.domain.jobs.mails import MailKind
 from shared.flow.jobs.breaker import Breaker
-from shared.flow.push.control_group import ControlGroupFile, Written
+from shared.flow.jobs.kinds import JobKinds, Written
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
@@ -32,13 +31,11 @@ from shared.store.jobs.batches import PlanEnd
 class Finish:
     """Closes jobs; doing it twice does nothing more."""
 
-    def __init__(
-        self, store: Store, blobs: Blobs, breaker: Breaker, clock: Clock, *, control_group_folder: str, mails: bool
-    ) -> None:
+    def __init__(self, store: Store, kinds: JobKinds, breaker: Breaker, clock: Clock, *, mails: bool) -> None:
         self._store = store
         self._breaker = breaker
         self._clock = clock
-        self._control_group = ControlGroupFile(store, blobs, clock, folder=control_group_folder)
+        self._kinds = kinds
         self._mails = mails
 
     async def job(self, job_id: str) -> Job | None:
@@ -72,7 +69,7 @@ class Finish:
         return job
 
     async def _close(self, job: Job, totals: Totals, summed: Receipt) -> Job | None:
-        written = await self._control_group.write(job)
+        written = await self._kinds.of(job.service).write_at_end(job)
         await fault("finish.after_file")
         now = self._clock.now_ns()
         return await self._store.jobs.close(

@@ -20,7 +20,7 @@ tries counted. Only when the occurrence was lost as well is it found here.
 The ages spare healthy work; they are not needed for safety: all of this is right at any time.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
 
 import structlog
@@ -33,11 +33,12 @@ from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.owners import JobStage, batch_owner, job_owner
-from shared.domain.jobs.tasks import BATCH_QUEUE, SPLIT_QUEUE
+from shared.domain.jobs.tasks import SPLIT_QUEUE
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.kinds import JobKinds
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
@@ -80,6 +81,7 @@ class Upkeep:
         flow: JobFlow,
         groups: GroupFlow,
         breaker: Breaker,
+        kinds: JobKinds,
         patience: UpkeepPatience,
     ) -> None:
         self._store = store
@@ -88,6 +90,7 @@ class Upkeep:
         self._flow = flow
         self._groups = groups
         self._breaker = breaker
+        self._kinds = kinds
         self._patience = patience
         self._looks = 0
 
@@ -127,7 +130,7 @@ class Upkeep:
         return _Since(
             owned=now - self._patience.owned,
             plans=at_latest if await self._broker.depth(SPLIT_QUEUE) else queued,
-            batches=at_latest if await self._broker.depth(BATCH_QUEUE) else queued,
+            batches={queue: at_latest if await self._broker.depth(queue) else queued for queue in self._kinds.queues},
             starts_ns=ms(now - _START_GRACE) * 1_000_000,
             mails_ns=ms(queued) * 1_000_000,
         )
@@ -145,7 +148,8 @@ class Upkeep:
         plans = await self._plan_again(job, since.plans)
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, owned=owned)
-        queued = await self._requeue_stale(job, BatchStatus.QUEUED, since.batches)
+        queue = self._kinds.of(job.service).batch_task.queue
+        queued = await self._requeue_stale(job, BatchStatus.QUEUED, since.batches[queue])
         await self._breaker.look(job.key)
         await self._feed.feed_job(job.key)
         return Found(jobs=1, plans=plans, queued=queued, owned=owned)
@@ -202,7 +206,7 @@ class _Since(Struct, frozen=True):
 
     owned: datetime
     plans: datetime
-    batches: datetime
+    batches: Mapping[str, datetime]
     starts_ns: int
     mails_ns: int
 

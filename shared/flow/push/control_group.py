@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import structlog
-from msgspec import Struct
 
 from shared.blobs import Blobs
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs.jobs import FINISH, Event, EventState, Job
+from shared.flow.jobs.kinds import Written
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -24,13 +24,6 @@ log = structlog.get_logger(__name__)
 
 _HEADER = ("controlGroupUserIds",)
 _TRIED_FOR = timedelta(days=1)
-
-
-class Written(Struct, frozen=True):
-    """The path of the file, or why there is none; both are empty where nobody is to be held out."""
-
-    path: str = ""
-    failure: str = ""
 
 
 class _StoreAway(Unavailable):

@@ -39,6 +39,7 @@ from shared.domain.jobs.templates import Template
 from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translated
 from shared.store.jobs.job_documents import any_job, copies_of, counts_of, document_of, job_of, one_job
 
+_STANDING = {"status": 1, "plan.end": 1, "expires_at": 1, "service": 1}
 _VIEW = {"plan.templates": 0}
 _NAMES = {"incarnation": 1}
 _LISTED = _VIEW | {"context": 0}
@@ -193,10 +194,12 @@ class Jobs:
     async def get_standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""
         with translated():
-            document = await self._jobs.find_one(one_job(job_id), {"status": 1, "plan.end": 1, "expires_at": 1})
+            document = await self._jobs.find_one(one_job(job_id), _STANDING)
         if document is None:
             return None
-        return Standing(JobStatus(document["status"]), document["plan"]["end"], document["expires_at"])
+        return Standing(
+            JobStatus(document["status"]), document["plan"]["end"], document["expires_at"], document["service"]
+        )
 
     async def move(
         self,

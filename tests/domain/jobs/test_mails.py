@@ -15,7 +15,7 @@ from shared.domain.push.records import APNS, GCM
 
 START = 1_798_815_600_000_000_000  # Fri, 01 Jan 2027 15:00:00 UTC
 ANA, OPS = "ana@example.com", "ops@example.org"
-MAILING = Mailing(domain="example.com", addressees=(OPS,), host="worker-7")
+MAILING = Mailing(domain="example.com", addressees=(OPS,), host="worker-7", platforms={"apns": "iOS", "gcm": "Android"})
 TOTALS = Totals(batches=4, settled=2, planned=1_000, sent=400, failed=15, skipped=25, held_out=50)
 LINE_ENDS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"]
 

@@ -1,12 +1,10 @@
 """A job closes when all of its batches are settled, and not because a server has not heard of some."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.blobs.files import FolderBlobs
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.jobs import JobStatus, Totals
@@ -14,6 +12,7 @@ from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.finish import Finish
 from shared.store import Store
 from tests.clock import ManualClock
+from tests.flow.kinds import KINDS
 from tests.store.made import SIZE, a_job, add_planned
 
 pytestmark = pytest.mark.native
@@ -28,11 +27,10 @@ async def send(store: Store, job_id: str, ordinal: int) -> None:
 
 
 @pytest.fixture
-def finish(store: Store, tmp_path: Path) -> Finish:
+def finish(store: Store) -> Finish:
     clock = ManualClock()
     breaker = Breaker(store, clock, max_failed_share=1, mails=False)
-    blobs = FolderBlobs.open(tmp_path.as_uri())
-    return Finish(store, blobs, breaker, clock, control_group_folder="held-out", mails=False)
+    return Finish(store, KINDS, breaker, clock, mails=False)
 
 
 async def test_a_job_closes_with_its_last_batch(store: Store, finish: Finish) -> None:

@@ -15,6 +15,7 @@ from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.runtime.clock import SystemClock
 from shared.store import Store
+from tests.flow.kinds import KINDS
 from tests.queues import QUEUES
 from tests.store.made import a_job
 
@@ -40,7 +41,7 @@ async def a_broker() -> MemoryBroker:
 
 
 async def flow(store: Store, kind: type[JobFlow] = JobFlow) -> GroupFlow:
-    return GroupFlow(store, kind(store, Feed(store, await a_broker()), SystemClock(), mails=True))
+    return GroupFlow(store, kind(store, Feed(store, await a_broker(), KINDS), SystemClock(), mails=True))
 
 
 async def a_group(store: Store) -> Group:
@@ -94,7 +95,7 @@ async def test_whoever_repeats_an_interrupted_move_tells_nobody_again(store: Sto
 
 async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: Store) -> None:
     group = await a_group(store)
-    jobs = JobFlow(store, Feed(store, await a_broker()), SystemClock(), mails=True)
+    jobs = JobFlow(store, Feed(store, await a_broker(), KINDS), SystemClock(), mails=True)
 
     for job in (await store.jobs.with_ids(group.job_ids)).values():
         await jobs.stop_over_file(job, "there is no such file")
@@ -108,7 +109,7 @@ async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: S
 
 async def test_jobs_that_are_moved_already_do_not_keep_the_mail(store: Store) -> None:
     group = await a_group(store)
-    jobs = JobFlow(store, Feed(store, await a_broker()), SystemClock())
+    jobs = JobFlow(store, Feed(store, await a_broker(), KINDS), SystemClock())
     await jobs.stop(group.job_ids[-1])
 
     assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1

@@ -22,6 +22,7 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.upkeep import Upkeep, UpkeepPatience
 from shared.runtime.clock import SystemClock
 from shared.store import Store
+from tests.flow.kinds import KINDS
 from tests.queues import QUEUES
 from tests.store.made import added
 
@@ -39,7 +40,7 @@ async def broker() -> MemoryBroker:
 
 @pytest.fixture
 def feed(store: Store, broker: MemoryBroker) -> Feed:
-    return Feed(store, broker)
+    return Feed(store, broker, KINDS)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def upkeep(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
     """Upkeep without any patience: whatever it may take for lost, it does."""
     jobs = JobFlow(store, feed, SystemClock())
     breaker = Breaker(store, SystemClock(), max_failed_share=0.05, mails=False)
-    return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, UpkeepPatience(NONE, NONE, NONE))
+    return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, KINDS, UpkeepPatience(NONE, NONE, NONE))
 
 
 async def queued(store: Store) -> Batch:
@@ -190,11 +191,11 @@ async def test_what_comes_back_while_the_broker_is_away_is_put_off_again(store: 
     (first,) = await waiting(store, batch)
     nowhere = MemoryBroker()
     with pytest.raises(Unavailable):
-        await Feed(store, nowhere).bring_back(first)
+        await Feed(store, nowhere, KINDS).bring_back(first)
     (second,) = [each for each in await waiting(store, batch) if each.id != first.id]
     await nowhere.setup(QUEUES)
     for occurrence in (first, second):
-        await Feed(store, nowhere).bring_back(occurrence)
+        await Feed(store, nowhere, KINDS).bring_back(occurrence)
     assert published(nowhere) == [SendBatch(batch.job_id, 0, 3, attempt=3, faults=1)]
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,12 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.jobs import FINISH, SEND_ENDED, STOPPABLE, Event, EventState, Job, JobStatus
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.finish import Finish
+from shared.flow.jobs.kinds import JobKinds
+from shared.flow.push.control_group import ControlGroupFile
+from shared.flow.push.kind import PushKind
+from shared.runtime.settings import StreamSettings
 from shared.store import Store
+from shared.stream import Stream
 from tests.blobs.answers import answering, refusal
 from tests.clock import ManualClock
 from tests.store.made import added
@@ -36,7 +42,9 @@ def finish(store: Store, clock: ManualClock) -> Callable[[Blobs], Finish]:
 
 
 def _finish(store: Store, breaker: Breaker, clock: ManualClock, blobs: Blobs) -> Finish:
-    return Finish(store, blobs, breaker, clock, control_group_folder="held-out", mails=False)
+    control_group = ControlGroupFile(store, blobs, clock, folder="held-out")
+    kinds = JobKinds([PushKind(cast("Stream", None), control_group, StreamSettings())])
+    return Finish(store, kinds, breaker, clock, mails=False)
 
 
 async def all_sent(store: Store) -> str:

@@ -23,6 +23,7 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import start_of
 from shared.flow.jobs.upkeep import Found, Upkeep, UpkeepPatience
+from tests.flow.kinds import KINDS
 from tests.services.api.conftest import House
 from tests.services.api.jobs.test_jobs import JOB
 
@@ -78,11 +79,11 @@ async def _plans(house: House, steps: Callable[[], Awaitable[object]]) -> int:
 
 async def _look(house: House, *, patience: timedelta = timedelta(hours=1)) -> Found:
     await house.store._database["jobs"].delete_many({"app_id": {"$ne": "app"}})
-    feed = Feed(house.store, house.broker)
+    feed = Feed(house.store, house.broker, KINDS)
     breaker = Breaker(house.store, house.clock, max_failed_share=0.05, mails=False)
     groups = GroupFlow(house.store, house.flow)
     limits = UpkeepPatience(patience, patience, patience)
-    return await Upkeep(house.store, house.broker, feed, house.flow, groups, breaker, limits).run_once()
+    return await Upkeep(house.store, house.broker, feed, house.flow, groups, breaker, KINDS, limits).run_once()
 
 
 async def test_a_job_that_starts_later_waits_for_its_occurrence(house: House) -> None:

@@ -17,6 +17,7 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.runtime.clock import SystemClock
 from shared.store import Store
+from tests.flow.kinds import KINDS
 from tests.queues import QUEUES
 from tests.store.made import a_job
 
@@ -36,7 +37,7 @@ async def store(mongo_database: str) -> AsyncIterator[Store]:
 async def mailer(store: Store) -> Mailer:
     broker = MemoryBroker()
     await broker.setup(QUEUES)
-    feed = Feed(store, broker)
+    feed = Feed(store, broker, KINDS)
     jobs = JobFlow(store, feed, SystemClock(), mails=True)
     mailing = Mailing(domain="example.com", addressees=(), blacklist=(), host="here")
     return Mailer(store, None, feed, jobs, DatabaseTime(store), mailing, lease=timedelta(seconds=10))

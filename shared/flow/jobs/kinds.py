@@ -1,0 +1,75 @@
+"""Kinds of jobs: what is a kind's own in the life that all jobs share. Push is one.
+
+The `service` of a job says of which kind it is.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from shared.domain.errors import Unavailable
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.tasks import SendBatch
+
+
+class Written(Struct, frozen=True):
+    """The path of a file, or why there is none; both are empty where there is nothing to write."""
+
+    path: str = ""
+    failure: str = ""
+
+
+class JobKind(ABC):
+    """A kind of job."""
+
+    services: Mapping[str, str]
+    """What `service` of its jobs may be, and what people call the devices of each."""
+
+    batch_task: type[SendBatch]
+    """The task that sends a batch, on a queue of the kind's own."""
+
+    @abstractmethod
+    def fitting(self, job: Job) -> int:
+        """How many recipients one part of a batch may have."""
+
+    @abstractmethod
+    async def prepare(self, job: Job) -> None:
+        """Have everything there that sending needs, before the audience is fixed.
+
+        Raises:
+            Invalid: the job can never be sent.
+            Unavailable: a server is away.
+        """
+
+    async def write_at_end(self, job: Job) -> Written:
+        """The file that is written once all batches are settled, right before the job closes. Raises `Unavailable` as
+        long as it is worth another try."""
+        return Written()
+
+
+class JobKinds:
+    """All kinds that this process knows."""
+
+    def __init__(self, kinds: Iterable[JobKind]) -> None:
+        self._by_service = {service: kind for kind in kinds for service in kind.services}
+
+    @property
+    def services(self) -> dict[str, str]:
+        """What `service` of a job may be, and what people call the devices of each."""
+        return {service: kind.services[service] for service, kind in self._by_service.items()}
+
+    @property
+    def queues(self) -> set[str]:
+        """The queues that carry batches."""
+        return {kind.batch_task.queue for kind in self._by_service.values()}
+
+    def of(self, service: str) -> JobKind:
+        """The kind of jobs with this service.
+
+        Raises:
+            Unavailable: only a process of another version knows it.
+        """
+        if service not in self._by_service:
+            raise Unavailable(f"this process knows no jobs of the service {service!r}")
+        return self._by_service[service]

@@ -1,0 +1,33 @@
+"""Push as a kind of job: its records go to a topic of Kafka, and a control group is written to a file."""
+
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.tasks import SendBatch
+from shared.domain.push.records import SERVICES
+from shared.domain.push.rendering import fitting_records
+from shared.domain.push.topics import topic_name
+from shared.flow.jobs.kinds import JobKind, Written
+from shared.flow.push.control_group import ControlGroupFile
+from shared.runtime.settings import StreamSettings
+from shared.stream import Stream
+
+
+class PushKind(JobKind):
+    """Push jobs."""
+
+    services = {name: service.platform for name, service in SERVICES.items()}  # noqa: RUF012 - no instance changes it
+    batch_task = SendBatch
+
+    def __init__(self, stream: Stream, control_group: ControlGroupFile, settings: StreamSettings) -> None:
+        self._stream = stream
+        self._control_group = control_group
+        self._settings = settings
+
+    def fitting(self, job: Job) -> int:
+        return fitting_records(job)
+
+    async def prepare(self, job: Job) -> None:
+        topic = topic_name(self._settings.topic_template, job.app_name, job.service)
+        await self._stream.setup({topic: self._settings.push_topic_partitions})
+
+    async def write_at_end(self, job: Job) -> Written:
+        return await self._control_group.write(job)

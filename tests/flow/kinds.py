@@ -1,0 +1,21 @@
+"""The kinds of jobs that tests of their life use."""
+
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.tasks import SendBatch
+from shared.domain.push.records import APNS
+from shared.flow.jobs.kinds import JobKind, JobKinds
+
+
+class Plain(JobKind):
+    """Jobs like those of push, with nothing to prepare and nothing to write."""
+
+    services = {APNS: "iOS"}  # noqa: RUF012 - no instance changes it
+    batch_task = SendBatch
+
+    def fitting(self, job: Job) -> int:
+        return 5_000
+
+    async def prepare(self, job: Job) -> None: ...
+
+
+KINDS = JobKinds([Plain()])
