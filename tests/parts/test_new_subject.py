@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
+import asyncpg
 import pytest
 
 import services.parts
@@ -16,10 +17,13 @@ from services.parts.accounts import AccountsPart
 from services.parts.clock import ClockPart
 from services.parts.jobs import JobsPart
 from services.parts.push import PushPart
+from shared.domain.jobs.jobs import Totals
 from shared.runtime.configuration import load
 from shared.runtime.health import Health
 from tests.broker.eventually import eventually
 from tests.services.api.client import ADMIN, Client
+from tests.store.jobs.test_templates import template
+from tests.store.made import a_job
 
 SUBJECT = Path(__file__).with_name("subject")
 
@@ -31,9 +35,10 @@ def subject(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def capabilities(mongo_database: str, tmp_path: Path) -> AsyncIterator[Capabilities]:
+async def capabilities(mongo_database: str, push_database: str, tmp_path: Path) -> AsyncIterator[Capabilities]:
     settings = load({
         "CARILLON_STORE_URL": mongo_database,
+        "CARILLON_AUDIENCE_URL": push_database,
         "CARILLON_BROKER_URL": "memory://",
         "CARILLON_STREAM_URL": f"local://{tmp_path}/stream.db",
         "CARILLON_BLOBS_URL": tmp_path.as_uri(),
@@ -75,6 +80,34 @@ async def test_a_route_a_stage_an_occurrence_and_a_collection_of_its_own(capabil
     finally:
         for component in reversed(components):
             await component.stop()
+
+
+async def test_a_kind_of_job_of_its_own(capabilities: Capabilities, push_database: str) -> None:
+    connection = await asyncpg.connect(push_database)
+    await connection.execute("""
+        CREATE TABLE tower_bells
+            (seq_id bigint PRIMARY KEY, user_id text, token text, locale text, region text, tz text);
+        INSERT INTO tower_bells SELECT i, 'u' || i, 't' || i, 'en', 'BR', NULL FROM generate_series(1, 2500) i
+    """)
+    await connection.close()
+    parts = Parts(capabilities)
+    await assembly.set_up(parts)
+    await capabilities.store.templates.add(template(1, locale="en"))
+    [worker] = assembly.components("worker", parts)
+    await worker.start()
+    try:
+        job, _ = await parts.of(JobsPart).flow.start(a_job(app_id="app", app_name="tower", service="bells"))
+
+        async def is_closed() -> bool:
+            found = await capabilities.store.jobs.get(job.key)
+            return found is not None and not found.open
+
+        await eventually(is_closed)
+    finally:
+        await worker.stop()
+    closed = await capabilities.store.jobs.get(job.key)
+    assert closed is not None
+    assert closed.totals == Totals(batches=3, settled=3, planned=2_500, sent=2_500)
 
 
 async def test_readiness_asks_it_too(capabilities: Capabilities) -> None:

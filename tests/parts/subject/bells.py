@@ -1,4 +1,7 @@
-"""The smallest subject: a route hangs up a bell, the clock says when it is due, and a worker rings it."""
+"""The smallest subject: a route hangs up a bell, the clock says when it is due, and a worker rings it.
+
+And it is a kind of job: a batch is sent by ringing once for all of its recipients.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,11 +17,18 @@ from services.api.http import wire
 from services.api.http.identity import Who
 from services.api.http.routes import Resource, endpoint
 from services.parts import Check, Part
+from services.parts.jobs import JobsPart
 from services.scheduler.fire import OnDue
 from services.worker.stage import Stage
 from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, Owner, once, owner_text, read_owner
+from shared.domain.jobs.batches import BatchStatus, Receipt
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.tasks import SendBatch
 from shared.domain.tasks import Task, encode
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.kinds import JobKind
+from shared.store import Store
 from shared.store.documents import Document
 
 BELL = "bell"
@@ -32,6 +42,10 @@ class BellView(Struct, frozen=True):
 class RingBell(Task, frozen=True, tag="ring"):
     queue: ClassVar[str] = "bells.ring"
     name: str
+
+
+class RingBatch(SendBatch, frozen=True, tag="ring-batch"):
+    queue: ClassVar[str] = "bells.batch"
 
 
 class BellStore:
@@ -84,6 +98,39 @@ class Ring(Stage[RingBell]):
     async def give_up(self, task: RingBell, reason: str) -> None: ...
 
 
+class RingAll(Stage[RingBatch]):
+    task = RingBatch
+    in_flight = 2
+
+    def __init__(self, store: Store, bells: BellStore, feed: Feed) -> None:
+        self._store = store
+        self._bells = bells
+        self._feed = feed
+
+    async def run(self, task: RingBatch) -> None:
+        batch = await self._store.batches.get(task.job_id, task.ordinal)
+        taken = None if batch is None else await self._store.batches.take(batch, owner="the tower")
+        if taken is not None:
+            await self._bells.ring(NAME)
+            await self._store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=taken.size))
+            await self._feed.feed_successor(taken)
+
+    async def put_off(self, task: RingBatch) -> None:
+        await self._feed.put_off(task)
+
+    async def give_up(self, task: RingBatch, reason: str) -> None: ...
+
+
+class Tolling(JobKind):
+    services = {"bells": "bell ropes"}  # noqa: RUF012 - no instance changes it
+    batch_task = RingBatch
+
+    def fitting(self, job: Job) -> int:
+        return 1_000
+
+    async def prepare(self, job: Job) -> None: ...
+
+
 class Bells(Part):
     processes: ClassVar[Mapping[str, str]] = {"sexton": "Look after the bells."}
 
@@ -96,7 +143,10 @@ class Bells(Part):
         return (BellsResource(self),)
 
     def stages(self) -> Sequence[Stage[Any]]:
-        return (Ring(self.bells),)
+        return (Ring(self.bells), RingAll(self.store, self.bells, self.parts.of(JobsPart).feed))
+
+    def job_kinds(self) -> Sequence[JobKind]:
+        return (Tolling(),)
 
     def on_due(self) -> Mapping[str, OnDue]:
         return {BELL: self._publish}
