@@ -21,6 +21,7 @@ from typing import IO
 from urllib.parse import quote
 
 import msgspec
+import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -31,7 +32,7 @@ from services.embedded.children import Child, mongodb_child, postgres_child, pos
 from services.embedded.processes import ProcessMark
 from services.parts import Parts
 from shared.domain.errors import Conflict, Unavailable
-from shared.runtime import health, logs
+from shared.runtime import health
 from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
 from shared.runtime.loop_watch import LoopWatch
 from shared.runtime.masking import without_secrets
@@ -45,7 +46,7 @@ OURS = ("up.lock", "carillon.log")  # either tells a folder that we made
 EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
 _LOOK_SECONDS = 0.5
 
-log = logs.get(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Instance(Struct, frozen=True, kw_only=True):

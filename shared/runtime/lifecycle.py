@@ -15,7 +15,8 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
-from shared.runtime import logs
+import structlog
+
 from shared.runtime.health import Health, Phase
 from shared.runtime.settings import ShutdownSettings
 
@@ -27,7 +28,7 @@ EXIT_SIGNAL = 128  # plus the number of the second signal
 # What a cancelled component, or one that begins to stop when the grace period is over, may still take to close.
 CLOSING_SECONDS = 1.0
 
-log = logs.get(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Component(Protocol):

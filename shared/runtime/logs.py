@@ -9,10 +9,9 @@ is cut to one that can be written quickly, and on a console nothing but our own 
 import logging
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import islice
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 import msgspec
 import structlog
@@ -40,16 +39,6 @@ _CONTROLS = {
     )
 }
 _IN_TRACEBACKS = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\t\n"}
-
-
-def get(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of a module."""
-    return structlog.stdlib.get_logger(name)
-
-
-def bound(**fields: Any) -> AbstractContextManager[None]:
-    """Add these fields to every line that is logged inside the block."""
-    return cast("AbstractContextManager[None]", structlog.contextvars.bound_contextvars(**fields))
 
 
 def set_up(settings: LogSettings, *, service: str = "", out: TextIO | None = None) -> None:

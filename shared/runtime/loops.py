@@ -9,14 +9,15 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
+import structlog
 from msgspec import Struct
 
-from shared.runtime import logs, metrics
+from shared.runtime import metrics
 from shared.runtime.lifecycle import Background
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.waiting import pause
 
-log = logs.get(__name__)
+log = structlog.get_logger(__name__)
 
 _STEPS = 100
 

@@ -9,15 +9,15 @@ import socket
 from collections.abc import Generator
 from typing import Any
 
+import structlog
 import uvicorn
 
-from shared.runtime import logs
 from shared.runtime.http_protocol import BoundedHttp, Limits, OpenConnections
 
 _LIMITS = Limits()
 _TICK_SECONDS = 1.0
 
-log = logs.get(__name__)
+log = structlog.get_logger(__name__)
 
 
 class _Uvicorn(uvicorn.Server):

@@ -8,20 +8,20 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, InternalServerException
 from litestar.types import Send
 from msgspec import Struct
 
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Refused, TooMany, Unauthorized, Unavailable
-from shared.runtime import logs
 
 PROBLEM = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
 SHOWN_CHARACTERS = 256
 _CLIENT_LEFT = "client disconnected prematurely"  # Litestar calls that a fault of the server
 
-log = logs.get(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Misdirected(Refused):

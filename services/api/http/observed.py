@@ -7,11 +7,11 @@ import time
 from functools import lru_cache
 from typing import Any
 
+import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
-from shared.runtime import logs
 from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -19,7 +19,7 @@ UNKNOWN = "unknown"
 PATH_CHARACTERS = 256  # of a path in the log
 NO_ANSWER = 499  # the client left before there was an answer
 
-log = logs.get(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Observed:
