@@ -17,6 +17,7 @@ from shared.store.documents import Document, Page, insert_new, read_page, transl
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
+_FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
 
 
@@ -177,13 +178,12 @@ def _document(schedule: Schedule) -> Document:
 
 
 def _value(document: Document) -> Schedule:
-    fields = dict(document)
+    fields = {name: document[name] for name in _FIELDS if name in document}
     definition = _definitions.decode(fields["definition"])
-    if instants := fields.pop("instants", None):
+    if instants := document.get("instants"):
         definition = msgspec.structs.replace(definition, instants=tuple(from_ms(instant) for instant in instants))
     state = ScheduleState(fields["state"])
-    id = fields.pop("_id")
-    return Schedule(**(fields | {"id": id, "state": state, "definition": definition}))
+    return Schedule(**(fields | {"id": document["_id"], "state": state, "definition": definition}))
 
 
 def _maybe(document: Document | None) -> Schedule | None:

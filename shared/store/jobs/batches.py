@@ -301,4 +301,5 @@ def _receipt(receipt: Receipt) -> Document:
 
 
 def _read_receipt(document: Any) -> Receipt:
-    return Receipt(**(document | {"reasons": dict(document["reasons"]), "locales": dict(document["locales"])}))
+    counts = {count: document.get(count, 0) for count in _COUNTS}
+    return Receipt(**counts, reasons=dict(document["reasons"]), locales=dict(document["locales"]))

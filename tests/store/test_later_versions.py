@@ -1,0 +1,39 @@
+"""What a later version stores is read: fields that this version does not know are ignored."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.clock.occurrences import once
+from shared.domain.jobs.batches import Batch
+from shared.store import Store
+from tests.store.clock.test_schedules import made
+from tests.store.jobs.test_templates import template
+from tests.store.made import a_job
+
+pytestmark = pytest.mark.native
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+FIELD = "of_a_later_version"
+
+
+async def test_fields_that_nobody_knows_are_ignored(store: Store) -> None:
+    job, batch, schedule = a_job(), Batch(job_id="j", ordinal=0, range=KeyRange(0, 9), size=9), made("a")
+    occurrence = once("schedule/ns/a", "g1", NOON, accepted_at=NOON)
+    await store.jobs.add(job)
+    await store.batches.add_page([batch])
+    await store.schedules.add([schedule])
+    await store.occurrences.add([occurrence])
+    await store.templates.add(template(1))
+    for name in ("jobs", "batches", "schedules", "occurrences", "templates"):
+        changed = await store._database[name].update_many({}, {"$set": {FIELD: {"any": 1}}})
+        assert changed.modified_count == 1
+    for path in ("plan", "receipt"):
+        await store._database["jobs" if path == "plan" else "batches"].update_many({}, {"$set": {f"{path}.{FIELD}": 1}})
+
+    assert await store.jobs.get(job.key) == job
+    assert await store.batches.get("j", 0) == batch
+    assert await store.schedules.get("ns/a") == schedule
+    assert await store.occurrences.find_upcoming("schedule/ns/a", 1) == [occurrence]
+    assert await store.templates.get("001") == template(1)
