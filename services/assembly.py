@@ -10,7 +10,7 @@ from services.connections import Capabilities
 from services.parts import Parts, find_parts
 from services.worker.service import Workers
 from shared.domain.errors import Invalid
-from shared.runtime.health import Health
+from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.serving import HttpServer, affordable_connections
@@ -41,10 +41,10 @@ def components(process: str, parts: Parts) -> list[Component]:
 
 async def set_up(parts: Parts) -> None:
     """Make indexes, queues, policies and topics, idempotently. Raises `Unavailable`."""
-    had = parts.capabilities
-    await had.store.setup()
-    await had.broker.setup(_queues(parts))
-    await had.stream.setup({})
+    capabilities, queues = parts.capabilities, _queues(parts)
+    await capabilities.store.setup()
+    await capabilities.broker.setup(queues)
+    await capabilities.stream.setup({})
 
 
 async def verify(parts: Parts) -> None:
@@ -69,7 +69,7 @@ def closing(capabilities: Capabilities) -> Component:
     return Closing("connections", capabilities.close)
 
 
-def watch(processes: Sequence[str], parts: Parts, health: Health) -> None:
+def watch(processes: Sequence[str], parts: Parts, health: ProcessHealth) -> None:
     """Make readiness depend on what these processes need."""
     checks = {name: check for process in processes for part in parts for name, check in part.checks(process).items()}
     for name, check in checks.items():
@@ -82,10 +82,10 @@ def _queues(parts: Parts) -> tuple[str, ...]:
 
 def build_api(parts: Parts) -> Application:
     """The API as an ASGI application. Raises `Invalid` for settings that it cannot be built by."""
-    had = parts.capabilities
+    capabilities = parts.capabilities
     resources = [resource for part in parts for resource in part.resources()]
-    resources.append(HealthResource(had.store, had.audience))
-    return create(resources, had.settings.api, had.store, had.clock)
+    resources.append(HealthResource(capabilities.store, capabilities.audience))
+    return create(resources, capabilities.settings.api, capabilities.store, capabilities.clock)
 
 
 class _ApiServer(HttpServer):

@@ -82,7 +82,7 @@ async def serve(settings: Settings, services: Sequence[str]) -> int:
     """Run services until a signal ends them."""
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
     capabilities = await connections.open_all(settings, service="-".join(services))
-    parts, known = Parts(capabilities), health.Health()
+    parts, known = Parts(capabilities), health.ProcessHealth()
     assembly.watch(services, parts, known)
     components: list[Component] = [health.server(known, settings.health), LoopWatch(), assembly.closing(capabilities)]
     for service in services:
@@ -139,11 +139,11 @@ def config(context: click.Context, *, rare: bool, effective: bool) -> None:
         click.echo(configuration.describe(rare=rare), nl=False)
 
 
-@main.command(short_help="Run all four with servers of their own, for a laptop.")
+@main.command(short_help="Run all services with servers of their own, for a laptop.")
 @_data_dir
 @click.pass_context
 def up(context: click.Context, data_dir: str | None) -> None:
-    """Run all four services in one process, with servers of their own, until Ctrl-C. The data stay in a folder."""
+    """Run all services in one process, with servers of their own, until Ctrl-C. The data stay in a folder."""
     settings = _embedded_settings(context, data_dir)
     logs.set_up(settings.logs, service="embedded")
 

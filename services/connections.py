@@ -67,7 +67,7 @@ class Capabilities(Struct, frozen=True):
 
 
 async def open_all(settings: Settings, *, service: str) -> Capabilities:
-    """The capabilities of a process; `service` names its connections. Raises `Invalid` for a URL that no part can
+    """The capabilities of a process; `service` names its connections. Raises `Invalid` for a URL that cannot be
     read."""
     name = f"carillon {service} {socket.gethostname()}/{os.getpid()}"
     audience = await Audience.open(

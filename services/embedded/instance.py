@@ -1,4 +1,4 @@
-"""All four services in one process, with servers of their own: for a laptop, the demo and the tests.
+"""All services in one process, with servers of their own: for a laptop, the demo and the tests.
 
     data folder ──> lock ──> MongoDB, PostgreSQL as children ──> setup ──> take up unfinished work ──> the services
 
@@ -111,7 +111,7 @@ async def _serve_all(
     companion: Companion | None,
     ending: asyncio.Event,
 ) -> int:
-    capabilities, known = parts.capabilities, health.Health()
+    capabilities, known = parts.capabilities, health.ProcessHealth()
     assembly.watch(list(assembly.PROCESSES), parts, known)
     components: list[Component] = [
         Background("servers", lambda stopping: _watch(servers, stopping)),

@@ -1,11 +1,11 @@
 """Parts: what each subject brings to the processes.
 
 A subject is a module in this folder with one `Part`, and its rooms on every floor. That is all: the API serves the
-resources of all parts, workers work on all of their stages, the clock calls their handlers, and no other file names
+resources of all parts, workers work on all of their stages, and the clock calls their handlers. No central file names
 them.
 
-A part builds its flows when they are first asked for, once a process. A part that needs another's flows finds that part
-with `Parts.of`.
+What several ask a part for, as its flows, it builds once, when it is first asked. A part that needs another's flows
+finds that part with `Parts.of`.
 """
 
 import importlib
@@ -18,6 +18,7 @@ from services.api.http.routes import Resource
 from services.connections import Capabilities
 from services.scheduler.fire import OnDue
 from services.worker.stage import Stage
+from shared.domain.tasks import OUR_PREFIXES
 from shared.flow.jobs.kinds import JobKind
 from shared.runtime.lifecycle import Component
 
@@ -86,8 +87,25 @@ class Parts:
 
     @cached_property
     def stages(self) -> list[Stage[Any]]:
-        """What workers do, for all subjects."""
-        return [stage for part in self for stage in part.stages()]
+        """What workers do, for all subjects. They belong to the one worker of this process, and end with it.
+
+        Raises:
+            ValueError: two stages share a queue, or callbacks could publish to one.
+        """
+        stages = [stage for part in self for stage in part.stages()]
+        queues = [stage.task.queue for stage in stages]
+        if len(set(queues)) < len(queues) or not all(queue.startswith(OUR_PREFIXES) for queue in queues):
+            raise ValueError(f"a stage's queue is its own, and begins with one of {OUR_PREFIXES}: {queues}")
+        return stages
+
+    @cached_property
+    def on_due(self) -> dict[str, OnDue]:
+        """What the clock calls for occurrences, for all subjects. Raises `ValueError` for a kind that two parts
+        claim."""
+        found = [(kind, handler) for part in self for kind, handler in part.on_due().items()]
+        if len(dict(found)) < len(found):
+            raise ValueError(f"two parts claim one kind of owner: {[kind for kind, _ in found]}")
+        return dict(found)
 
     def of(self, kind: type[AnyPart]) -> AnyPart:
         """The part of this kind."""

@@ -86,7 +86,7 @@ class ClockPart(Part):
             self.capabilities.time,
             self._deliveries(),
             self.settlement,
-            {kind: handler for part in self.parts for kind, handler in part.on_due().items()},
+            self.parts.on_due,
             tick=timedelta(seconds=settings.tick_seconds),
             misfire_after=timedelta(seconds=settings.misfire_after_seconds),
             work_seconds=settings.answer_seconds,

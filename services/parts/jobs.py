@@ -85,13 +85,13 @@ class JobsPart(Part):
         return self.capabilities.mail is not None
 
     def resources(self) -> Sequence[Resource]:
-        had = self.capabilities
+        given = self.capabilities
         return (
-            TemplatesResource(self.store, had.clock, max_record_bytes=self.settings.stream.max_record_bytes),
+            TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
             JobsResource(self.store, self.drafts, self.flow, self.groups),
             GroupsResource(self.store, self.groups, self.flow),
             UploadsResource(
-                had.blobs, had.uploads, had.clock, self.settings.blobs, public_url=self.settings.api.public_url
+                given.blobs, given.uploads, given.clock, self.settings.blobs, public_url=self.settings.api.public_url
             ),
         )
 
@@ -164,5 +164,5 @@ class JobsPart(Part):
         )
         # No attempt may outlive its lease: a mail that is on its way would be sent once more.
         lease = timedelta(seconds=2 * chosen.timeout_seconds)
-        had = self.capabilities
-        return Mailer(self.store, had.mail, self.feed, self.flow, had.time, mailing, lease=lease)
+        given = self.capabilities
+        return Mailer(self.store, given.mail, self.feed, self.flow, given.time, mailing, lease=lease)

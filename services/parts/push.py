@@ -35,32 +35,36 @@ class PushPart(Part):
         )
 
     def job_kinds(self) -> Sequence[JobKind]:
-        had, folder = self.capabilities, self.settings.blobs.control_group_folder
-        control_group = ControlGroupFile(self.store, had.blobs, had.clock, folder=folder)
-        return (PushKind(had.stream, control_group, self.settings.stream),)
+        given, folder = self.capabilities, self.settings.blobs.control_group_folder
+        control_group = ControlGroupFile(self.store, given.blobs, given.clock, folder=folder)
+        return (PushKind(given.stream, control_group, self.settings.stream),)
 
     def resources(self) -> Sequence[Resource]:
-        had, api = self.capabilities, self.settings.api
+        given, api = self.capabilities, self.settings.api
         rules = PreviewRules(
             topic_template=self.settings.stream.topic_template,
             records=self.record_rules,
             published_sign=api.zone_offset == "added",
             seconds=api.preview_seconds,
         )
-        return (PreviewResource(self.store, had.audience, had.blobs, self.parts.of(JobsPart).drafts, had.clock, rules),)
+        return (
+            PreviewResource(
+                self.store, given.audience, given.blobs, self.parts.of(JobsPart).drafts, given.clock, rules
+            ),
+        )
 
     def stages(self) -> Sequence[Stage[Any]]:
-        had, jobs, worker = self.capabilities, self.parts.of(JobsPart), self.settings.worker
+        given, jobs, worker = self.capabilities, self.parts.of(JobsPart), self.settings.worker
         return (
             Sender(
                 self.store,
-                RecipientReader(self.store, had.audience, had.blobs, batch_size=worker.batch_size),
-                had.stream,
+                RecipientReader(self.store, given.audience, given.blobs, batch_size=worker.batch_size),
+                given.stream,
                 jobs.feed,
                 jobs.flow,
                 jobs.breaker,
                 jobs.grace,
-                had.clock,
+                given.clock,
                 worker=worker,
                 stream_settings=self.settings.stream,
                 rules=self.record_rules,

@@ -1,1 +1,3 @@
-"""The scheduler: upkeep, which finds work that lost its message or its process and has it done. Any number may run."""
+"""The scheduler: the clock, which fires what is due, and upkeep, which finds work that lost its message or its process.
+Any number may run.
+"""

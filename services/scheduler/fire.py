@@ -152,21 +152,22 @@ class Fire:
             log.warning("work waits for the end of its lease", occurrences=len(due))
 
     async def _begin_or_retry(self, occurrence: Occurrence, kind: str, gate: asyncio.Semaphore) -> None:
+        """What nobody here can read is left to its lease: a process of another version may know it."""
+        handler = self._on_due.get(kind)
+        if handler is None:
+            log.error("work of a kind that this process does not know", owner=occurrence.owner)
+            return
         async with gate:
             try:
-                await self._handler(kind)(occurrence)
+                await handler(occurrence)
+            except ValueError as error:
+                log.error("work that cannot be read", owner=occurrence.owner, reason=str(error))
             except Unavailable as error:
                 log.warning("work waits for its task", owner=occurrence.owner, reason=str(error))
                 soon = self._time.carried() + _SOON
                 await self._store.occurrences.retry([Retry(occurrence, soon, occurrence.attempts)])
             else:
                 await self._store.occurrences.complete([occurrence])
-
-    def _handler(self, kind: str) -> OnDue:
-        """Raises `Unavailable` for a kind that only a process of another version knows."""
-        if kind not in self._on_due:
-            raise Unavailable(f"this process does not know what to do for a {kind!r}")
-        return self._on_due[kind]
 
 
 def _check_trusted(until: float) -> None:

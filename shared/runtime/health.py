@@ -33,7 +33,7 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
-class Health:
+class ProcessHealth:
     """What is known of this process; shared by all services in it."""
 
     def __init__(
@@ -99,7 +99,7 @@ async def _ask(check: Check) -> None:
     await check()
 
 
-def pages(health: Health) -> Litestar:
+def pages(health: ProcessHealth) -> Litestar:
     """The three pages as an application."""
 
     @get("/livez")
@@ -124,7 +124,7 @@ def _answer(good: bool, body: dict[str, object]) -> Response[dict[str, object]]:
     return Response(body, status_code=HTTP_200_OK if good else HTTP_503_SERVICE_UNAVAILABLE)
 
 
-def server(health: Health, settings: HealthSettings) -> HttpServer:
+def server(health: ProcessHealth, settings: HealthSettings) -> HttpServer:
     """The component that serves the pages; the first in the list of a process."""
     limits = Limits(connections=settings.max_connections)
     return HttpServer("health", pages(health), host=settings.host, port=settings.port, limits=limits)

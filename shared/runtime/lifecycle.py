@@ -17,7 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from shared.runtime.health import Health, Phase
+from shared.runtime.health import Phase, ProcessHealth
 from shared.runtime.settings import ShutdownSettings
 
 EXIT_DRAINED = 0
@@ -92,7 +92,7 @@ class Closing:
 async def run(
     components: Sequence[Component],
     *,
-    health: Health,
+    health: ProcessHealth,
     shutdown: ShutdownSettings,
     ending: asyncio.Event | None = None,
     signals: bool = True,
@@ -139,7 +139,7 @@ async def _first(task: "asyncio.Task[None]", ending: asyncio.Event) -> None:
     ended.cancel()
 
 
-async def _watch(components: Sequence[Component], ending: asyncio.Event, health: Health) -> bool:
+async def _watch(components: Sequence[Component], ending: asyncio.Event, health: ProcessHealth) -> bool:
     """Return True when `ending` is set, False when a component has ended by itself, which `health` learns too."""
     watched = {asyncio.create_task(component.wait()): component.name for component in components}
     ended = asyncio.create_task(ending.wait())

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from shared.runtime.configuration import PREFIX, Misconfigured, load
-from shared.runtime.health import Health, pages
+from shared.runtime.health import ProcessHealth, pages
 from shared.runtime.settings import Settings
 from tests.deploy.manifests import (
     ROOT,
@@ -45,7 +45,7 @@ def test_every_command_exists() -> None:
 
 
 def test_the_pages_that_are_probed_exist() -> None:
-    assert {"/livez", "/readyz", "/metrics"} <= {route.path for route in pages(Health()).routes}
+    assert {"/livez", "/readyz", "/metrics"} <= {route.path for route in pages(ProcessHealth()).routes}
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -108,8 +108,8 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 import services.cli
 from services.api.http.documentation import DocumentationResource
-from shared.runtime.health import Health, pages
-pages(Health())
+from shared.runtime.health import ProcessHealth, pages
+pages(ProcessHealth())
 DocumentationResource([]).handlers()
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

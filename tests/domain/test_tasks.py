@@ -64,6 +64,9 @@ def test_noise_is_poisoned(body: bytes) -> None:
     [
         b"",
         b"{}",
+        b'{"job_id":"j","version":1}',
+        b'{"type":"none","version":1}',
+        b'{"occurrence_id":"o","token":"t"}',
         b'{"type":"plan"}',
         b'{"type":"plan","job_id":7}',
         b'{"type":"plan","job_id":"j","version":2}',

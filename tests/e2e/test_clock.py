@@ -107,13 +107,14 @@ async def test_what_nobody_can_read_does_not_hold_up_its_neighbours(house: House
     """They are fired together, as they are due together."""
     accepted = [await scheduled(house, f"good-{n}", 2) for n in range(5)]
     due = accepted[0].schedule.definition.instants[0]
-    unknown = once("of/an/unknown/kind", "g", due, accepted_at=due)
-    await house.capabilities.store.occurrences.add([unknown])
+    owners = ("of/an/unknown/kind", "job/x/nonsense", "batch/x/y", "nobody")
+    unknown = [once(owner, "g", due, accepted_at=due) for owner in owners]
+    await house.capabilities.store.occurrences.add(unknown)
     await house.start("scheduler")
     async with receiving(house, "users.queue") as receiver:
         await receiver.got(len(accepted))
     assert set(receiver.times.values()) == {1}
-    assert await house.capabilities.store.occurrences.find_upcoming(unknown.owner, 1)
+    assert await house.capabilities.store.occurrences.with_any(list(owners)) == set(owners)
 
 
 async def test_early_is_for_first_attempts_alone(house: House) -> None:

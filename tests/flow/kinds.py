@@ -9,8 +9,11 @@ from shared.flow.jobs.kinds import JobKind, JobKinds
 class Plain(JobKind):
     """Jobs like those of push, with nothing to prepare and nothing to write."""
 
-    services = {APNS: "iOS"}  # noqa: RUF012 - no instance changes it
     batch_task = SendBatch
+
+    @property
+    def services(self) -> dict[str, str]:
+        return {APNS: "iOS"}
 
     def fitting(self, job: Job) -> int:
         return 5_000

@@ -19,7 +19,7 @@ from services.parts.jobs import JobsPart
 from services.parts.push import PushPart
 from shared.domain.jobs.jobs import Totals
 from shared.runtime.configuration import load
-from shared.runtime.health import Health
+from shared.runtime.health import ProcessHealth
 from tests.broker.eventually import eventually
 from tests.services.api.client import ADMIN, Client
 from tests.store.jobs.test_templates import template
@@ -111,7 +111,7 @@ async def test_a_kind_of_job_of_its_own(capabilities: Capabilities, push_databas
 
 
 async def test_readiness_asks_it_too(capabilities: Capabilities) -> None:
-    health = Health()
+    health = ProcessHealth()
     assembly.watch(["api"], Parts(capabilities), health)
     assert "the tower" in health._checks
 

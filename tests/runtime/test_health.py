@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.domain.errors import Unavailable
-from shared.runtime.health import Health, Phase, server
+from shared.runtime.health import Phase, ProcessHealth, server
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import HealthSettings
 
@@ -43,14 +43,14 @@ def seconds() -> Seconds:
 
 
 @pytest.fixture
-def health(seconds: Seconds) -> Health:
-    health = Health(deadline_seconds=0.1, fresh_seconds=1.0, monotonic=seconds)
+def health(seconds: Seconds) -> ProcessHealth:
+    health = ProcessHealth(deadline_seconds=0.1, fresh_seconds=1.0, monotonic=seconds)
     health.phase = Phase.SERVING
     return health
 
 
 @pytest.fixture
-async def served(health: Health) -> AsyncIterator[HttpServer]:
+async def served(health: ProcessHealth) -> AsyncIterator[HttpServer]:
     pages = server(health, HealthSettings(port=0))
     await pages.start()
     yield pages
@@ -81,13 +81,15 @@ async def test_a_process_without_checks_is_alive_and_ready(served: HttpServer) -
 
 
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.DRAINING])
-async def test_not_ready_while_starting_or_draining_but_alive(health: Health, served: HttpServer, phase: Phase) -> None:
+async def test_not_ready_while_starting_or_draining_but_alive(
+    health: ProcessHealth, served: HttpServer, phase: Phase
+) -> None:
     health.phase = phase
     assert await get_json(served, "/readyz") == (503, {"ready": False, "phase": phase.value, "failing": {}})
     assert (await get(served, "/livez"))[0] == 200
 
 
-async def test_each_failing_check_is_named_without_its_password(health: Health, served: HttpServer) -> None:
+async def test_each_failing_check_is_named_without_its_password(health: ProcessHealth, served: HttpServer) -> None:
     good, bad = Probe(), Probe()
     bad.error = Unavailable("no answer from amqp://guest:s3cret@host/v")
     health.add("store", good)
@@ -98,7 +100,7 @@ async def test_each_failing_check_is_named_without_its_password(health: Health, 
 
 
 async def test_a_check_that_hangs_costs_the_deadline_and_is_not_asked_twice(
-    health: Health, served: HttpServer, seconds: Seconds
+    health: ProcessHealth, served: HttpServer, seconds: Seconds
 ) -> None:
     asked = 0
     release = asyncio.Event()
@@ -122,7 +124,9 @@ async def test_a_check_that_hangs_costs_the_deadline_and_is_not_asked_twice(
     assert (await get(served, "/readyz"))[0] == 200
 
 
-async def test_one_look_serves_everybody_for_a_second(health: Health, served: HttpServer, seconds: Seconds) -> None:
+async def test_one_look_serves_everybody_for_a_second(
+    health: ProcessHealth, served: HttpServer, seconds: Seconds
+) -> None:
     probe = Probe()
     health.add("store", probe)
     answers = await asyncio.gather(*(get(served, "/readyz") for _ in range(5)))
@@ -135,7 +139,7 @@ async def test_one_look_serves_everybody_for_a_second(health: Health, served: Ht
     assert probe.asked == 2
 
 
-async def test_a_dead_component_ends_liveness(health: Health, served: HttpServer) -> None:
+async def test_a_dead_component_ends_liveness(health: ProcessHealth, served: HttpServer) -> None:
     health.died("upkeep", "RuntimeError()")
     assert await get_json(served, "/livez") == (503, {"alive": False, "dead": {"upkeep": "RuntimeError()"}})
 
@@ -163,7 +167,7 @@ async def test_nothing_else_is_served(served: HttpServer, path: str) -> None:
     assert (await get(served, path))[0] == 404
 
 
-async def test_a_taken_port_is_an_error_and_not_an_exit(served: HttpServer, health: Health) -> None:
+async def test_a_taken_port_is_an_error_and_not_an_exit(served: HttpServer, health: ProcessHealth) -> None:
     with pytest.raises(OSError, match="in use"):
         await server(health, HealthSettings(port=served.port)).start()
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.health import Health, Phase
+from shared.runtime.health import Phase, ProcessHealth
 from shared.runtime.lifecycle import (
     EXIT_CUT_OFF,
     EXIT_DRAINED,
@@ -49,7 +49,7 @@ class Recorded:
         await self.failure
 
 
-async def until_serving(health: Health) -> None:
+async def until_serving(health: ProcessHealth) -> None:
     async with asyncio.timeout(10):
         while health.phase is not Phase.SERVING:
             await asyncio.sleep(0.001)
@@ -57,7 +57,7 @@ async def until_serving(health: Health) -> None:
 
 async def test_starts_in_order_and_stops_in_reverse_order() -> None:
     story: list[str] = []
-    health, ending = Health(), asyncio.Event()
+    health, ending = ProcessHealth(), asyncio.Event()
     parts = [Recorded("one", story), Recorded("two", story)]
     running = asyncio.create_task(run(parts, health=health, shutdown=QUICK, ending=ending, signals=False))
     await until_serving(health)
@@ -68,7 +68,7 @@ async def test_starts_in_order_and_stops_in_reverse_order() -> None:
 
 
 async def test_readiness_fails_for_a_while_before_anything_stops() -> None:
-    health, ending = Health(), asyncio.Event()
+    health, ending = ProcessHealth(), asyncio.Event()
     stopped: list[tuple[Phase, float]] = []
 
     async def close() -> None:
@@ -95,14 +95,14 @@ async def test_a_component_that_cannot_start_stops_what_was_started() -> None:
             raise OSError("port in use")
 
     parts = [Recorded("one", story), Broken("two", story), Recorded("three", story)]
-    assert await run(parts, health=Health(), shutdown=QUICK, signals=False) == EXIT_FAILED
+    assert await run(parts, health=ProcessHealth(), shutdown=QUICK, signals=False) == EXIT_FAILED
     assert story == ["start one", "stop one"]
 
 
 @pytest.mark.parametrize("how", ["raises", "returns", "is cancelled"])
 async def test_a_component_that_ends_by_itself_ends_the_process(how: str) -> None:
     story: list[str] = []
-    health = Health()
+    health = ProcessHealth()
     one, two = Recorded("one", story), Recorded("two", story)
     running = asyncio.create_task(run([one, two], health=health, shutdown=QUICK, signals=False))
     await until_serving(health)
@@ -119,7 +119,7 @@ async def test_a_component_that_ends_by_itself_ends_the_process(how: str) -> Non
 
 
 async def test_work_in_hand_is_finished_within_the_grace_period() -> None:
-    health, ending = Health(), asyncio.Event()
+    health, ending = ProcessHealth(), asyncio.Event()
     done: list[str] = []
 
     async def work(stopping: asyncio.Event) -> None:
@@ -136,7 +136,7 @@ async def test_work_in_hand_is_finished_within_the_grace_period() -> None:
 
 
 async def test_work_that_outlives_the_grace_period_is_cancelled_and_the_rest_still_closes() -> None:
-    health, ending = Health(), asyncio.Event()
+    health, ending = ProcessHealth(), asyncio.Event()
     story: list[str] = []
 
     async def endless(stopping: asyncio.Event) -> None:
@@ -159,7 +159,7 @@ async def test_work_that_outlives_the_grace_period_is_cancelled_and_the_rest_sti
 
 
 async def test_a_failing_stop_is_told_and_the_rest_still_closes() -> None:
-    health, ending = Health(), asyncio.Event()
+    health, ending = ProcessHealth(), asyncio.Event()
     story: list[str] = []
 
     class Stubborn(Recorded):
@@ -176,7 +176,7 @@ async def test_a_failing_stop_is_told_and_the_rest_still_closes() -> None:
 
 async def test_ending_during_a_start_cancels_it() -> None:
     story: list[str] = []
-    health, ending = Health(), asyncio.Event()
+    health, ending = ProcessHealth(), asyncio.Event()
 
     class Waiting(Recorded):
         async def start(self) -> None:
@@ -192,7 +192,7 @@ async def test_ending_during_a_start_cancels_it() -> None:
 PROCESS = """
 import asyncio, sys
 from shared.runtime import logs
-from shared.runtime.health import Health, server
+from shared.runtime.health import ProcessHealth, server
 from shared.runtime.lifecycle import Background, run
 from shared.runtime.settings import HealthSettings, LogSettings, ShutdownSettings
 
@@ -206,7 +206,7 @@ async def work(stopping):
 
 async def main():
     global pages
-    health = Health()
+    health = ProcessHealth()
     pages = server(health, HealthSettings(port=0))
     shutdown = ShutdownSettings(readiness_seconds=float(sys.argv[2]), grace_seconds=60)
     return await run([pages, Background("work", work)], health=health, shutdown=shutdown)

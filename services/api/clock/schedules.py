@@ -30,7 +30,7 @@ from shared.domain.idempotency import Idempotency
 from shared.domain.instants import read_instant, written
 from shared.flow.clock.drafts import Accepted, Made, Wanted, nothing_ahead
 from shared.flow.clock.schedules import ScheduleFlow
-from shared.runtime.together import Coalescer
+from shared.runtime.coalescer import Coalescer
 from shared.store import Store
 from shared.store.idempotency import FirstUse
 

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 5.0
 FRESH_SECONDS = 1.0
 
 
-class HealthView(Struct, frozen=True):
+class Health(Struct, frozen=True):
     """Whether all is well."""
 
     healthy: bool
@@ -42,13 +42,13 @@ class HealthResource:
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """The only one."""
-        answers = {HTTPStatus.OK: HealthView, HTTPStatus.INTERNAL_SERVER_ERROR: HealthView}
+        answers = {HTTPStatus.OK: Health, HTTPStatus.INTERNAL_SERVER_ERROR: Health}
         return [endpoint("GET", "/healthcheck", self.show, who=Who.EVERYBODY, answers=answers)]
 
     async def show(self) -> Response[bytes]:
         """Tell whether the API and its databases are well."""
         healthy = await self._is_healthy()
-        return wire.answer(HealthView(healthy), HTTPStatus.OK if healthy else HTTPStatus.INTERNAL_SERVER_ERROR)
+        return wire.answer(Health(healthy), HTTPStatus.OK if healthy else HTTPStatus.INTERNAL_SERVER_ERROR)
 
     async def _is_healthy(self) -> bool:
         async with self._looking:

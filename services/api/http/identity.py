@@ -26,7 +26,7 @@ from shared.domain.errors import Conflict, Forbidden, Unauthorized
 from shared.domain.ids import read_uuid
 from shared.outgoing.guard import Address, unmapped
 from shared.runtime.clock import Clock
-from shared.runtime.together import Coalescer
+from shared.runtime.coalescer import Coalescer
 from shared.store import Store
 
 EMAIL_HEADER = "x-forwarded-email"

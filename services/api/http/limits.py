@@ -23,7 +23,7 @@ _NAMESPACES = 10_000
 
 
 class Limited:
-    """Middleware behind `Identified`: refuses the requests of a namespace that sends too many."""
+    """Middleware behind `IdentifyCaller`: refuses the requests of a namespace that sends too many."""
 
     def __init__(self, app: ASGIApp, settings: ApiSettings, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._app = app

@@ -39,7 +39,11 @@ _ROLES: dict[Who, list[str]] = {Who.KNOWN: [], Who.OF_APP: ["app"], Who.ADMIN: [
 RULES_AGAINST_UNSET = {"enum", "minLength", "minProperties", "pattern"}
 _PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
 _WORD = re.compile(r"[A-Za-z0-9]+")
-_UUID: Json = {"type": "string", "format": "uuid"}
+# Of the names that stand in paths of several subjects.
+_SEGMENTS: dict[str, Json] = {
+    name: {"type": "string", "format": "uuid"}
+    for name in ("app_id", "group_id", "job_id", "template_id", "token_id", "user_id")
+}
 
 
 def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> Json:
@@ -129,7 +133,7 @@ def _parameter(parameter: Parameter) -> Json:
 
 def _path_parameter(name: str, operation: Operation) -> Json:
     """A name that nobody describes cannot be told: then the API does not start."""
-    schema = _UUID if name.endswith("_id") and name not in operation.segments else operation.segments[name]
+    schema = operation.segments[name] if name in operation.segments else _SEGMENTS[name]
     return {"name": _camel(name), "in": "path", "required": True, "schema": schema}
 
 

@@ -33,8 +33,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 class Operation(Struct, frozen=True, kw_only=True):
     """A route as the OpenAPI document tells it. `answers` maps a status to the type of its body, `None` for an empty
-    one. `segments` has the JSON schemas of what stands in the path; a name that ends in `_id` and is not there is a
-    UUID."""
+    one. `segments` has the JSON schemas of what stands in the path, but for the usual ids."""
 
     who: Who
     tag: str

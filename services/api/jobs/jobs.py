@@ -122,7 +122,7 @@ class JobsResource:
             job, fresh = await self._flow.start(job)
         if not fresh:
             return await self._answer(job, group, app)
-        await self._check_staying(app, job, group)
+        await self._withdraw_if_deleting(app, job, group)
         return wire.answer(job_view(job, app, Totals(), group), HTTPStatus.CREATED)
 
     async def show(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
@@ -166,7 +166,7 @@ class JobsResource:
             return zone_jobs(group)[-1], group
         return None
 
-    async def _check_staying(self, app: App, job: Job, group: Group | None) -> None:
+    async def _withdraw_if_deleting(self, app: App, job: Job, group: Group | None) -> None:
         """Take what is new back where the app's deletion began meanwhile, which may not have seen it."""
         try:
             check_not_deleting(await self._store.apps.get(app.id), app.id)
@@ -193,5 +193,5 @@ class JobsResource:
 
     async def _answer(self, job: Job, group: Group | None, app: App) -> Response[bytes]:
         current = job if group is None else await self._store.jobs.view(job.id) or job
-        totals, progress = await self._flow.show(current)
+        totals, progress = await self._flow.measure_progress(current)
         return wire.answer(job_view(current, app, totals, group, progress=progress))

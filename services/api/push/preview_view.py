@@ -53,7 +53,7 @@ class AudienceView(View, frozen=True):
     locales: Annotated[list[LocaleCount], Meta(description=f"The {LISTED} most frequent ones.")]
 
 
-class ZoneStartView(View, frozen=True):
+class ZoneStart(View, frozen=True):
     """One job of a localized group: its zone, an offset or `rest` (all whose `tz` is missing or unreadable), its start
     in nanoseconds since the epoch, and the counted devices; `null` where the audience is."""
 
@@ -88,7 +88,7 @@ class JobPreview(View, frozen=True):
     topic: str
     audience: AudienceView | None
     file_bytes: int | None
-    zones: Annotated[list[ZoneStartView], Meta(description="Of a localized job: the group.")]
+    zones: Annotated[list[ZoneStart], Meta(description="Of a localized job: the group.")]
     samples: Annotated[list[SampleView], Meta(description=f"At most {SHOWN_SAMPLES}, most devices first.")]
     largest_record_bytes: int
     max_record_bytes: Annotated[int, Meta(description="A larger record would not be sent.")]
@@ -137,8 +137,8 @@ def preview_view(
     )
 
 
-def _zone_start(zone: str, start: int, devices: Mapping[str, int] | None) -> ZoneStartView:
-    return ZoneStartView(zone=zone, starts_at=start, devices=None if devices is None else devices.get(zone, 0))
+def _zone_start(zone: str, start: int, devices: Mapping[str, int] | None) -> ZoneStart:
+    return ZoneStart(zone=zone, starts_at=start, devices=None if devices is None else devices.get(zone, 0))
 
 
 def _sample_view(sample: Sample) -> SampleView:

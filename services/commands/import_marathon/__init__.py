@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from services.commands.import_marathon.carry import Carrier
 from services.commands.import_marathon.jobs import JobsKind, Starts
-from services.commands.import_marathon.kinds import AppsKind, HasId, ImportedKind, Names, TemplatesKind, UsersKind
+from services.commands.import_marathon.kinds import AppsKind, ImportedKind, Names, TemplatesKind, UsersKind
 from services.commands.import_marathon.progress import ImportDisplay, display
 from services.commands.import_marathon.report import ImportTally
 from services.commands.import_marathon.source import Marathon, Row, open_source
@@ -24,11 +24,12 @@ from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.jobs import JobsPart
 from shared.domain.instants import ms
+from shared.store.documents import Identified
 
 TABLES = ("apps", "users", "templates", "jobs")
 
 R = TypeVar("R", bound=Row)
-T = TypeVar("T", bound=HasId)
+T = TypeVar("T", bound=Identified)
 
 
 class Options(Struct, frozen=True, kw_only=True):

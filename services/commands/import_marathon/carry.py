@@ -7,7 +7,7 @@ finds to be the same, and notes.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from services.commands.import_marathon.kinds import HasId, ImportedKind
+from services.commands.import_marathon.kinds import ImportedKind
 from services.commands.import_marathon.progress import ImportDisplay
 from services.commands.import_marathon.report import ImportTally, Thing
 from services.commands.import_marathon.source import Row
@@ -21,10 +21,11 @@ from services.commands.import_marathon.verdicts import (
     verdict,
 )
 from shared.domain.errors import Conflict, Refused
+from shared.store.documents import Identified
 from shared.store.imports import Imports
 
 R = TypeVar("R", bound=Row)
-T = TypeVar("T", bound=HasId)
+T = TypeVar("T", bound=Identified)
 
 Verdicts = dict[str, ImportVerdict]
 """By id."""

@@ -13,17 +13,10 @@ from shared.domain.accounts.callers import User
 from shared.domain.errors import Conflict
 from shared.domain.jobs.templates import Template
 from shared.store import Store
-
-
-class HasId(Protocol):
-    """A value with an id."""
-
-    @property
-    def id(self) -> str: ...
-
+from shared.store.documents import Identified
 
 R_contra = TypeVar("R_contra", bound=Row, contravariant=True)
-T = TypeVar("T", bound=HasId)
+T = TypeVar("T", bound=Identified)
 
 Reasons = dict[str, str]
 """Why things cannot be added, by id."""

@@ -27,7 +27,7 @@ from shared.store.clock.occurrences import fresh_token
 log = structlog.get_logger(__name__)
 
 _OLDEST = timedelta(days=1)
-_SENT_AT_HAND = 1_000
+_REMEMBERED_MAILS = 1_000
 
 
 class Mailer(Stage[SendMail]):
@@ -54,7 +54,7 @@ class Mailer(Stage[SendMail]):
         self._time = time
         self._mailing = mailing
         self._lease = lease
-        self._sent: LRUCache[tuple[str, str, int], str] = LRUCache(_SENT_AT_HAND)
+        self._sent: LRUCache[tuple[str, str, int], str] = LRUCache(_REMEMBERED_MAILS)
 
     async def run(self, task: SendMail) -> None:
         """Send the mail, if it is still due. Raises `Unavailable`."""

@@ -38,9 +38,9 @@ from shared.stream import Aborted, Lane, Stream
 
 log = structlog.get_logger(__name__)
 
-_JOBS_AT_HAND = 16
+_REMEMBERED_JOBS = 16
 _TAKES = 3
-_LOST_AT_HAND = 1_000
+_REMEMBERED_LANES = 1_000
 OUTCOME_UNKNOWN = "outcome-unknown"
 UNREADABLE = "unreadable"
 REFUSED = "refused"
@@ -84,9 +84,9 @@ class Sender(Stage[SendBatch]):
         self._rules = rules
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
         self._knowable = timedelta(days=stream_settings.marker_retention_days / 2)
-        self._jobs: LRUCache[str, tuple[Job, Renderer, int]] = LRUCache(_JOBS_AT_HAND)
+        self._jobs: LRUCache[str, tuple[Job, Renderer, int]] = LRUCache(_REMEMBERED_JOBS)
         self._in_hand: set[str] = set()
-        self._lost: LRUCache[tuple[str, int], str] = LRUCache(_LOST_AT_HAND)
+        self._lost: LRUCache[tuple[str, int], str] = LRUCache(_REMEMBERED_LANES)
 
     async def run(self, task: SendBatch) -> None:
         """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it
@@ -117,13 +117,13 @@ class Sender(Stage[SendBatch]):
         """Fail a batch that nobody can send, so that its chain goes on. One that a lane owns is recovered first: it may
         be out."""
         batch = await self._store.batches.get(task.job_id, task.ordinal)
-        if batch is None or batch.turn != task.turn or (batch.owner and self._is_anothers(batch)):
+        if batch is None or batch.turn != task.turn or (batch.owner and self._is_taken_by_another(batch)):
             return
         unowned = await self._recover(batch) if batch.owner else batch
         if unowned is not None and await self._fail(unowned, FAULT, reason):
             await self._feed.feed_successor(unowned)
 
-    def _is_anothers(self, batch: Batch) -> bool:
+    def _is_taken_by_another(self, batch: Batch) -> bool:
         """Whether we lost our lane over this message and somebody else has taken the batch since.
 
         Fencing back whoever fenced us would go on for ever and send nothing.
@@ -131,14 +131,14 @@ class Sender(Stage[SendBatch]):
         return self._lost.get((batch.id, batch.turn), batch.owner) != batch.owner
 
     async def _send(self, batch: Batch) -> None:
-        if batch.owner and self._is_anothers(batch):
+        if batch.owner and self._is_taken_by_another(batch):
             return
         if batch.has_failed:
             # Whoever settled it may have died before the look.
             await self._breaker.look(batch.job_id)
         if not batch.settled:
             unowned = await self._recover(batch) if batch.owner else batch
-            if unowned is None or not await self._bring_to_its_end(unowned):
+            if unowned is None or not await self._gate_and_send(unowned):
                 return
         await fault("send.before_feed")
         await self._feed.feed_successor(batch)
@@ -176,7 +176,7 @@ class Sender(Stage[SendBatch]):
         if await self._settle(batch, receipt, to=to):
             await self._feed.feed_successor(batch)
 
-    async def _bring_to_its_end(self, batch: Batch) -> bool:
+    async def _gate_and_send(self, batch: Batch) -> bool:
         """Whether this call settled the batch."""
         standing: Batch | None = batch
         while standing is not None and not standing.settled:
@@ -195,14 +195,14 @@ class Sender(Stage[SendBatch]):
             case Gate.DROP:
                 return await self._store.batches.drop(batch)
             case Gate.OPEN:
-                return await self._send_part(batch)
+                return await self._send_open(batch)
 
     async def _park(self, batch: Batch) -> None:
         if await self._store.batches.put_back(batch):
             # The job may have been resumed in between, and found nothing planned in this chain.
             await self._feed.feed_job(batch.job_id)
 
-    async def _send_part(self, batch: Batch) -> Batch | None:
+    async def _send_open(self, batch: Batch) -> Batch | None:
         found = await self._job(batch.job_id)
         if found is None:
             return None
@@ -226,7 +226,7 @@ class Sender(Stage[SendBatch]):
     async def _produce(
         self, job: Job, batch: Batch, records: Sequence[bytes], part: BatchPart, held_out: Sequence[str], lane: Lane
     ) -> Batch | None:
-        # Nothing but the transaction stands behind the take: what failed there would have to be recovered.
+        # The worker does all else before it takes the batch: what fails after the take has to be recovered.
         if held_out:
             await self._store.held_out.put(batch, held_out, owner=lane.id)
         await fault("send.before_take")
@@ -239,7 +239,7 @@ class Sender(Stage[SendBatch]):
         try:
             await lane.produce(taken, topic, records, part)
         except Aborted as error:
-            return await self._refuse(taken, error, part)
+            return await self._retry_or_fail(taken, error, part)
         RECORDS_SENT.labels(job.app_name, job.service).inc(len(records))
         await fault("send.after_commit")
         if part.next is None:
@@ -250,7 +250,7 @@ class Sender(Stage[SendBatch]):
         await fault("send.after_settle")
         return standing
 
-    async def _refuse(self, batch: Batch, error: Aborted, part: BatchPart) -> Batch | None:
+    async def _retry_or_fail(self, batch: Batch, error: Aborted, part: BatchPart) -> Batch | None:
         """The broker took none of the records, for certain: try again, but not for ever if it would refuse them
         again."""
         if error.final and batch.fruitless + 1 >= _TAKES:
@@ -262,14 +262,16 @@ class Sender(Stage[SendBatch]):
 
     async def _fail(self, batch: Batch, key: str, reason: str) -> Batch | None:
         log.error("batch cannot be sent", key=key, reason=reason)
-        return await self._note(await self._store.batches.fail(batch, receipt=_rest_failed(batch, key).bounded()))
+        return await self._count_settled(
+            await self._store.batches.fail(batch, receipt=_rest_failed(batch, key).bounded())
+        )
 
     async def _settle(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> Batch | None:
         status = to or verdict(receipt, max_failed_share=self._worker.max_user_failure_in_batch)
         settled = await self._store.batches.settle(batch, to=status, receipt=receipt.bounded())
-        return await self._note(settled)
+        return await self._count_settled(settled)
 
-    async def _note(self, settled: Batch | None) -> Batch | None:
+    async def _count_settled(self, settled: Batch | None) -> Batch | None:
         if settled is not None:
             BATCHES_SETTLED.labels(settled.status).inc()
             if settled.has_failed:

@@ -1,6 +1,6 @@
-"""Who may call: users (named by a trusted proxy), service tokens, and the apps that both may touch.
+"""Who may call: users, whom a trusted proxy names, and services with a token.
 
-The rules of their fields are Marathon's, and the text of an error begins as Marathon's does: `invalid bundleId`.
+The rules of their fields are Marathon's, and the text of an error begins as Marathon's does: `invalid email`.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Audiences: the names of an app's table and topics, and what a job's filters mean.
+"""Audiences: the name of an app's table, and what a job's filters mean.
 
 A filter's key names a column and its value is compared with it, as in Marathon: a comma list means any of its parts, a
 key that contains `NOT` means none of them, several keys must all hold, and a NULL column never matches, not even `NOT`.

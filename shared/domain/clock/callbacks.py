@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
+from shared.domain.tasks import OUR_PREFIXES
 
 PAYLOAD_BYTES = 256 * 1024
 HEADERS = 50
 HEADER_BYTES = 8 * 1024
 NAME_BYTES = 255
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-# Ours: work would be forged, or our dead letters filled.
-_OUR_PREFIXES = ("push.", "sched.", "carillon.", "amq.")
+# Ours too: our dead letters would be filled.
 _OUR_SUFFIX = ".dlq"
 
 
@@ -102,8 +102,8 @@ def check_name(name: str, *, field: str, empty: bool = False) -> None:
 
 def _check_not_ours(queue: str, *, field: str) -> None:
     folded = queue.casefold()
-    if folded.startswith(_OUR_PREFIXES) or folded.endswith(_OUR_SUFFIX):
-        prefixes = ", ".join(f"{prefix}*" for prefix in _OUR_PREFIXES)
+    if folded.startswith(OUR_PREFIXES) or folded.endswith(_OUR_SUFFIX):
+        prefixes = ", ".join(f"{prefix}*" for prefix in OUR_PREFIXES)
         raise Invalid(
             f"this queue is not open to callbacks: {prefixes} and *{_OUR_SUFFIX} are reserved", field=field, value=queue
         )

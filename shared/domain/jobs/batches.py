@@ -162,6 +162,11 @@ class Batch(Struct, frozen=True, kw_only=True):
         return self.status in SETTLED
 
     @property
+    def is_on_its_way(self) -> bool:
+        """Whether a message of its turn, or a lane, stands for it."""
+        return self.status in {BatchStatus.QUEUED, BatchStatus.SENDING}
+
+    @property
     def has_failed(self) -> bool:
         """Whether it is settled as failed."""
         return is_failure(self.status)

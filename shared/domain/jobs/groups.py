@@ -15,7 +15,7 @@ from shared.domain.idempotency import Idempotency
 from shared.domain.jobs.jobs import SEND, Event, EventState, Job, JobStatus, job_key
 
 
-class ZoneStart(Struct, frozen=True):
+class ZoneJobStart(Struct, frozen=True):
     """When a zone's job starts, in ns since the epoch."""
 
     zone: str
@@ -28,7 +28,7 @@ class Group(Struct, frozen=True, kw_only=True):
     id: str
     app_id: str
     job: Job
-    zones: tuple[ZoneStart, ...]
+    zones: tuple[ZoneJobStart, ...]
     created_at: int
     idempotency: Idempotency | None = None
     made: bool = False
@@ -51,7 +51,7 @@ def grouped(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
         id=job.group_id,
         app_id=job.app_id,
         job=replace(job, idempotency=None, offsets=offsets()),
-        zones=tuple(ZoneStart(zone, start) for zone, start in starts),
+        zones=tuple(ZoneJobStart(zone, start) for zone, start in starts),
         created_at=job.created_at,
         idempotency=job.idempotency,
     )

@@ -254,6 +254,10 @@ class Standing(Struct, frozen=True):
     expires_at: int
     service: str = ""
 
+    def is_at(self, status: JobStatus) -> bool:
+        """Whether the job has this status."""
+        return self.status is status
+
     @property
     def feeds(self) -> bool:
         """Whether its batches may go to the broker."""

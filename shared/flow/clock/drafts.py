@@ -115,7 +115,7 @@ def unchanged(existing: Schedule) -> Accepted:
     return Accepted(existing, skipped=skipped_of(existing))
 
 
-def unchanged_since(wanted: Wanted, made: Made) -> Accepted:
+def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
     """The answer to a repeated request whose schedule is gone, or was replaced: nothing is left of what it made."""
     schedule = draft_one(wanted, made.accepted_at, made.generation).schedule
     gone = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)

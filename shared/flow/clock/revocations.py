@@ -2,9 +2,9 @@
 
     note the revocation ──> remove the token or user ──> pause all their schedules ──> pause what requests in flight add
 
-The note comes first, so that whoever dies half-way leaves something to go on from: upkeep does each step again. A
-request that was let in before the removal may store a schedule after everything was paused. So upkeep looks again for
-as long as such a request can last. A schedule that an admin has resumed meanwhile stays as it is.
+The note comes first, so that whoever dies half-way leaves something to go on from: a loop of the schedulers does each
+step again. A request that was let in before the removal may store a schedule after everything was paused. So that loop
+looks again for as long as such a request can last. A schedule that an admin has resumed meanwhile stays as it is.
 
 Paused is the document of a schedule alone. Its occurrences stay where they are: whoever fires one looks the document up
 right before. Only what was fired by hand is deleted, because a pause does not hold it.

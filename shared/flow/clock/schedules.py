@@ -20,6 +20,7 @@ from shared.flow.clock.drafts import (
     Made,
     ScheduleDraft,
     Wanted,
+    as_first_answered,
     compared,
     draft_all,
     draft_one,
@@ -28,7 +29,6 @@ from shared.flow.clock.drafts import (
     revived,
     skipped_of,
     unchanged,
-    unchanged_since,
 )
 from shared.flow.clock.settlement import let_go_if_active
 from shared.flow.time import DatabaseTime
@@ -70,7 +70,7 @@ class ScheduleFlow:
         existing = await self._store.schedules.get(wanted.id)
         if existing is not None and existing.generation == made.generation:
             return unchanged(existing)
-        return unchanged_since(wanted, made)
+        return as_first_answered(wanted, made)
 
     async def put(self, wanted: Wanted) -> Accepted:
         """Make the schedule, or replace what is pending of it. Raises `Invalid` where no instant lies ahead."""

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import SLOTS, Batch, BatchStatus
+from shared.domain.jobs.batches import SLOTS, Batch
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.owners import JobStage, batch_owner, job_owner, read_batch_owner
 from shared.domain.jobs.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail
@@ -32,7 +32,6 @@ from shared.store import Store
 
 # The cap is half of what upkeep, by default, takes for lost; with less patience it looks for the occurrence first.
 PUT_OFF = Backoff(first_seconds=2, cap_seconds=30)
-_ON_ITS_WAY = frozenset({BatchStatus.QUEUED, BatchStatus.SENDING})
 
 
 class Feed:
@@ -101,7 +100,7 @@ class Feed:
         match task:
             case SendBatch(job_id, ordinal, turn):
                 batch = await self._store.batches.get(job_id, ordinal)
-                if batch is None or batch.turn != turn or batch.status not in _ON_ITS_WAY:
+                if batch is None or batch.turn != turn or not batch.is_on_its_way:
                     return
                 await self._add(task, batch_owner(job_id, ordinal), generation_of(batch))
             case PlanJob(job_id):

@@ -51,7 +51,7 @@ class Finish:
         if not totals.settled == receipts == job.plan.end:
             return None
         await fault("finish.after_totals")
-        if await self._is_nobody_known(job, totals):
+        if await self._knows_no_user(job, totals):
             await self._stop(job, totals)
         return await self._close(job, totals, summed)
 
@@ -83,7 +83,7 @@ class Finish:
             mail=DueMail(MailKind.COMPLETED, now) if self._mails else None,
         )
 
-    async def _is_nobody_known(self, job: Job, totals: Totals) -> bool:
+    async def _knows_no_user(self, job: Job, totals: Totals) -> bool:
         if not job.csv_path or not totals.unknown or not job.standing.feeds:
             return False
         plan = await self._store.files.plan(job.file_plan_id)

@@ -72,10 +72,10 @@ class GroupFlow:
             await self._attempt(group)
         return group
 
-    async def incomplete(self) -> AsyncIterator[Group]:
+    async def find_incomplete(self) -> AsyncIterator[Group]:
         """The groups whose POST died before their jobs were all there."""
         before = await self._store.now() - _UNMADE_FOR
-        async for group in self._store.groups.incomplete(ms(before) * 1_000_000):
+        async for group in self._store.groups.find_incomplete(ms(before) * 1_000_000):
             yield group
 
     async def complete(self, group: Group) -> None:
@@ -100,7 +100,7 @@ class GroupFlow:
     async def resume(self, group: Group) -> int:
         """Resume every job whose status allows it; how many."""
         await self._ensure_complete(group)
-        return await self._move_some(group.job_keys, self._jobs.resume)
+        return await self._move_each(group.job_keys, self._jobs.resume)
 
     async def stop(self, group: Group, *, by: str = "") -> int:
         """Stop every job whose status allows it; how many."""
@@ -112,18 +112,18 @@ class GroupFlow:
         await self._ensure_complete(group)
         left = list(group.job_keys)
         last = await self._store.jobs.get_standing(left[-1])
-        if last is not None and last.status is to:
-            return await self._move_some(left, partial(move, quietly=True))
+        if last is not None and last.is_at(to):
+            return await self._move_each(left, partial(move, quietly=True))
         while left:
             if await move(left.pop()) is not None:
-                return 1 + await self._move_some(left, partial(move, quietly=True))
+                return 1 + await self._move_each(left, partial(move, quietly=True))
         return 0
 
     async def _ensure_complete(self, group: Group) -> None:
         if not group.made:
             await self.complete(group)
 
-    async def _move_some(self, job_keys: Sequence[str], move: _Move) -> int:
+    async def _move_each(self, job_keys: Sequence[str], move: _Move) -> int:
         """Move these jobs, some at a time; how many there were to move."""
         gate = asyncio.Semaphore(_AT_ONCE)
 

@@ -168,7 +168,7 @@ class JobFlow:
         counted = await self._store.batches.totals(unwritten) if unwritten else {}
         return {job.id: written.get(job.id) or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
 
-    async def show(self, job: Job) -> tuple[Totals, Progress]:
+    async def measure_progress(self, job: Job) -> tuple[Totals, Progress]:
         """The sums of one job, by reason, and how fast they grow."""
         totals = (await self.progress([job]))[job.id]
         if not job.open:

@@ -23,11 +23,13 @@ class Written(Struct, frozen=True):
 class JobKind(ABC):
     """A kind of job."""
 
-    services: Mapping[str, str]
-    """What `service` of its jobs may be, and what people call the devices of each."""
-
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
+
+    @property
+    @abstractmethod
+    def services(self) -> Mapping[str, str]:
+        """What `service` of its jobs may be, and what people call the devices of each."""
 
     @abstractmethod
     def fitting(self, job: Job) -> int:

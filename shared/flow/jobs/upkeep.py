@@ -110,7 +110,7 @@ class Upkeep:
         found = Found()
         async for job_id in self._store.mails.find_waiting(since.mails_ns):
             found = _sum(found, await self._log_and_continue(self._send_mails(job_id), job_id))
-        async for group in self._groups.incomplete():
+        async for group in self._groups.find_incomplete():
             found = _sum(found, await self._log_and_continue(self._complete_group(group), group.id))
         return found
 

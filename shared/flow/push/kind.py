@@ -14,13 +14,16 @@ from shared.stream import Stream
 class PushKind(JobKind):
     """Push jobs."""
 
-    services = {name: service.platform for name, service in SERVICES.items()}  # noqa: RUF012 - no instance changes it
     batch_task = SendBatch
 
     def __init__(self, stream: Stream, control_group: ControlGroupFile, settings: StreamSettings) -> None:
         self._stream = stream
         self._control_group = control_group
         self._settings = settings
+
+    @property
+    def services(self) -> dict[str, str]:
+        return {name: service.platform for name, service in SERVICES.items()}
 
     def fitting(self, job: Job) -> int:
         return fitting_records(job)

@@ -49,7 +49,7 @@ class Groups:
         with translated():
             return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
 
-    async def incomplete(self, before_ns: int) -> AsyncIterator[Group]:
+    async def find_incomplete(self, before_ns: int) -> AsyncIterator[Group]:
         """The groups that were stored before then (ns) and still lack jobs, perhaps."""
         with translated():
             async for document in self._groups.find({"unmade_since": {"$lt": before_ns}}):

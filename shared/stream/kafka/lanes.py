@@ -15,7 +15,7 @@ from shared.runtime.faults import fault
 from shared.stream import Aborted
 from shared.stream.kafka.connections import stop, translated
 from shared.stream.kafka.ledger import entry, group_of
-from shared.stream.kafka.produce import append, deliver
+from shared.stream.kafka.produce import append, wait_for_all
 
 _ABORT_SECONDS = 5.0
 
@@ -58,7 +58,7 @@ class KafkaLane:
         pending = await append(self._producer, topic, records, now_ms=time.time_ns() // 1_000_000)
         await fault("send.in_transaction")
         # A commit succeeds even when records failed: look at every one before the marker is sent.
-        if failures := await deliver(pending):
+        if failures := await wait_for_all(pending):
             raise _RecordsFailed(failures)
         marker = entry(self._ledger_topic, batch, self.id, part)
         await self._producer.send_offsets_to_transaction(marker, group_of(batch.job_id))

@@ -52,7 +52,7 @@ async def _append_all(
         start = taken
 
 
-async def deliver(pending: Pending) -> list[BaseException]:
+async def wait_for_all(pending: Pending) -> list[BaseException]:
     """Wait for every one; what went wrong."""
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaProducer
 
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.connections import stop, translated
-from shared.stream.kafka.produce import append, deliver
+from shared.stream.kafka.produce import append, wait_for_all
 
 
 class Publisher:
@@ -35,7 +35,7 @@ class Publisher:
                     async with asyncio.timeout(2 * self._timeout_seconds):
                         producer = await self._start()
                         pending = await append(producer, topic, values, now_ms=time.time_ns() // 1_000_000)
-                        failures = await deliver(pending)
+                        failures = await wait_for_all(pending)
                 if failures:
                     raise Unavailable(f"Kafka: {failures[0]!r}")
             except BaseException:

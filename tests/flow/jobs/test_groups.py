@@ -126,7 +126,7 @@ async def test_the_jobs_are_divided_by_the_offsets_that_the_group_was_made_with(
     monkeypatch.setattr("shared.domain.audience.zones.offsets", lambda: ("+0100",))
     monkeypatch.setattr("shared.domain.jobs.groups.offsets", lambda: ("+0100",))
 
-    async for unmade in store.groups.incomplete(FAR):
+    async for unmade in store.groups.find_incomplete(FAR):
         await (await flow(store)).complete(unmade)
 
     jobs = await store.jobs.with_ids(group.job_ids)

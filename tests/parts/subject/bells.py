@@ -40,12 +40,12 @@ class BellView(Struct, frozen=True):
 
 
 class RingBell(Task, frozen=True, tag="ring"):
-    queue: ClassVar[str] = "bells.ring"
+    queue: ClassVar[str] = "carillon.bells.ring"
     name: str
 
 
 class RingBatch(SendBatch, frozen=True, tag="ring-batch"):
-    queue: ClassVar[str] = "bells.batch"
+    queue: ClassVar[str] = "carillon.bells.batch"
 
 
 class BellStore:
@@ -122,8 +122,11 @@ class RingAll(Stage[RingBatch]):
 
 
 class Tolling(JobKind):
-    services = {"bells": "bell ropes"}  # noqa: RUF012 - no instance changes it
     batch_task = RingBatch
+
+    @property
+    def services(self) -> dict[str, str]:
+        return {"bells": "bell ropes"}
 
     def fitting(self, job: Job) -> int:
         return 1_000

@@ -24,7 +24,7 @@ from services.commands.import_marathon.source.rows import AppRow, JobRow, Row, T
 from services.commands.import_marathon.source.statements import MAX_JSON_BYTES
 from shared.domain.errors import Invalid, Unavailable
 
-__all__ = ["MAX_JSON_BYTES", "PAGE", "AppRow", "JobRow", "Marathon", "Row", "TemplateRow", "UserRow", "reading"]
+__all__ = ["MAX_JSON_BYTES", "PAGE", "AppRow", "JobRow", "Marathon", "Row", "TemplateRow", "UserRow", "open_source"]
 
 PAGE = 100
 CONNECT_SECONDS = 5.0

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from services.api.http.identity import protected_paths
+from services.parts import Parts
 from shared.domain.accounts.callers import secret_digest
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
@@ -126,3 +128,12 @@ async def test_rights_end_with_the_change(house: House) -> None:
     assert refused(await was.get(f"/apps/{app_id}"), 403)
     assert (await house.admin.delete(f"/users/{made['id']}")).status == 204
     assert refused(await was.get(f"/apps/{app_id}"), 401)
+
+
+async def test_what_asks_for_an_identity_is_known(house: House) -> None:
+    handlers = [
+        handler for part in Parts(house.capabilities) for each in part.resources() for handler in each.handlers()
+    ]
+    assert protected_paths(handlers) == {
+        "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets",
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What many ask for at the same time, done in one go: a round trip for all of them costs little more than one.
+"""Coalescing: what many ask for at the same time costs one round trip, which costs little more than one of them.
 
 Nobody waits for others to come: whoever is first begins at once, and those who come meanwhile go together next.
 """
@@ -13,8 +13,8 @@ Answered = TypeVar("Answered")
 
 
 class Coalescer(Generic[Asked, Answered]):
-    """Calls `work` with all that is waiting, `most` at a time and one call after the other; it answers each, in their
-    order. An error that it raises is everybody's."""
+    """Coalesces concurrent calls into one call of `work`, for `most` of them at a time, one call after the other.
+    `work` answers each, in their order; an error that it raises is everybody's."""
 
     def __init__(self, work: Callable[[Sequence[Asked]], Awaitable[Sequence[Answered]]], *, most: int = 500) -> None:
         self._work = work

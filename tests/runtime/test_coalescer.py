@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from shared.domain.errors import Unavailable
-from shared.runtime.together import Coalescer
+from shared.runtime.coalescer import Coalescer
 
 
 class Doubling:
