@@ -128,8 +128,8 @@ def init(context: click.Context) -> None:
 
 
 @main.command(short_help="Print the settings with their defaults and what they mean.")
-@click.option("--all", "rare", is_flag=True, help="Those that only tests and emergencies need, too.")
-@click.option("--effective", is_flag=True, help="The values that hold here and now, with their passwords masked.")
+@click.option("--all", "rare", is_flag=True, help="Those that few deployments change, too.")
+@click.option("--effective", is_flag=True, help="All values that hold here and now, with their passwords masked.")
 @click.pass_context
 def config(context: click.Context, *, rare: bool, effective: bool) -> None:
     """Print the settings that an operator chooses, each with its default and what it means, as a settings file."""

@@ -18,7 +18,7 @@ from services.api.http.routes import Resource
 from services.connections import Capabilities
 from services.scheduler.fire import OnDue
 from services.worker.stage import Stage
-from shared.domain.tasks import OUR_PREFIXES
+from shared.domain.tasks import TASK_PREFIXES
 from shared.flow.jobs.kinds import JobKind
 from shared.runtime.lifecycle import Component
 
@@ -90,12 +90,15 @@ class Parts:
         """What workers do, for all subjects. They belong to the one worker of this process, and end with it.
 
         Raises:
-            ValueError: two stages share a queue, or callbacks could publish to one.
+            ValueError: two stages share a queue, a kind of job has no stage, or callbacks could publish to a queue.
         """
         stages = [stage for part in self for stage in part.stages()]
         queues = [stage.task.queue for stage in stages]
-        if len(set(queues)) < len(queues) or not all(queue.startswith(OUR_PREFIXES) for queue in queues):
-            raise ValueError(f"a stage's queue is its own, and begins with one of {OUR_PREFIXES}: {queues}")
+        sent = {kind.batch_task.queue for part in self for kind in part.job_kinds()}
+        if len(set(queues)) < len(queues) or not sent <= set(queues):
+            raise ValueError(f"a stage has a queue of its own, and a kind of job a stage: {queues}, {sorted(sent)}")
+        if not all(queue.startswith(TASK_PREFIXES) and not queue.endswith(".dlq") for queue in queues):
+            raise ValueError(f"a queue begins with one of {TASK_PREFIXES}, and does not end in .dlq: {queues}")
         return stages
 
     @cached_property

@@ -20,7 +20,7 @@ import structlog
 from services.scheduler.deliver import Deliveries
 from services.scheduler.in_hand import Due
 from shared.domain.clock.callbacks import HttpCallback
-from shared.domain.clock.occurrences import SCHEDULE, Occurrence, read_owner
+from shared.domain.clock.occurrences import SCHEDULE, Occurrence, Owner, read_owner
 from shared.domain.clock.schedules import Schedule, Verdict, judge, missed_until
 from shared.domain.errors import Unavailable
 from shared.flow.clock.settlement import Attempt, Settlement, not_attempted
@@ -33,6 +33,7 @@ from shared.store.clock.occurrences import Retry
 log = structlog.get_logger(__name__)
 
 _SOON = timedelta(seconds=2)
+_LATER = timedelta(seconds=10)
 _WORK_AT_ONCE = 20
 _NOBODYS = timedelta(seconds=1)
 
@@ -68,7 +69,7 @@ class Fire:
     async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
         ours = await self._store.occurrences.ours(due)
         CONFLICTS.inc(len(due) - len(ours))
-        owned = [(occurrence, read_owner(occurrence.owner)) for occurrence in ours]
+        owned = [(occurrence, _owner_of(occurrence)) for occurrence in ours]
         callbacks = [(occurrence, owner.id) for occurrence, owner in owned if owner.kind == SCHEDULE]
         work = [(occurrence, owner.kind) for occurrence, owner in owned if owner.kind != SCHEDULE]
         ids = {schedule_id for _, schedule_id in callbacks}
@@ -152,22 +153,33 @@ class Fire:
             log.warning("work waits for the end of its lease", occurrences=len(due))
 
     async def _begin_or_retry(self, occurrence: Occurrence, kind: str, gate: asyncio.Semaphore) -> None:
-        """What nobody here can read is left to its lease: a process of another version may know it."""
+        """Work that nobody here can read comes back after a while: a process of another version may know it."""
         handler = self._on_due.get(kind)
-        if handler is None:
-            log.error("work of a kind that this process does not know", owner=occurrence.owner)
-            return
         async with gate:
             try:
+                if handler is None:
+                    raise ValueError(f"this process knows no work of the kind {kind!r}")
                 await handler(occurrence)
-            except ValueError as error:
-                log.error("work that cannot be read", owner=occurrence.owner, reason=str(error))
+            except ValueError:
+                log.exception("work that cannot be read", owner=occurrence.owner)
+                await self._retry(occurrence, _LATER)
             except Unavailable as error:
                 log.warning("work waits for its task", owner=occurrence.owner, reason=str(error))
-                soon = self._time.carried() + _SOON
-                await self._store.occurrences.retry([Retry(occurrence, soon, occurrence.attempts)])
+                await self._retry(occurrence, _SOON)
             else:
                 await self._store.occurrences.complete([occurrence])
+
+    async def _retry(self, occurrence: Occurrence, after: timedelta) -> None:
+        moment = self._time.carried() + after
+        await self._store.occurrences.retry([Retry(occurrence, moment, occurrence.attempts)])
+
+
+def _owner_of(occurrence: Occurrence) -> Owner:
+    """Its owner; one of no kind, where nobody can read it."""
+    try:
+        return read_owner(occurrence.owner)
+    except ValueError:
+        return Owner("", occurrence.owner)
 
 
 def _check_trusted(until: float) -> None:

@@ -116,8 +116,8 @@ def _from_text(key: str, text: str) -> Any:
 
 
 def describe(settings: Settings | None = None, *, rare: bool = True) -> str:
-    """The settings (the defaults, if none are given) as annotated TOML that `load` reads back; without those that only
-    tests and emergencies need unless these, too, are wanted (`rare`).
+    """The settings (the defaults, if none are given) as annotated TOML that `load` reads back; without those that few
+    deployments change unless these, too, are wanted (`rare`).
 
     Passwords in URLs are written as they are: the result is a file to use, not a log.
     """

@@ -37,3 +37,11 @@ async def test_fields_that_nobody_knows_are_ignored(store: Store) -> None:
     assert await store.schedules.get("ns/a") == schedule
     assert await store.occurrences.find_upcoming("schedule/ns/a", 1) == [occurrence]
     assert await store.templates.get("001") == template(1)
+
+
+async def test_an_occurrence_of_an_unknown_kind_is_left_to_its_lease(store: Store) -> None:
+    known, other = (once("schedule/ns/a", generation, NOON, accepted_at=NOON) for generation in ("g1", "g2"))
+    await store.occurrences.add([known, other])
+    await store._database["occurrences"].update_many({}, {"$set": {"token": "t"}})
+    await store._database["occurrences"].update_one({"_id": other.id}, {"$set": {"kind": "of a later version"}})
+    assert [each.id for each in await store.occurrences.read("t", limit=10)] == [known.id]

@@ -23,7 +23,7 @@ from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
 from shared.domain.jobs.jobs import SEND, Event, EventState, Gate, Job, gate
 from shared.domain.jobs.tasks import SendBatch
-from shared.domain.push.records import RecordRules
+from shared.domain.push.records import SERVICES, RecordRules
 from shared.domain.push.rendering import Renderer, fitting_records
 from shared.domain.push.topics import topic_name
 from shared.flow.jobs.breaker import Breaker
@@ -285,6 +285,8 @@ class Sender(Stage[SendBatch]):
             job = await self._store.jobs.get(job_key)
             if job is None:
                 return None
+            if job.service not in SERVICES:
+                raise Unavailable(f"jobs of the service {job.service!r} are sent by another stage")
             known = (job, Renderer(job, self._rules), fitting_records(job))
         self._jobs[job_key] = known
         return known

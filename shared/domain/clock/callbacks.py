@@ -9,14 +9,15 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
-from shared.domain.tasks import OUR_PREFIXES
+from shared.domain.tasks import TASK_PREFIXES
 
 PAYLOAD_BYTES = 256 * 1024
 HEADERS = 50
 HEADER_BYTES = 8 * 1024
 NAME_BYTES = 255
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-# Ours too: our dead letters would be filled.
+_RESERVED = (*TASK_PREFIXES, "amq.")
+# Our dead letters would be filled.
 _OUR_SUFFIX = ".dlq"
 
 
@@ -102,8 +103,8 @@ def check_name(name: str, *, field: str, empty: bool = False) -> None:
 
 def _check_not_ours(queue: str, *, field: str) -> None:
     folded = queue.casefold()
-    if folded.startswith(OUR_PREFIXES) or folded.endswith(_OUR_SUFFIX):
-        prefixes = ", ".join(f"{prefix}*" for prefix in OUR_PREFIXES)
+    if folded.startswith(_RESERVED) or folded.endswith(_OUR_SUFFIX):
+        prefixes = ", ".join(f"{prefix}*" for prefix in _RESERVED)
         raise Invalid(
             f"this queue is not open to callbacks: {prefixes} and *{_OUR_SUFFIX} are reserved", field=field, value=queue
         )

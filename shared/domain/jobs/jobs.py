@@ -138,7 +138,7 @@ class Counts(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """A push to one audience of one app, by one of the `shared.domain.push.records.SERVICES`. Times are nanoseconds
+    """Messages to one audience of one app; `service` says of which kind the job is. Times are nanoseconds
     since the epoch, 0 where unset.
 
     The audience is everybody, what `filters` keep, or the users in the file at `csv_path` ("<bucket>/<key>"); of a

@@ -25,7 +25,7 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.owners import JobStage, batch_owner, job_owner, read_batch_owner
 from shared.domain.jobs.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import encode
-from shared.flow.jobs.kinds import JobKinds
+from shared.flow.jobs.kinds import JobKind, JobKinds
 from shared.runtime.faults import fault
 from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
@@ -53,7 +53,7 @@ class Feed:
             return
         heads = await self._store.batches.heads(job_id)
         due = await self._due(job_id, [head.ordinal for head in heads if head.planned])
-        await self._queue_all(job_id, standing.service, due)
+        await self._queue_all(job_id, self._kinds.of(standing.service), due)
         if not heads and standing.end is not None:
             await self.publish(FinishJob(job_id))
 
@@ -64,7 +64,7 @@ class Feed:
             return
         successor = batch.ordinal + SLOTS
         if standing.feeds and (standing.end is None or successor < standing.end):
-            await self._queue_all(batch.job_id, standing.service, [successor])
+            await self._queue_all(batch.job_id, self._kinds.of(standing.service), [successor])
         elif standing.may_finish:
             await self.finish_if_done(batch.job_id)
 
@@ -80,10 +80,14 @@ class Feed:
         Raises `Unavailable`; a message that the broker did not confirm is put off with its new turn.
         """
         standing = await self._store.jobs.get_standing(batch.job_id)
-        renewed = None if standing is None else await self._store.batches.requeue(batch)
-        if standing is None or renewed is None:
+        if standing is None:
             return False
-        task = replace(self._task(renewed, standing.service), attempt=attempt, faults=faults)
+        # Before the move: who does not know the kind must not void the message of somebody who does.
+        kind = self._kinds.of(standing.service)
+        renewed = await self._store.batches.requeue(batch)
+        if renewed is None:
+            return False
+        task = replace(_task(kind, renewed), attempt=attempt, faults=faults)
         try:
             await self.publish(task)
         except Unavailable:
@@ -150,22 +154,19 @@ class Feed:
         settled = await self._store.batches.find_settled(job_id, before) if before else set()
         return [ordinal for ordinal in ordinals if ordinal < SLOTS or ordinal - SLOTS in settled]
 
-    async def _queue_all(self, job_id: str, service: str, ordinals: Iterable[int]) -> None:
-        await asyncio.gather(*(self._queue(job_id, service, ordinal) for ordinal in ordinals))
+    async def _queue_all(self, job_id: str, kind: JobKind, ordinals: Iterable[int]) -> None:
+        await asyncio.gather(*(self._queue(job_id, kind, ordinal) for ordinal in ordinals))
 
-    async def _queue(self, job_id: str, service: str, ordinal: int) -> None:
+    async def _queue(self, job_id: str, kind: JobKind, ordinal: int) -> None:
         batch = await self._store.batches.queue(job_id, ordinal)
         if batch is None:
             return
         await fault("feed.after_queue")
         try:
-            await self.publish(self._task(batch, service))
+            await self.publish(_task(kind, batch))
         except Unavailable:
             await self._store.batches.put_back(batch)
             raise
-
-    def _task(self, batch: Batch, service: str) -> SendBatch:
-        return self._kinds.of(service).batch_task(batch.job_id, batch.ordinal, batch.turn)
 
 
 def generation_of(batch: Batch) -> str:
@@ -177,3 +178,7 @@ def mail_of(occurrence: Occurrence) -> tuple[str, int]:
     """The kind of the mail that was put off, and when what it tells happened (ns)."""
     kind, at, _ = occurrence.generation.split("/")
     return kind, int(at)
+
+
+def _task(kind: JobKind, batch: Batch) -> SendBatch:
+    return kind.batch_task(batch.job_id, batch.ordinal, batch.turn)

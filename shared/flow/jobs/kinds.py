@@ -13,6 +13,10 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.tasks import SendBatch
 
 
+class UnknownKind(Unavailable):
+    """Only a process of another version knows this kind of job."""
+
+
 class Written(Struct, frozen=True):
     """The path of a file, or why there is none; both are empty where there is nothing to write."""
 
@@ -54,7 +58,11 @@ class JobKinds:
     """All kinds that this process knows."""
 
     def __init__(self, kinds: Iterable[JobKind]) -> None:
-        self._by_service = {service: kind for kind in kinds for service in kind.services}
+        """Raises `ValueError` for a service or a queue that two kinds claim."""
+        found = list(kinds)
+        self._by_service = {service: kind for kind in found for service in kind.services}
+        if len(self._by_service) < sum(len(kind.services) for kind in found) or len(self.queues) < len(found):
+            raise ValueError("each kind of job has services and a queue of its own")
 
     @property
     def services(self) -> dict[str, str]:
@@ -70,8 +78,8 @@ class JobKinds:
         """The kind of jobs with this service.
 
         Raises:
-            Unavailable: only a process of another version knows it.
+            UnknownKind: there is none here.
         """
         if service not in self._by_service:
-            raise Unavailable(f"this process knows no jobs of the service {service!r}")
+            raise UnknownKind(f"this process knows no jobs of the service {service!r}")
         return self._by_service[service]

@@ -19,6 +19,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
 from shared.store.documents import Codec, Document, insert_new, translated
 
+_KINDS = [kind.value for kind in OccurrenceKind]
 _codec = Codec(Occurrence)
 _OPTIONAL = ("token", "begun")  # absent rather than empty: an index is sparse, and few are ever suspects
 _SOME = 64
@@ -89,8 +90,9 @@ class Occurrences:
         return result.modified_count
 
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
-        """What a token claims, by id."""
-        query = {"token": token, "_id": {"$gt": after}}
+        """What a token claims, by id; what a later version has made of a kind that nobody here knows stays with its
+        lease."""
+        query = {"token": token, "_id": {"$gt": after}, "kind": {"$in": _KINDS}}
         with translated():
             found = self._occurrences.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)
             return [_value(document) for document in await found.to_list()]

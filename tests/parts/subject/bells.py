@@ -108,8 +108,13 @@ class RingAll(Stage[RingBatch]):
         self._feed = feed
 
     async def run(self, task: RingBatch) -> None:
+        # A stage that sends must recover an owned batch first, and ask the gate.
         batch = await self._store.batches.get(task.job_id, task.ordinal)
-        taken = None if batch is None else await self._store.batches.take(batch, owner="the tower")
+        taken = (
+            None
+            if batch is None or batch.turn != task.turn
+            else await self._store.batches.take(batch, owner="the tower")
+        )
         if taken is not None:
             await self._bells.ring(NAME)
             await self._store.batches.settle(taken, to=BatchStatus.SENT, receipt=Receipt(sent=taken.size))
