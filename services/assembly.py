@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Sequence
+from functools import partial
 
 from services.api.app import Application, create
 from services.api.http.health import HealthResource
@@ -103,8 +104,5 @@ class _ApiServer(HttpServer):
 
 
 def _workers(parts: Parts) -> Workers:
-    async def verify_all() -> None:
-        await verify(parts)
-
     name = f"{socket.gethostname()}/{os.getpid()}"
-    return Workers(parts.capabilities.broker, parts.stages, name=name, verify=verify_all)
+    return Workers(parts.capabilities.broker, parts.stages, name=name, verify=partial(verify, parts))

@@ -1,6 +1,14 @@
-"""The queues of all tasks."""
+"""The queues of all tasks, and a broker that has them."""
 
+from shared.broker.memory import MemoryBroker
 from shared.domain.clock.tasks import CALL_QUEUE
 from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
 
 QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, CALL_QUEUE)
+
+
+async def task_broker() -> MemoryBroker:
+    """A broker in memory with all of them."""
+    broker = MemoryBroker()
+    await broker.setup(QUEUES)
+    return broker

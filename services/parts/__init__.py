@@ -86,6 +86,11 @@ class Parts:
         return iter(self._built.values())
 
     @cached_property
+    def job_kinds(self) -> list[JobKind]:
+        """The kinds of jobs of all subjects."""
+        return [kind for part in self for kind in part.job_kinds()]
+
+    @cached_property
     def stages(self) -> list[Stage[Any]]:
         """What workers do, for all subjects. They belong to the one worker of this process, and end with it.
 
@@ -94,7 +99,7 @@ class Parts:
         """
         stages = [stage for part in self for stage in part.stages()]
         queues = [stage.task.queue for stage in stages]
-        sent = {kind.batch_task.queue for part in self for kind in part.job_kinds()}
+        sent = {kind.batch_task.queue for kind in self.job_kinds}
         if len(set(queues)) < len(queues) or not sent <= set(queues):
             raise ValueError(f"a stage has a queue of its own, and a kind of job a stage: {queues}, {sorted(sent)}")
         if not all(queue.startswith(TASK_PREFIXES) and not queue.endswith(".dlq") for queue in queues):

@@ -43,7 +43,7 @@ class JobsPart(Part):
 
     @cached_property
     def kinds(self) -> JobKinds:
-        return JobKinds(kind for part in self.parts for kind in part.job_kinds())
+        return JobKinds(self.parts.job_kinds)
 
     @cached_property
     def feed(self) -> Feed:

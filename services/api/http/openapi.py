@@ -133,8 +133,8 @@ def _parameter(parameter: Parameter) -> Json:
 
 def _path_parameter(name: str, operation: Operation) -> Json:
     """A name that nobody describes cannot be told: then the API does not start."""
-    schema = operation.segments[name] if name in operation.segments else _SEGMENTS[name]
-    return {"name": _camel(name), "in": "path", "required": True, "schema": schema}
+    schemas = {**_SEGMENTS, **operation.segments}
+    return {"name": _camel(name), "in": "path", "required": True, "schema": schemas[name]}
 
 
 def _schema(kind: Any) -> Json:

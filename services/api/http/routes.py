@@ -44,7 +44,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     body_media: tuple[str, ...] = ()
     body_required: bool = True
     parameters: tuple[Parameter, ...] = ()
-    segments: Mapping[str, dict[str, Any]] = {}
+    segments: Mapping[str, dict[str, Any]]
     paged: bool = False
 
 

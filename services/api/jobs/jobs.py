@@ -137,7 +137,7 @@ class JobsResource:
         app, job = await self._job(app_id, job_id)
         paused = await self._flow.pause(job.key, by=caller_of(request).name)
         if paused is None:
-            raise await self._forbidden("pause", job)
+            raise await self._explain_forbidden("pause", job)
         return await self._answer(paused, None, app)
 
     async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
@@ -155,7 +155,7 @@ class JobsResource:
         app, job = await self._job(app_id, job_id)
         stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._find_stopped(job.id)
         if stopped is None:
-            raise await self._forbidden("stop", job)
+            raise await self._explain_forbidden("stop", job)
         return await self._answer(stopped, None, app)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
@@ -187,7 +187,7 @@ class JobsResource:
         job = await self._store.jobs.view(job_id)
         return job if job is not None and job.standing.stopped else None
 
-    async def _forbidden(self, move: str, job: Job) -> Forbidden:
+    async def _explain_forbidden(self, move: str, job: Job) -> Forbidden:
         now = await self._store.jobs.view(job.id) or job
         return Forbidden(f"cannot {move} {now.status} job", field="status", value=now.status.value)
 

@@ -287,8 +287,7 @@ class Sender(Stage[SendBatch]):
                 return None
             if job.service not in SERVICES:
                 raise Unavailable(f"jobs of the service {job.service!r} are sent by another stage")
-            known = (job, Renderer(job, self._rules), fitting_records(job))
-        self._jobs[job_key] = known
+            known = self._jobs[job_key] = (job, Renderer(job, self._rules), fitting_records(job))
         return known
 
 

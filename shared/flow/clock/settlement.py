@@ -90,7 +90,7 @@ class Settlement:
 
     async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
         """Settle them all, in a few round trips: the series' documents that have moved on."""
-        attempts = await self._still_claimed(attempts)
+        attempts = await self._keep_claimed(attempts)
         answered = [attempt for attempt in attempts if attempt.answered]
         for attempt in attempts:
             self._measure(attempt)
@@ -111,7 +111,7 @@ class Settlement:
         passed_over = {each.occurrence.id: each.passed_over for each in done if each.passed_over is not None}
         return await self.move_on([(each.occurrence, each.schedule) for each in done], passed_over)
 
-    async def _still_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+    async def _keep_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Without those that were refused and are somebody else's by now."""
         refused = [attempt.occurrence for attempt in attempts if attempt.error is not None and attempt.answered]
         if not refused:

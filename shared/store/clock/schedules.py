@@ -117,12 +117,12 @@ class Schedules:
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
         """Have these, which `to_sweep` named, looked at again then."""
-        await self._swept(ids, {}, before, {"$set": {"sweep_at": at}})
+        await self._update_swept(ids, {}, before, {"$set": {"sweep_at": at}})
 
     async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
         """Nothing is left of these, which `to_sweep` named: active → finished."""
         change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
-        await self._swept(ids, {"state": ScheduleState.ACTIVE.value}, before, change)
+        await self._update_swept(ids, {"state": ScheduleState.ACTIVE.value}, before, change)
 
     async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
         """Nothing follows in these recurrences: have them swept, where the generation is still the same."""
@@ -154,7 +154,7 @@ class Schedules:
             result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
         return result.deleted_count
 
-    async def _swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
+    async def _update_swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
         # Whatever replaced one meanwhile has an instant ahead, or none that it ends at.
         query = {"_id": {"$in": list(ids)}} | query | {"sweep_at": {"$lt": before}}
         if ids:

@@ -4,7 +4,6 @@ import uuid
 
 import pytest
 
-from shared.broker.memory import MemoryBroker
 from shared.domain.audience.zones import offsets
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.groups import Group, grouped
@@ -16,7 +15,7 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.flow.kinds import KINDS
-from tests.queues import QUEUES
+from tests.queues import task_broker
 from tests.store.made import a_job
 
 pytestmark = pytest.mark.native
@@ -34,14 +33,8 @@ class Dying(JobFlow):
         return await super().pause(job_id, by=by)
 
 
-async def a_broker() -> MemoryBroker:
-    broker = MemoryBroker()
-    await broker.setup(QUEUES)
-    return broker
-
-
 async def flow(store: Store, kind: type[JobFlow] = JobFlow) -> GroupFlow:
-    return GroupFlow(store, kind(store, Feed(store, await a_broker(), KINDS), SystemClock(), mails=True))
+    return GroupFlow(store, kind(store, Feed(store, await task_broker(), KINDS), SystemClock(), mails=True))
 
 
 async def a_group(store: Store) -> Group:
@@ -95,7 +88,7 @@ async def test_whoever_repeats_an_interrupted_move_tells_nobody_again(store: Sto
 
 async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: Store) -> None:
     group = await a_group(store)
-    jobs = JobFlow(store, Feed(store, await a_broker(), KINDS), SystemClock(), mails=True)
+    jobs = JobFlow(store, Feed(store, await task_broker(), KINDS), SystemClock(), mails=True)
 
     for job in (await store.jobs.with_ids(group.job_ids)).values():
         await jobs.stop_over_file(job, "there is no such file")
@@ -109,7 +102,7 @@ async def test_one_mail_tells_that_the_file_of_all_zones_cannot_be_used(store: S
 
 async def test_jobs_that_are_moved_already_do_not_keep_the_mail(store: Store) -> None:
     group = await a_group(store)
-    jobs = JobFlow(store, Feed(store, await a_broker(), KINDS), SystemClock())
+    jobs = JobFlow(store, Feed(store, await task_broker(), KINDS), SystemClock())
     await jobs.stop(group.job_ids[-1])
 
     assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1

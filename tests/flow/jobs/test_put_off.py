@@ -15,40 +15,14 @@ from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.owners import JobStage, batch_owner, job_owner
 from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import Task, decode
-from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import PUT_OFF, Feed, mail_of
-from shared.flow.jobs.groups import GroupFlow
-from shared.flow.jobs.jobs import JobFlow
-from shared.flow.jobs.upkeep import Upkeep, UpkeepPatience
-from shared.runtime.clock import SystemClock
+from shared.flow.jobs.upkeep import Upkeep
 from shared.store import Store
 from tests.flow.kinds import KINDS
 from tests.queues import QUEUES
 from tests.store.made import added
 
 pytestmark = pytest.mark.native
-
-NONE = timedelta(0)
-
-
-@pytest.fixture
-async def broker() -> MemoryBroker:
-    made = MemoryBroker()
-    await made.setup(QUEUES)
-    return made
-
-
-@pytest.fixture
-def feed(store: Store, broker: MemoryBroker) -> Feed:
-    return Feed(store, broker, KINDS)
-
-
-@pytest.fixture
-def upkeep(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
-    """Upkeep without any patience: whatever it may take for lost, it does."""
-    jobs = JobFlow(store, feed, SystemClock())
-    breaker = Breaker(store, SystemClock(), max_failed_share=0.05, mails=False)
-    return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, KINDS, UpkeepPatience(NONE, NONE, NONE))
 
 
 async def queued(store: Store) -> Batch:

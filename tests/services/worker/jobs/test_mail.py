@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.jobs.mail import Mailer
-from shared.broker.memory import MemoryBroker
 from shared.domain.instants import ms
 from shared.domain.jobs.jobs import DueMail, Job
 from shared.domain.jobs.mails import Mailing
@@ -18,7 +17,7 @@ from shared.flow.time import DatabaseTime
 from shared.runtime.clock import SystemClock
 from shared.store import Store
 from tests.flow.kinds import KINDS
-from tests.queues import QUEUES
+from tests.queues import task_broker
 from tests.store.made import a_job
 
 DUE = DueMail("created", 7)
@@ -35,9 +34,7 @@ async def store(mongo_database: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def mailer(store: Store) -> Mailer:
-    broker = MemoryBroker()
-    await broker.setup(QUEUES)
-    feed = Feed(store, broker, KINDS)
+    feed = Feed(store, await task_broker(), KINDS)
     jobs = JobFlow(store, feed, SystemClock(), mails=True)
     mailing = Mailing(domain="example.com", addressees=(), blacklist=(), host="here")
     return Mailer(store, None, feed, jobs, DatabaseTime(store), mailing, lease=timedelta(seconds=10))

@@ -1,0 +1,40 @@
+"""What feeds jobs in tests, and upkeep that loses no time."""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.broker.memory import MemoryBroker
+from shared.flow.jobs.breaker import Breaker
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.groups import GroupFlow
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.upkeep import Upkeep, UpkeepPatience
+from shared.runtime.clock import SystemClock
+from shared.store import Store
+from tests.flow.kinds import KINDS
+from tests.queues import task_broker
+
+NONE = timedelta(0)
+
+
+@pytest.fixture
+async def broker() -> MemoryBroker:
+    return await task_broker()
+
+
+@pytest.fixture
+def feed(store: Store, broker: MemoryBroker) -> Feed:
+    return Feed(store, broker, KINDS)
+
+
+@pytest.fixture
+def upkeep(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
+    """Upkeep without any patience: whatever it may take for lost, it does."""
+    return impatient(store, broker, feed)
+
+
+def impatient(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
+    jobs = JobFlow(store, feed, SystemClock())
+    breaker = Breaker(store, SystemClock(), max_failed_share=0.05, mails=False)
+    return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, KINDS, UpkeepPatience(NONE, NONE, NONE))
