@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.domain.clock.occurrences import (
+    HELD_BACK,
     SHARDS,
+    Occurrence,
     OccurrenceKind,
     Owner,
     handed_over,
     lateness,
     occurrence_id,
     once,
+    owner_group,
     owner_text,
     read_owner,
     retried,
@@ -30,6 +33,40 @@ HOUR = timedelta(hours=1)
 def test_an_id_is_the_same_in_every_release() -> None:
     # Stored ids and receivers' memories of message ids depend on it.
     assert occurrence_id("schedule/ns/a", "g", NOON) == "fe3500e22db66b93e167836548948e1a"
+    assert series("schedule/ns/a", "g", NOON, accepted_at=NOON).id == "aec97d8e689fae659744f8120db149cb"
+
+
+def test_what_is_stored_of_an_occurrence_is_the_same_in_every_release() -> None:
+    # Schedulers of two releases claim the same shards, and each leaves alone what the other one holds back.
+    assert [once("a", "g", NOON + n * SECOND, accepted_at=NOON).shard for n in range(9)] == [
+        7,
+        2,
+        20,
+        26,
+        18,
+        31,
+        16,
+        30,
+        14,
+    ]
+    assert datetime(9999, 1, 1, tzinfo=UTC) == HELD_BACK
+    assert [*OccurrenceKind] == ["once", "series", "asked"]
+
+
+def test_a_fresh_entry_has_no_past_and_the_size_of_its_message() -> None:
+    for entry in (once("a", "g", NOON, accepted_at=NOON), series("a", "g", NOON, accepted_at=NOON)):
+        assert (entry.token, entry.attempts, entry.claims, entry.begun, entry.runs, entry.size) == ("", 0, 0, 0, 0, 0)
+        assert (entry.fires_at, entry.visible_at) == (NOON, NOON)
+    # Documents of an earlier version have no size.
+    assert Occurrence(
+        id="i", owner="a", generation="g", due=NOON, fires_at=NOON, visible_at=NOON, accepted_at=NOON, shard=0
+    ) == replace(once("a", "g", NOON, accepted_at=NOON), id="i", shard=0)
+
+
+def test_a_copy_of_a_series_instant_is_as_large_as_the_series() -> None:
+    moving = series("a", "g", NOON, accepted_at=NOON, size=70)
+    assert retried(moving, fires_at=NOON, attempts=1).size == 70
+    assert handed_over(moving, "new", leased_until=NOON).size == 70
 
 
 def test_an_id_tells_owner_generation_and_instant() -> None:
@@ -127,6 +164,19 @@ owners = st.builds(Owner, st.sampled_from(["schedule", "job", "anything"]), st.t
 @given(owners)
 def test_owners_come_back(owner: Owner) -> None:
     assert read_owner(owner_text(owner)) == owner
+
+
+@pytest.mark.parametrize(
+    ("owner", "group"),
+    [
+        ("schedule/ns/key", "schedule/ns"),
+        ("schedule/a%2Fb/key", "schedule/a%2Fb"),
+        ("job/j.1/start", "job/j.1"),
+        ("batch/j.1/7", "batch/j.1"),
+    ],
+)
+def test_a_namespace_and_a_job_are_groups_of_owners(owner: str, group: str) -> None:
+    assert owner_group(owner) == group
 
 
 @pytest.mark.parametrize("text", ["", "job", "/job"])

@@ -60,6 +60,39 @@ def made(definition: Definition = LIST, *, accepted_at: datetime = NOON - HOUR, 
     )
 
 
+def test_what_is_stored_and_shown_of_a_schedule_has_the_same_words_in_every_release() -> None:
+    assert [*ScheduleState] == ["active", "paused", "finished"]
+    assert [*MisfireMode] == ["fire", "skip", "fire_within_seconds"]
+
+
+def test_a_schedule_is_active_paused_or_finished() -> None:
+    told = [
+        (each.is_active, each.is_paused, each.is_finished) for each in (replace(made(), state=s) for s in ScheduleState)
+    ]
+    assert told == [(True, False, False), (False, True, False), (False, False, True)]
+
+
+def test_who_says_nothing_of_it_gets_ten_attempts_and_what_is_found_late_fires() -> None:
+    plain = Definition(callback=CALLBACK)
+    assert plain.retry == RetryPolicy(attempts=10, first_delay_seconds=5.0, factor=3.0, cap_seconds=3_600.0)
+    assert plain.misfire == Misfire(MisfireMode.FIRE, 0.0)
+    assert spread(plain, "a") == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "id"),
+    [
+        ("ns", "ns/a"),
+        ("me@example.com", "me@example.com/a"),
+        ("urn:x", "urn:x/a"),
+        ("a/b", "a%2Fb/a"),
+        ("ä%", "%C3%A4%25/a"),
+    ],
+)
+def test_an_id_begins_with_one_word_for_its_namespace(namespace: str, id: str) -> None:
+    assert schedule_id(namespace, "a") == id
+
+
 def due(schedule: Schedule, *, kind: OccurrenceKind = OccurrenceKind.ONCE, attempts: int = 0) -> Occurrence:
     entry = once(schedule.owner, schedule.generation, NOON, accepted_at=schedule.accepted_at, kind=kind)
     return replace(entry, attempts=attempts)
@@ -193,6 +226,12 @@ def test_a_series_ends_at_its_bound() -> None:
     assert next_due(LIST, "a", NOON - HOUR) is None
 
 
+def test_nothing_is_upcoming_behind_the_last_instant() -> None:
+    over = replace(HOURLY, recurrence=Every(3600, NOON, ends_at=NOON + HOUR))
+    assert list(upcoming(over, "a", NOON)) == [NOON + HOUR]
+    assert list(upcoming(LIST, "a", NOON + 2 * HOUR)) == []
+
+
 def test_upcoming_of_a_list_and_of_an_endless_recurrence() -> None:
     assert list(upcoming(LIST, "a", NOON)) == [NOON + HOUR, NOON + 2 * HOUR]
     assert list(itertools.islice(upcoming(HOURLY, "a", NOON), 3)) == [NOON + n * HOUR for n in (1, 2, 3)]
@@ -219,6 +258,8 @@ def test_a_window_delays_every_instant_by_the_same(key: str) -> None:
     later = [instant + delay for instant in LIST.instants]
     assert [each.due for each in occurrences(made(windowed, key=key))] == later
     assert list(upcoming(windowed, key, NOON - HOUR)) == later
+    assert list(upcoming(windowed, key, later[0])) == later[1:]
+    assert list(upcoming(windowed, key, later[0] - timedelta(milliseconds=1))) == later
     assert last_due(windowed, key) == later[-1]
     # An instant that is past is not fired although its delay ends ahead.
     assert [each.due for each in occurrences(made(windowed, key=key, accepted_at=NOON))] == later[1:]

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.domain.audience.sources import PushTable
 from shared.domain.instants import EPOCH
@@ -25,14 +26,18 @@ from shared.domain.jobs.jobs import (
     STARTABLE,
     STOPPABLE,
     Counts,
+    EventState,
     Gate,
     Job,
     JobStatus,
     Plan,
     Standing,
+    Totals,
     breaks,
     gate,
     sources,
+    split_key,
+    with_plan,
 )
 from shared.domain.push.records import APNS
 
@@ -43,9 +48,56 @@ receipts = st.builds(
     failed=st.integers(0, 10**6),
     skipped=st.integers(0, 10**6),
     held_out=st.integers(0, 10**6),
+    unknown=st.integers(0, 10**6),
     reasons=counts,
     locales=counts,
 )
+
+
+SCHEDULED, RUNNING, PAUSED, TRIPPED, STOPPED, COMPLETED = JobStatus
+MOVES = {
+    (SCHEDULED, RUNNING): "its start has come",
+    (SCHEDULED, PAUSED): "a user holds it",
+    (SCHEDULED, STOPPED): "a user ends it",
+    (RUNNING, PAUSED): "a user holds it",
+    (RUNNING, TRIPPED): "too many batches failed",
+    (RUNNING, STOPPED): "a user or a fault ends it",
+    (RUNNING, COMPLETED): "all its batches are settled",
+    (PAUSED, SCHEDULED): "a user resumes it, and its start lies ahead",
+    (PAUSED, RUNNING): "a user resumes it",
+    (PAUSED, STOPPED): "a user ends it",
+    (TRIPPED, RUNNING): "a user resumes it",
+    (TRIPPED, STOPPED): "a user ends it",
+}
+
+
+def test_a_job_moves_for_these_reasons_and_no_other() -> None:
+    assert {(status, to) for status, targets in jobs.TRANSITIONS.items() for to in targets} == set(MOVES)
+    assert {status: sources(status) for status in JobStatus} == {
+        to: {status for status, target in MOVES if target is to} for to in JobStatus
+    }
+
+
+def test_users_hold_resume_and_end_a_job_where_the_table_says_so() -> None:
+    reasons = {
+        verb: {status for (status, _), why in MOVES.items() if verb in why} for verb in ("hold", "resume", "end")
+    }
+    assert reasons == {"hold": PAUSABLE, "resume": RESUMABLE, "end": STOPPABLE}
+    assert {SCHEDULED} == STARTABLE
+
+
+def test_what_callers_read_of_a_job_has_the_same_words_in_every_release() -> None:
+    # Clients of Marathon compare them, its misspelt stage too.
+    assert [*JobStatus] == ["scheduled", "running", "paused", "circuitbreak", "stopped", "completed"]
+    assert [*EventState] == ["running", "success", "fail"]
+    assert [jobs.READ_FILE, jobs.PLAN, jobs.SEND, jobs.SEND_ENDED, jobs.SEND_DIRECT, jobs.FINISH] == [
+        "csv_split_worker",
+        "create_batches_worker",
+        "process_batch_worker",
+        "process_batche_worker",
+        "direct_worker",
+        "job_completed_worker",
+    ]
 
 
 @pytest.mark.parametrize("table", [jobs.TRANSITIONS, batches.TRANSITIONS])
@@ -83,6 +135,14 @@ def test_the_gate(status: JobStatus, expires_at: int, now: int) -> None:
         assert outcome is (Gate.PARK if held else Gate.DROP)
 
 
+@given(st.sampled_from(JobStatus))
+def test_a_standing_tells_what_may_be_done(status: JobStatus) -> None:
+    standing = Standing(status, None, 0)
+    assert [other for other in JobStatus if standing.is_at(other)] == [status]
+    assert standing.feeds is (status is RUNNING)
+    assert standing.stopped is (status is STOPPED)
+
+
 @given(st.sampled_from(JobStatus), st.none() | st.integers(0, 5))
 def test_a_job_may_finish_when_it_runs_to_its_end_or_is_stopped(status: JobStatus, end: int | None) -> None:
     expected = status is JobStatus.STOPPED or (status is JobStatus.RUNNING and end is not None)
@@ -94,6 +154,7 @@ def test_receipts_add_up_in_any_order(one: Receipt, two: Receipt, three: Receipt
     assert (one + two) + three == one + (two + three)
     assert one + two == two + one
     assert (one + two).recipients == one.recipients + two.recipients
+    assert (one + two).unknown == one.unknown + two.unknown
     assert one + Receipt() == one
 
 
@@ -140,6 +201,56 @@ def test_a_start_is_rounded_up_to_a_millisecond(starts_at: int) -> None:
     assert start % 1_000_000 == 0
 
 
+def test_a_fresh_job_runs_at_once_and_nothing_happened_to_it() -> None:
+    fresh = Job(id="j", app_id="a", app_name="a", service=APNS, template_names=(), created_by="me", group_id="g")
+    assert (fresh.status, fresh.open, fresh.unplanned, fresh.ended) == (RUNNING, True, True, False)
+    assert (fresh.control_group, fresh.forgiven, fresh.localized, fresh.divided) == (0.0, 0, False, False)
+    assert {fresh.expires_at, fresh.starts_at, fresh.created_at, fresh.updated_at, fresh.completed_at} == {0}
+    assert fresh.counts_unknown
+
+
+@given(st.sampled_from(JobStatus), st.booleans())
+def test_a_job_has_ended_once_it_is_closed_or_stopped(status: JobStatus, open_: bool) -> None:
+    assert replace(a_job(status, 0, None), open=open_).ended is (not open_ or status is STOPPED)
+
+
+def test_its_standing_is_all_of_a_job_that_decides_about_its_batches() -> None:
+    job = replace(a_job(PAUSED, 0, 7), plan=Plan(PushTable(7), end=3), expires_at=9)
+    assert job.standing == Standing(PAUSED, 3, 9, APNS)
+
+
+def test_jobs_that_have_one_id_have_different_keys() -> None:
+    # Jobs of the first version have no incarnation, and their key was the id.
+    job = a_job(RUNNING, 0, None)
+    assert (job.key, replace(job, incarnation="x").key) == ("j", "j.x")
+    assert [split_key(key) for key in ("j", "j.x")] == [("j", ""), ("j", "x")]
+
+
+def test_all_zones_of_a_group_share_the_cuts_of_its_file() -> None:
+    job = replace(a_job(RUNNING, 0, None), incarnation="x")
+    assert job.file_plan_id == job.key
+    assert {replace(job, id=zone, zone=zone).file_plan_id for zone in ("+0100", "rest")} == {"g.x"}
+
+
+@pytest.mark.parametrize(("zone", "offsets", "divided"), [("+0100", ("+0100",), True), ("+0100", (), False)])
+def test_a_zone_of_a_group_that_an_earlier_version_made_is_not_divided(
+    zone: str, offsets: tuple[str, ...], divided: bool
+) -> None:
+    assert replace(a_job(RUNNING, 0, None), zone=zone, offsets=offsets).divided is divided
+
+
+def test_all_is_decided_about_who_got_it_and_who_did_not() -> None:
+    assert Totals(batches=64, settled=32, planned=128, sent=1, failed=2, skipped=4, held_out=8, unknown=16).done == 15
+    assert Totals() == Totals(0, 0, 0, 0, 0, 0, 0, 0)
+    assert Counts() == Counts(0, 0, 0)
+
+
+def test_unknown_users_are_those_that_planning_and_sending_found() -> None:
+    job = replace(a_job(RUNNING, 0, None), plan=Plan(unknown=3))
+    assert with_plan(job, Totals(sent=5, unknown=4)) == Totals(sent=5, unknown=7)
+    assert with_plan(a_job(RUNNING, 0, None), Totals(unknown=4)).unknown == 4
+
+
 @pytest.mark.parametrize(
     ("counts", "forgiven", "planned", "share", "held"),
     [
@@ -147,6 +258,7 @@ def test_a_start_is_rounded_up_to_a_millisecond(starts_at: int) -> None:
         (Counts(planned=21, settled=21, failed=1), 0, True, 0.05, False),
         (Counts(planned=10, settled=10, failed=9), 0, False, 0.05, False),
         (Counts(planned=30, settled=20, failed=2), 0, False, 0.05, True),
+        (Counts(planned=30, settled=19, failed=9), 0, False, 0.05, False),
         (Counts(planned=20, settled=20, failed=3), 3, True, 0.05, False),
         (Counts(planned=20, settled=20, failed=4), 3, True, 0.05, True),
         (Counts(planned=5, settled=5), 0, True, 0.0, False),
