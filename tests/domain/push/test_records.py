@@ -22,6 +22,7 @@ from shared.domain.push.records import (
     fake_tokens,
     frame,
     message_ids,
+    message_ids_of_shared,
     nanoseconds,
 )
 
@@ -123,6 +124,19 @@ def test_our_keys_win_over_the_bodys_in_gcm_data() -> None:
     assert record(a_job(GCM), body=body)["data"]["m"] == "theirs"
 
 
+@pytest.mark.parametrize("body", [{"a": {}}, {"a": {"b": {}, "c": 1}}, {"a": [], "b": "", "c": None}])
+def test_what_is_empty_in_a_body_goes_out_as_it_is(body: dict[str, Any]) -> None:
+    assert record(a_job(), body=body)["Payload"]["aps"] == body
+
+
+def test_who_chooses_nothing_gets_the_choices_that_receivers_understand() -> None:
+    assert RecordRules() == RecordRules(push_expiry="ms", time_to_live="remaining", max_record_bytes=1_000_000)
+
+
+def test_people_know_the_services_by_their_platforms() -> None:
+    assert {name: service.platform for name, service in SERVICES.items()} == {"apns": "iOS", "gcm": "Android"}
+
+
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize(
     ("metadata", "shown"),
@@ -158,6 +172,19 @@ def test_golden_message_ids() -> None:
     assert message_ids(KEY, [2**48, -1]) == [
         "01234567-89aa-8cde-8def-000000000000",
         "01234567-7654-8cde-8def-ffffffffffff",
+    ]
+
+
+@pytest.mark.parametrize("ids", [[5, 2**48], [-1, 5], [0, 2**48 - 1], [0], [-(2**63), 2**63 - 1]])
+def test_message_ids_of_small_and_large_devices_go_together(ids: list[int]) -> None:
+    assert message_ids(KEY, ids) == [message_ids(KEY, [seq_id])[0] for seq_id in ids]
+
+
+def test_golden_message_ids_of_two_that_share_a_seq_id() -> None:
+    assert message_ids_of_shared(KEY, [7, 7, 8], ["a", "b", "c"]) == [
+        "84eb9bef-5b23-8ab5-ab50-000000000007",
+        "f1dce624-bc44-85a7-9a70-000000000007",
+        "01234567-89ab-8cde-8def-000000000008",
     ]
 
 

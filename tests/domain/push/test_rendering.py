@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.filling import Unrenderable, filled_body
@@ -17,7 +18,7 @@ from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
 from shared.domain.push import fanout
 from shared.domain.push.records import APNS, SERVICES, RecordRules, message_ids
-from shared.domain.push.rendering import Recipient, Renderer, escaped, largest_record_bytes
+from shared.domain.push.rendering import Recipient, Renderer, escaped, fitting_records, largest_record_bytes
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 654321, tzinfo=UTC)
 PUSH_TIME = 1_772_366_400
@@ -301,6 +302,46 @@ def test_a_tag_that_stands_for_too_much_is_never_filled_in() -> None:
     assert rendered.receipt == Receipt(sent=1, failed=1, reasons={"too-large": 1}, locales={"en": 1})
     assert most < 8_000_000
     assert largest_record_bytes(job) > 13_000 * 65_536
+
+
+def test_what_is_too_large_for_what_stands_around_its_body_is_never_multiplied() -> None:
+    renderer = Renderer(a_job(metadata={"m": "x" * 100_000}), RecordRules(max_record_bytes=10_000))
+    rows = [a_row(seq_id) for seq_id in range(200)]
+    tracemalloc.start()
+    try:
+        rendered = renderer.render(rows, now=NOW)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rendered.receipt == Receipt(failed=200, reasons={"too-large": 200})
+    assert most < 2_000_000
+
+
+def test_large_records_make_small_batches() -> None:
+    small = a_job()
+    large = a_job(
+        plan=Plan(templates=(a_template(), a_template(locale="pt", body={"alert": "{{a}}" * 4}))),
+        context={"a": "x" * 10**6},
+    )
+    assert fitting_records(small) > 10_000
+    assert (
+        fitting_records(large) * largest_record_bytes(large)
+        <= 8_000_000
+        < (fitting_records(large) + 1) * largest_record_bytes(large)
+    )
+    assert fitting_records(replace(large, context={"a": "x" * 10**7})) == 1, "there is no smaller batch"
+
+
+def test_the_largest_record_is_that_of_the_largest_template_with_its_envelope() -> None:
+    job = a_job(
+        metadata={"m": "é" * 100},
+        plan=Plan(templates=(a_template(), a_template(locale="pt", body={"alert": "x" * 300}))),
+    )
+    [record] = Renderer(job).render([a_row(locale="pt", token="t" * 152, user="u" * 36)], now=NOW).records
+    assert len(record) <= largest_record_bytes(job) < len(record) + 300
+    unrenderable = replace(job, plan=Plan(templates=(a_template(body={"alert": "{{who}}"}),)), context={"who": []})
+    assert 0 < largest_record_bytes(unrenderable) < largest_record_bytes(job)
+    assert largest_record_bytes(a_job(plan=Plan())) > 0
 
 
 def test_a_renderer_keeps_only_so_much_of_what_it_has_filled_in() -> None:
