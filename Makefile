@@ -15,7 +15,7 @@ DEV_READY := .venv/.dev-ready
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up test storm test-fast lint bench bench-large stack down clean lock java-or-say
+.PHONY: help demo up test storm test-fast mutants lint bench bench-large stack down clean lock java-or-say
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,6 +34,9 @@ storm: $(DEV_READY) java-or-say ## Attack the API for ten minutes (ARGS="--secon
 
 test-fast: $(DEV_READY) ## Run the tests that need no server
 	$(RUN) pytest -m "not native and not chaos and not slow and not storm" $(ARGS)
+
+mutants: $(DEV_READY) ## Put small faults into the rules, and list those that no test finds (ARGS=shared/domain/rates.py: into these)
+	$(RUN) tests.mutation $(ARGS)
 
 lint: $(DEV_READY) ## Check style, types, import rules, Dockerfile, compose file and Kubernetes manifests
 	$(BIN)/ruff check .

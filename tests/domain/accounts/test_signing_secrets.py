@@ -8,6 +8,7 @@ from shared.domain.accounts.signing_secrets import (
     OVERLAP,
     VERSIONS,
     NamespaceSecrets,
+    SigningVersion,
     derived,
     rotated,
     signing_secrets,
@@ -26,6 +27,21 @@ def after(*moments: datetime, namespace: str = "token:a") -> NamespaceSecrets:
         secrets = rotated(secrets, namespace, f"salt {number}", moment)
     assert secrets is not None
     return secrets
+
+
+def test_a_secret_is_the_same_in_every_release() -> None:
+    # It is nowhere stored: another one would make every receiver refuse what it is sent.
+    assert (
+        derived(KEY, "token:a", SigningVersion(3, "00ff", NOW)) == "whsec_FHfYJ8eBrrfLjREVxT14yXwd/7rMoEkVJ3x+HbNH4Bg="
+    )
+
+
+def test_receivers_have_a_day_to_change_over_and_five_secrets_sign_at_most() -> None:
+    assert (timedelta(days=1), 5) == (OVERLAP, VERSIONS)
+
+
+def test_the_first_secret_has_the_number_one() -> None:
+    assert [version.number for version in after(NOW, NOW, NOW).versions] == [1, 2, 3]
 
 
 def test_whoever_never_asked_is_signed_by_the_deployments() -> None:

@@ -8,15 +8,19 @@ from hypothesis import strategies as st
 
 from shared.domain.accounts.apps import check_app_name
 from shared.domain.audience.audiences import (
+    BEGINNING,
     MAX_COLUMN_BYTES,
     MAX_FILTERS,
     MAX_VALUE_BYTES,
     Condition,
     Cut,
     conditions,
+    match_case,
     merge_cuts,
     table_name,
+    zone_condition,
 )
+from shared.domain.audience.zones import REST, texts
 from shared.domain.errors import Invalid
 from shared.domain.push.records import APNS, GCM
 from shared.domain.push.topics import topic_name, topic_pattern
@@ -115,10 +119,55 @@ def test_what_postgresql_could_not_hold_is_invalid_and_names_its_key(key: str, v
 
 def test_limits_are_inclusive() -> None:
     conditions({"a" * MAX_COLUMN_BYTES: "x" * MAX_VALUE_BYTES, "NOT" + "b" * MAX_COLUMN_BYTES: ""})
+    assert (MAX_COLUMN_BYTES, MAX_VALUE_BYTES, MAX_FILTERS) == (63, 65_536, 64)
     conditions({str(number): "" for number in range(MAX_FILTERS)})
     with pytest.raises(Invalid) as caught:
         conditions({str(number): "" for number in range(MAX_FILTERS + 1)})
     assert caught.value.field == "filters"
+
+
+@pytest.mark.parametrize(
+    ("locale", "region", "expected"),
+    [
+        ("pt_BR".lower(), "BR", {"locale": "en,pt_br", "NOTlocale": "fr", "region": "BR", "NOTregion": "PT"}),
+        ("PT", "br", {"locale": "EN,PT_BR", "NOTlocale": "FR", "region": "br", "NOTregion": "pt"}),
+    ],
+)
+def test_locales_and_regions_are_compared_in_the_case_of_the_push_table(
+    locale: str, region: str, expected: dict[str, str]
+) -> None:
+    asked = {"locale": "en,pt_BR", "NOTlocale": "FR", "region": "Br", "NOTregion": "Pt", "tz": "Xy"}
+    assert match_case(asked, {"locale": locale, "region": region}) == {**expected, "tz": "Xy"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "field"),
+    [
+        (None, "filters"),
+        ({"locale": "Pt", "region": "BR"}, "filters.locale"),
+        ({"locale": "pt", "region": "Br"}, "filters.region"),
+        ({"locale": "", "region": "BR"}, "filters.locale"),
+    ],
+)
+def test_a_table_whose_case_nobody_can_tell_is_not_filtered(sample: dict[str, str] | None, field: str) -> None:
+    with pytest.raises(Invalid, match=r"Push DB") as refused:
+        match_case({"NOTlocale": "en", "region": "br"}, sample)
+    assert refused.value.field == field
+
+
+def test_who_asks_for_neither_a_locale_nor_a_region_need_not_know_their_case() -> None:
+    assert match_case({"tz": "Xy"}, {"locale": "Pt", "region": ""}) == {"tz": "Xy"}
+
+
+def test_the_rows_of_a_zone_have_one_of_its_texts_and_those_of_the_rest_none_of_any() -> None:
+    assert zone_condition("") == ()
+    assert zone_condition("+0000") == (Condition("tz", ("+0000", "-0000"), negated=False, field="localized"),)
+    [rest] = zone_condition(REST)
+    assert (rest.column, rest.values, rest.negated, rest.or_null) == ("tz", texts(REST), True, True)
+
+
+def test_everybody_lies_behind_the_beginning() -> None:
+    assert BEGINNING == -(2**63)  # the least `bigint`; no sequence gives it
 
 
 @given(st.lists(st.integers(1, 20)), st.lists(st.integers(1, 20)), st.integers(1, 20))

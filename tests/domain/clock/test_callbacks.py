@@ -1,14 +1,21 @@
 """Where callbacks may go: never to our own queues, and only to exchanges and topics of the deployment's list."""
 
+import msgspec
 import pytest
 
 from shared.domain.clock.callbacks import (
+    HEADER_BYTES,
+    HEADERS,
+    PAYLOAD_BYTES,
+    Callback,
+    HttpCallback,
     KafkaCallback,
     RabbitCallback,
     Targets,
     check_name,
     check_queue_target,
     check_topic_target,
+    host_of,
 )
 from shared.domain.errors import Invalid
 
@@ -22,6 +29,45 @@ def to_queue(queue: str = "", exchange: str = "", routing_key: str = "", targets
 
 def to_topic(topic: str, targets: Targets = TARGETS) -> None:
     check_topic_target(KafkaCallback(payload="1", topic=topic), targets, field="callback")
+
+
+@pytest.mark.parametrize(
+    ("stored", "callback"),
+    [
+        ('{"type":"rabbitmq","payload":"1"}', RabbitCallback(payload="1", queue="", exchange="", routing_key="")),
+        ('{"type":"http","payload":"1","url":"u"}', HttpCallback(payload="1", url="u", method="POST", secret="")),
+        ('{"type":"kafka","payload":"1","topic":"t"}', KafkaCallback(payload="1", topic="t", key=None)),
+    ],
+)
+def test_what_is_stored_of_a_callback_is_read_in_every_release(stored: str, callback: Callback) -> None:
+    read: Callback = msgspec.json.decode(stored, type=Callback)
+    assert read == callback
+    assert read.headers == {}
+
+
+def test_callers_are_told_these_limits() -> None:
+    assert (PAYLOAD_BYTES, HEADERS, HEADER_BYTES) == (262_144, 50, 8_192)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://user:word@Example.COM:8443/path?x=1", "example.com"),
+        ("http://[2001:DB8::1]/", "2001:db8::1"),
+        ("http:///path", ""),
+    ],
+)
+def test_the_host_of_a_call_is_told_in_lower_case(url: str, host: str) -> None:
+    assert host_of(HttpCallback(payload="1", url=url)) == host
+
+
+def test_who_says_nothing_of_targets_has_both_servers_and_no_lists() -> None:
+    to_queue("orders", targets=Targets())
+    with pytest.raises(Invalid, match="not in the deployment's list"):
+        to_queue(exchange="events", targets=Targets())
+    with pytest.raises(Invalid, match="not in the deployment's list"):
+        to_topic("orders", Targets())
+    assert Targets().networks == ()
 
 
 @pytest.mark.parametrize("queue", ["orders", "pushes", "schedule", "my.push.queue", "dlq", "a.dlq.b", "é" * 127])
@@ -88,6 +134,10 @@ def test_a_routing_key_has_to_be_one(routing_key: str) -> None:
 def test_topics_are_those_of_the_list() -> None:
     to_topic("orders")
     to_topic("a.b_c-d")
+    longest = "t" * 249
+    to_topic(longest, Targets(topics=frozenset({longest})))
+    with pytest.raises(Invalid):
+        to_topic(longest + "t", Targets(topics=frozenset({longest + "t"})))
     for topic in ("other", "", "Orders", "no/topic", "push.outgoing"):
         with pytest.raises(Invalid, match=r"callbacks\.topics") as refused:
             to_topic(topic)
