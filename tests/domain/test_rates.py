@@ -1,9 +1,8 @@
-"""GCRA, and fair shares."""
+"""GCRA: a burst, then the steady rate, and who is forgotten."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.clock.shares import Shares
 from shared.domain.rates import Rate
 
 
@@ -46,33 +45,3 @@ def test_the_longest_unused_key_is_forgotten() -> None:
     assert len(rate) == 2
     assert rate.wait("a", 0.0) > 0
     assert rate.wait("b", 0.0) == 0.0
-
-
-@given(st.lists(st.sampled_from("abc")), st.sampled_from([1.0, 3.0]))
-def test_whoever_comes_next_finds_room(wishes: list[str], greed: float) -> None:
-    shares: Shares[str] = Shares(40, greed=greed)
-    for key in wishes:
-        if shares.admits(key):
-            shares.take(key)
-    assert len(shares) < 40
-    assert shares.admits("new")
-
-
-def test_what_many_want_is_shared_alike() -> None:
-    shares: Shares[str] = Shares(200, greed=3)
-    held = dict.fromkeys("abc", 0)
-    for _ in range(200):
-        for key in held:
-            if shares.admits(key):
-                shares.take(key)
-                held[key] += 1
-    assert max(held.values()) - min(held.values()) <= 1
-    assert 175 <= len(shares) < 200
-    for key, count in held.items():
-        for _ in range(count):
-            shares.give_back(key)
-    alone = 0
-    while shares.admits("a"):
-        shares.take("a")
-        alone += 1
-    assert alone == 150

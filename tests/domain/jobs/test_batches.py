@@ -91,7 +91,9 @@ def test_recipients_are_all_but_the_users_without_a_device() -> None:
         (TABLE, 10),
         (replace(TABLE, parts=1, next=4, receipt=Receipt(sent=4)), 6),
         (replace(TABLE, parts=1, next=4, receipt=Receipt(sent=5_000)), 1),  # it has grown: there is more, unread
+        (replace(TABLE, size=0), 0),
         (FILE, 4),
+        (replace(FILE, size=2), 2),  # a zone's share of its lines
         (replace(FILE, size=0), 4),  # nobody has read yet which of them belong to the zone
         (replace(FILE, parts=1, next=2, receipt=Receipt(sent=7)), 2),  # two users had seven devices
     ],
@@ -108,7 +110,7 @@ def test_parts_become_smaller_with_every_take_but_the_first_that_sends_nothing()
     assert limits == [5_000, 1_250, 312, 78, 19, 4, 1, 1, 1]
 
 
-@pytest.mark.parametrize(("lasted", "halvings"), [(0.1, 4), (1.8, 4), (2.0, 5), (3.7, 5), (4.0, 6), (14.0, 6)])
+@pytest.mark.parametrize(("lasted", "halvings"), [(0.1, 4), (1.875, 4), (1.876, 5), (3.75, 5), (3.751, 6), (14.0, 6)])
 def test_parts_become_larger_as_fast_as_they_go_out(lasted: float, halvings: int) -> None:
     batch = replace(TABLE, halvings=6)
     assert larger(batch, lasted, patience=15.0) == halvings

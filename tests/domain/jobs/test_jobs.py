@@ -232,8 +232,10 @@ def test_all_zones_of_a_group_share_the_cuts_of_its_file() -> None:
     assert {replace(job, id=zone, zone=zone).file_plan_id for zone in ("+0100", "rest")} == {"g.x"}
 
 
-@pytest.mark.parametrize(("zone", "offsets", "divided"), [("+0100", ("+0100",), True), ("+0100", (), False)])
-def test_a_zone_of_a_group_that_an_earlier_version_made_is_not_divided(
+@pytest.mark.parametrize(
+    ("zone", "offsets", "divided"), [("+0100", ("+0100",), True), ("+0100", (), False), ("", ("+0100",), False)]
+)
+def test_what_is_divided_are_zones_but_not_those_of_a_group_that_an_earlier_version_made(
     zone: str, offsets: tuple[str, ...], divided: bool
 ) -> None:
     assert replace(a_job(RUNNING, 0, None), zone=zone, offsets=offsets).divided is divided
