@@ -12,6 +12,7 @@ from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once, series
 from shared.domain.clock.recurrence import Cron, Every
 from shared.domain.clock.schedules import (
+    TIMESTAMPS,
     Definition,
     Misfire,
     MisfireMode,
@@ -63,6 +64,10 @@ def made(definition: Definition = LIST, *, accepted_at: datetime = NOON - HOUR, 
 def test_what_is_stored_and_shown_of_a_schedule_has_the_same_words_in_every_release() -> None:
     assert [*ScheduleState] == ["active", "paused", "finished"]
     assert [*MisfireMode] == ["fire", "skip", "fire_within_seconds"]
+
+
+def test_callers_are_told_how_many_instants_a_list_may_have() -> None:
+    assert TIMESTAMPS == 10_000
 
 
 def test_a_schedule_is_active_paused_or_finished() -> None:

@@ -123,7 +123,8 @@ def test_what_users_may_ask_for_is_in_the_table() -> None:
     assert JobStatus.COMPLETED not in STOPPABLE | PAUSABLE | RESUMABLE
 
 
-@given(st.sampled_from(JobStatus), st.integers(0, 10), st.integers(0, 10))
+@pytest.mark.parametrize("status", JobStatus)
+@given(expires_at=st.integers(0, 10), now=st.integers(0, 10))
 def test_the_gate(status: JobStatus, expires_at: int, now: int) -> None:
     outcome = gate(Standing(status, None, expires_at), now)
     if expires_at and expires_at <= now:
@@ -135,7 +136,7 @@ def test_the_gate(status: JobStatus, expires_at: int, now: int) -> None:
         assert outcome is (Gate.PARK if held else Gate.DROP)
 
 
-@given(st.sampled_from(JobStatus))
+@pytest.mark.parametrize("status", JobStatus)
 def test_a_standing_tells_what_may_be_done(status: JobStatus) -> None:
     standing = Standing(status, None, 0)
     assert [other for other in JobStatus if standing.is_at(other)] == [status]
@@ -143,7 +144,8 @@ def test_a_standing_tells_what_may_be_done(status: JobStatus) -> None:
     assert standing.stopped is (status is STOPPED)
 
 
-@given(st.sampled_from(JobStatus), st.none() | st.integers(0, 5))
+@pytest.mark.parametrize("status", JobStatus)
+@given(end=st.none() | st.integers(0, 5))
 def test_a_job_may_finish_when_it_runs_to_its_end_or_is_stopped(status: JobStatus, end: int | None) -> None:
     expected = status is JobStatus.STOPPED or (status is JobStatus.RUNNING and end is not None)
     assert Standing(status, end, 0).may_finish is expected
