@@ -2,7 +2,8 @@
 
 import json
 import uuid
-from collections import Counter
+from collections import ChainMap, Counter
+from itertools import product
 from typing import Any
 
 import pytest
@@ -170,6 +171,35 @@ def test_reading_agrees_with_the_oracle(record: Any) -> None:
     assert said == (Skipped(expected) if isinstance(expected, Skip) else expected)
 
 
+MESSAGE_IDS: list[dict[str, Any]] = [
+    {}, {"message_id": "1"}, {"message_id": ""}, {"message_id": None}, {"Message_Id": "1"},
+]  # fmt: skip
+ERROR_TEXTS: list[dict[str, Any]] = [
+    {}, {"error": "E"}, {"error": ""}, {"error": None}, {"ERROR": "E"}, {"Error": None},
+    {"ERROR": "E", "error": None}, {"ERROR": "E", "error": "F"},
+]  # fmt: skip
+ERRORS: list[dict[str, Any]] = [
+    {}, {"Err": {"Key": "K"}}, {"Err": {"key": "K"}}, {"Err": {}}, {"Err": None}, {"ERR": {"Key": "K"}}, {"err": None},
+    {"err": {"Key": "K"}, "Err": None}, {"err": {"Key": "K"}, "Err": {"KEY": "k", "Key": "L"}},
+]  # fmt: skip
+JOBS: list[dict[str, Any]] = [
+    {"metadata": {"jobId": "j" * 64}}, {"METADATA": {"jobid": "j" * 64}}, {"metadata": {"JOBID": "k", "jobId": "j"}},
+    {"metadata": {"jobId": "j" * 65}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_spelling_of_every_field_is_read_beside_all_others(job: dict[str, Any]) -> None:
+    for parts in product(MESSAGE_IDS, ERROR_TEXTS, ERRORS):
+        record = {"note": 'an "error", an "Err"', **dict(ChainMap(*parts)), **job}
+        expected = oracle(record)
+        assert read(encoded(record)) == (Skipped(expected) if isinstance(expected, Skip) else expected), record
+
+
+def test_operators_read_the_same_reasons_in_every_release() -> None:
+    assert [*Skip] == ["empty", "unreadable", "no-job", "bad-job", "no-outcome"]
+
+
 @given(value=st.binary(max_size=200) | texts.map(str.encode))
 def test_reading_never_raises(value: bytes) -> None:
     assert isinstance(read(value), CountedPush | Skipped)
@@ -249,6 +279,7 @@ def test_further_outcomes_are_other_and_the_frequent_come_first() -> None:
     assert admitted(["a", "b"], {"b": 1, "c": 2, "d": 9}, 3) == {"b": 1, "d": 9, "other": 2}
     assert admitted(["a", "b", "c", "other"], {"other": 1, "d": 1}, 3) == {"other": 2}
     assert admitted(["a", "b", "c", "d", "e"], {"e": 1, "f": 1}, 3) == {"e": 1, "other": 1}
+    assert admitted(["a", "other"], {"d": 1}, 2) == {"d": 1}, "`other` needs no place"
 
 
 names = st.sampled_from([*"abcdefgh", "other"])

@@ -173,6 +173,7 @@ def test_golden_message_ids() -> None:
         "01234567-89aa-8cde-8def-000000000000",
         "01234567-7654-8cde-8def-ffffffffffff",
     ]
+    assert message_ids(KEY, [-1]) == ["01234567-7654-8cde-8def-ffffffffffff"]
 
 
 @pytest.mark.parametrize("ids", [[5, 2**48], [-1, 5], [0, 2**48 - 1], [0], [-(2**63), 2**63 - 1]])
