@@ -182,3 +182,5 @@ def test_joining_cuts_keeps_their_end_and_their_sum(first: list[int], second: li
 def test_two_short_cuts_become_one_that_is_no_larger_than_a_page() -> None:
     assert merge_cuts([Cut(3, 2)], [Cut(9, 3), Cut(12, 5)], 5) == [Cut(9, 5), Cut(12, 5)]
     assert merge_cuts([Cut(3, 3)], [Cut(9, 3)], 5) == [Cut(3, 3), Cut(9, 3)]
+    assert merge_cuts([Cut(1, 4), Cut(3, 2)], [Cut(9, 3)], 5) == [Cut(1, 4), Cut(9, 5)]
+    assert merge_cuts([], [Cut(9, 3)], 5) == merge_cuts([Cut(9, 3)], [], 5) == [Cut(9, 3)]

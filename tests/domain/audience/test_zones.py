@@ -65,6 +65,11 @@ def test_a_user_belongs_to_exactly_one_zone(tz: str | None) -> None:
     assert [*named, *rest] == [zone_of(tz)]
 
 
+def test_the_words_for_zones_and_strategies_are_the_same_in_every_release() -> None:
+    # The first is stored with jobs, the others are what callers write.
+    assert [REST, SKIP, NEXT_DAY] == ["rest", "skip", "nextDay"]
+
+
 def test_both_ways_to_write_zero_are_utc() -> None:
     assert zone_of("+0000") == zone_of("-0000") == "+0000"
     assert "-0000" not in zones()

@@ -280,6 +280,8 @@ def test_further_outcomes_are_other_and_the_frequent_come_first() -> None:
     assert admitted(["a", "b", "c", "other"], {"other": 1, "d": 1}, 3) == {"other": 2}
     assert admitted(["a", "b", "c", "d", "e"], {"e": 1, "f": 1}, 3) == {"e": 1, "other": 1}
     assert admitted(["a", "other"], {"d": 1}, 2) == {"d": 1}, "`other` needs no place"
+    assert admitted([], {"other": 9, "a": 1}, 1) == {"other": 9, "a": 1}
+    assert admitted([], {"b": 1, "a": 1}, 1) == {"a": 1, "other": 1}, "whoever counts them, the same one has the place"
 
 
 names = st.sampled_from([*"abcdefgh", "other"])

@@ -225,6 +225,17 @@ def test_an_estimate_takes_the_rest_to_be_like_what_was_seen() -> None:
     assert Counted(devices=7, scanned=10, total=100).estimated(7) == 70
     assert Counted(devices=7, scanned=10, total=3).estimated(7) == 7
     assert Counted().estimated(0) is None
+    assert Counted(exact=True).estimated(0) == 0
+    assert Counted(devices=1, scanned=3, total=10).estimated(1) == 3
+
+
+def test_nothing_is_counted_at_first_and_an_index_is_taken_to_be_there() -> None:
+    counted = Counted()
+    assert counted == Counted(
+        devices=0, users=0, without_token=0, scanned=0, total=0, exact=False, indexed=True, longest_token=0,
+        longest_user=0, unknown=0, repeated=0,
+    )  # fmt: skip
+    assert counted.by_zone() == {}
 
 
 slices = st.builds(
