@@ -24,6 +24,15 @@ def test_up_to_the_limit_the_count_is_that_of_a_set(pages: list[list[int]]) -> N
     assert seen.count == len({one for page in pages for one in page})
 
 
+def test_the_limit_itself_is_counted_exactly_and_one_more_halves_what_is_looked_at() -> None:
+    seen = Distinct(limit=5)
+    seen.add(packed([1, 3, 5, 7, 9]))
+    assert seen.count == 5
+    seen = Distinct(limit=5)
+    seen.add(packed([*range(10)]))
+    assert (seen.count, len(seen._kept)) == (10, 5)
+
+
 @pytest.mark.parametrize("truth", [5_000, 40_000, 300_000])
 def test_beyond_the_limit_the_count_is_near_and_the_memory_bounded(truth: int) -> None:
     rand = random.Random(truth)

@@ -34,6 +34,19 @@ def test_what_is_no_integer_stays_as_it_is(spelled: bytes) -> None:
     assert normalize_integer(spelled) == spelled
 
 
+def test_of_a_uuid_only_braces_and_hyphens_are_ignored() -> None:
+    # As PostgreSQL does. What it would not read as a UUID must not become one.
+    assert normalize_uuid(b"{01-ab}") == b"01ab"
+    assert normalize_uuid(b"x01 ab") == b"x01 ab"
+
+
+def test_the_types_of_columns_have_the_names_that_postgresql_has_for_them() -> None:
+    by_value = {name for name, normalize in NORMAL_FORMS.items() if normalize is normalize_integer}
+    assert by_value == {"smallint", "integer", "bigint"}
+    assert NORMAL_FORMS["uuid"] is normalize_uuid
+    assert [name for name, normalize in NORMAL_FORMS.items() if normalize is None] == ["text", "character varying"]
+
+
 CONTENT = b"id\n7\n8\n007\n 8\n+9\n"
 
 
