@@ -60,6 +60,14 @@ def test_past_the_limit_the_first_ids_are_still_known() -> None:
     in_any_groups()
 
 
+def test_who_remembers_as_many_as_there_is_room_for_misses_nothing() -> None:
+    memory = Repeats(2)
+    assert marked(memory, [[1, 1, 2]]) == [False, True, False]
+    assert memory.is_exhaustive
+    assert marked(memory, [[3, 3]]) == [False, False]
+    assert not memory.is_exhaustive
+
+
 @given(values=st.lists(numbers), others=st.lists(numbers))
 def test_later_ones_and_those_within(values: list[int], others: list[int]) -> None:
     assert later_ones(hashes(values)).tolist() == [value in values[:index] for index, value in enumerate(values)]

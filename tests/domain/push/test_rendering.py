@@ -387,6 +387,22 @@ def test_names_share_the_devices_and_have_their_own_locales() -> None:
     assert 450 < names["like"] < 550
 
 
+def test_each_name_has_its_own_body_and_a_device_the_same_name_in_every_release() -> None:
+    # A batch that is tried again by another release must not send another template.
+    templates = tuple(a_template(name=name, body={"alert": name.upper()}) for name in "abc")
+    job = a_job(template_names=("a", "b", "c"), plan=Plan(templates=templates))
+    rendered = Renderer(job).render([a_row(seq_id) for seq_id in range(12)], now=NOW)
+    sent = [json.loads(record) for record in rendered.records]
+    assert "".join(record["metadata"]["templateName"] for record in sent) == "aaabaabbbbac"
+    assert "".join(record["Payload"]["aps"]["alert"] for record in sent) == "AAABAABBBBAC"
+
+
+def test_a_name_without_a_template_in_english_fails_its_own_recipients_only() -> None:
+    job = a_job(plan=Plan(templates=(a_template(locale="pt"),)))
+    rendered = Renderer(job).render([a_row(1, locale="pt"), a_row(2, locale="es"), a_row(3, locale=None)], now=NOW)
+    assert rendered.receipt == Receipt(sent=1, failed=2, reasons={"no-template": 2}, locales={"pt": 1})
+
+
 def test_nobody() -> None:
     assert Renderer(a_job()).render([], now=NOW).receipt == Receipt()
 
