@@ -440,3 +440,4 @@ def test_devices_that_share_a_seq_id_have_message_ids_of_their_own() -> None:
     assert ids(rows[::-1]) == found, "these rows come in any order"
     alone = message_ids(fanout.choice_key(job.key, MUID_KEY), [6, 8])
     assert [found["tok0", "u0"], found["tok4", "u4"]] == alone, "the ids of the others stay as they are"
+    assert found["tok1", "u1"] == "4b13e024-31e1-8e57-a575-000000000007", "and so do these, in every release"
