@@ -120,6 +120,11 @@ def test_a_place_lies_in_the_window_and_stays(key: str, window_seconds: float) -
     assert place == 0 or 0 < place < window_seconds * 1_000
 
 
+def test_the_smallest_window_has_two_places() -> None:
+    assert {spread_ms(f"key-{number}", 0.002) for number in range(20)} == {0, 1}
+    assert {spread_ms(f"key-{number}", 0.001) for number in range(20)} == {0}
+
+
 def test_a_place_is_the_same_in_every_release() -> None:
     assert [spread_ms(key, 3_600) for key in ("a", "training-42")] == [3_187_826, 2_459_873]
 

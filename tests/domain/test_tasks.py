@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shared.domain.clock.tasks import CallTarget
 from shared.domain.errors import Poisoned
 from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
-from shared.domain.tasks import Task, decode, encode, next_try
+from shared.domain.tasks import TASK_PREFIXES, Task, decode, encode, next_try
 from tests.queues import QUEUES
 
 KINDS: tuple[type[Task], ...] = (PlanJob, SendBatch, FinishJob, SendMail, CallTarget)
@@ -49,6 +49,13 @@ def test_each_return_is_counted_and_faults_apart() -> None:
     assert next_try(CallTarget("o", "t"), fault=True) == CallTarget("o", "t")
 
 
+def test_every_queue_of_tasks_is_closed_to_callbacks() -> None:
+    queues = {kind.queue for kind in KINDS}
+    assert queues == {"push.split", "push.batch", "push.finish", "push.mail", "sched.call"}
+    assert all(queue.startswith(TASK_PREFIXES) for queue in queues)
+    assert TASK_PREFIXES == ("push.", "sched.", "carillon.")
+
+
 @given(
     st.binary(max_size=200)
     | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
@@ -76,6 +83,9 @@ def test_noise_is_poisoned(body: bytes) -> None:
         b'{"type":"finish","job_id":"j","version":1,"faults":1e30}',
         b"\xff\xfe",
         b"[" * 100_000,
+        b'{"x":' * 100_000 + b"1" + b"}" * 100_000,
+        b'{"type":"send","job_id":"\xff","ordinal":1,"turn":1}',
+        b'{"type":"\xff"}',
     ],
 )
 def test_near_misses_are_poisoned(body: bytes) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.domain.audience.csv_cuts import Cutter, users_in
+from shared.domain.audience.csv_cuts import MAX_CUT_BYTES, Cutter, users_in
+from shared.domain.audience.csv_flaws import MAX_RECORD_BYTES
 from shared.domain.audience.csv_rows import RowReader
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.repeats import Repeats
@@ -64,6 +65,10 @@ def test_a_cut_takes_all_that_it_may() -> None:
     assert [each.rows for each in cut([content], 100, max_bytes=24)] == [4, 4, 2]
     assert [each.rows for each in cut([content], 100, max_bytes=23)] == [3, 3, 3, 1]
     assert cut([b"id\n"], 5) == []
+
+
+def test_a_cut_holds_a_record_of_any_length() -> None:
+    assert MAX_CUT_BYTES > MAX_RECORD_BYTES
 
 
 def test_blank_lines_take_no_bytes_of_a_cut_that_begins_behind_them() -> None:

@@ -70,7 +70,7 @@ def test_who_says_nothing_of_targets_has_both_servers_and_no_lists() -> None:
     assert Targets().networks == ()
 
 
-@pytest.mark.parametrize("queue", ["orders", "pushes", "schedule", "my.push.queue", "dlq", "a.dlq.b", "é" * 127])
+@pytest.mark.parametrize("queue", ["orders", "q", "pushes", "schedule", "my.push.queue", "dlq", "a.dlq.b", "é" * 127])
 def test_a_callers_queue_is_open(queue: str) -> None:
     to_queue(queue)
 
@@ -121,6 +121,12 @@ def test_an_exchange_of_the_list_takes_any_routing_key(routing_key: str) -> None
 def test_an_exchange_that_is_not_in_the_list_is_refused(exchange: str) -> None:
     with pytest.raises(Invalid, match=r"callbacks\.exchanges") as refused:
         to_queue(exchange=exchange)
+    assert refused.value.field == "callback.data.exchange"
+
+
+def test_an_exchange_of_the_list_has_a_name_that_can_be_one() -> None:
+    with pytest.raises(Invalid, match="printable") as refused:
+        to_queue(exchange="a\nb", targets=Targets(exchanges=frozenset({"a\nb"})))
     assert refused.value.field == "callback.data.exchange"
 
 
