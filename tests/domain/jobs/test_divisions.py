@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import PushTable
 from shared.domain.audience.zones import REST, zone_of
-from shared.domain.jobs.divisions import Division, FoundDevices, by_zone, next_step, packed, unpacked
+from shared.domain.jobs.divisions import Division, FoundDevices, Keys, Step, by_zone, next_step, packed, unpacked
 
 OFFSETS = ("-0300", "+0000", "+0100")
 SIZE = 4
@@ -57,3 +58,38 @@ def test_lists_have_the_same_size_but_for_keys_that_are_shared(found: list[list[
     assert [key for keys in cut for key in keys] == np.concatenate(steps).tolist()
     assert all(len({*early} & {*late}) == 0 for early, late in pairwise(cut))
     assert all(len(keys) >= SIZE and keys.index(keys[-1]) < SIZE for keys in cut[:-1])
+
+
+def keys_of(*keys: int) -> Keys:
+    return np.array(keys, np.int64)
+
+
+def test_a_key_that_stands_alone_in_two_zones_belongs_to_the_first() -> None:
+    found = by_zone([("+0100", keys_of(7)), ("+0000", keys_of(7))], OFFSETS)
+    assert {zone: keys.tolist() for zone, keys in found.items()} == {"+0000": [7, 7]}
+
+
+def test_what_is_left_over_for_a_zone_waits_until_more_is_found_for_it() -> None:
+    division = Division(id="d", source=PushTable(9), size=3)
+    first, lists = next_step(division, None, FoundDevices(10, {"+0100": keys_of(1, 2), REST: keys_of(3)}), attempt="a")
+    assert lists == {}
+    assert first.sizes == {}
+    second, lists = next_step(division, first, FoundDevices(20, {REST: keys_of(11, 12)}), attempt="b")
+    assert [keys.tolist() for keys in lists.values()] == [[3, 11, 12]]
+    assert second.left.keys() == {"+0100"}
+    third, lists = next_step(division, second, FoundDevices(30, {"+0100": keys_of(21, 22)}, last=True), attempt="c")
+    assert [keys.tolist() for keys in lists.values()] == [[1, 2, 21], [22]]
+    assert [(step.number, step.last) for step in (first, second, third)] == [(0, False), (1, False), (2, True)]
+    assert third.left == {}
+
+
+def test_steps_and_lists_are_found_again_in_every_release() -> None:
+    division = Division(id="d", source=PushTable(9), size=1)
+    before = Step(division="d", number=11, attempt="a", edge=3)
+    assert (before.unknown, before.last, before.sizes, before.left) == (0, False, {}, {})
+    step, lists = next_step(division, before, FoundDevices(5, {"+0100": keys_of(4, 4, 5)}), attempt="b")
+    assert step.id == "d/00000012"
+    assert step.lists("+0100") == [(DeviceList("d/00000012/b/+0100/0"), 2), (DeviceList("d/00000012/b/+0100/1"), 1)]
+    assert [*lists] == [found for found, _ in step.lists("+0100")]
+    assert step.lists(REST) == []
+    assert step.unknown == 0
