@@ -1,5 +1,6 @@
 """What an app may be called, and from when on it takes nothing new."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +50,12 @@ def test_any_other_bundle_is_refused(bundle_id: str) -> None:
 
 def test_names_that_differ_in_case_are_one_name() -> None:
     assert name_key("Game-1") == name_key("gAME-1") != name_key("game-2")
+
+
+def test_that_an_app_is_going_is_read_in_every_release() -> None:
+    stored = b'{"id":"i","name":"game","bundle_id":"com.example.game","created_by":"me","created_at":1,"updated_at":1'
+    assert msgspec.json.decode(stored + b"}", type=App) == APP
+    assert msgspec.json.decode(stored + b',"going":true}', type=App).deleting
 
 
 def test_an_app_takes_nothing_new_once_its_deletion_has_begun() -> None:

@@ -64,6 +64,13 @@ def test_an_old_one_signs_beside_the_new_one_for_a_day() -> None:
     assert signing_secrets(secrets, KEY, later + OVERLAP) == (new,)
 
 
+def test_who_asks_twice_on_the_first_day_is_signed_by_all_three() -> None:
+    later = NOW + OVERLAP / 2
+    secrets = after(NOW, later)
+    first, second = (derived(KEY, "token:a", version) for version in secrets.versions)
+    assert signing_secrets(secrets, KEY, later) == (second, first, KEY)
+
+
 def test_one_whose_answer_was_lost_ends_no_other_early() -> None:
     secrets = after(NOW, NOW + 3 * OVERLAP, NOW + 3 * OVERLAP + MOMENT)
     assert len(signing_secrets(secrets, KEY, NOW + 4 * OVERLAP - MOMENT)) == 3

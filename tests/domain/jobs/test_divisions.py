@@ -83,6 +83,12 @@ def test_what_is_left_over_for_a_zone_waits_until_more_is_found_for_it() -> None
     assert third.left == {}
 
 
+def test_where_nothing_is_left_over_the_last_step_makes_no_list_of_nobody() -> None:
+    division = Division(id="d", source=PushTable(9), size=2)
+    step, lists = next_step(division, None, FoundDevices(5, {REST: keys_of(4, 5)}, last=True), attempt="a")
+    assert (step.sizes, len(lists)) == ({REST: [2]}, 1)
+
+
 def test_steps_and_lists_are_found_again_in_every_release() -> None:
     division = Division(id="d", source=PushTable(9), size=1)
     before = Step(division="d", number=11, attempt="a", edge=3)

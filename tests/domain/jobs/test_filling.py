@@ -81,5 +81,27 @@ def test_what_is_larger_than_a_record_may_be_is_refused_by_name() -> None:
         check_filled([small], {}, {"campaign": "x" * 1_000}, most=1_000, field="template")
 
 
+def test_a_record_may_be_just_as_large_as_it_may_be() -> None:
+    small = a_template({"alert": "Hi"})  # 14 bytes
+    check_filled([small], {}, {}, most=14, field="template")
+    check_filled([small], {}, {"a": 1}, most=21, field="template")
+    for metadata, most in [({}, 13), ({"a": 1}, 20)]:
+        with pytest.raises(Invalid):
+            check_filled([small], {}, metadata, most=most, field="template")
+
+
+def test_a_bound_takes_every_four_bytes_for_a_tag_with_the_longest_value() -> None:
+    assert most_filled_bytes(40, {"a": "x", "b": "x" * 98}) == 40 + 10 * 100
+    assert most_filled_bytes(40, {}) == 40 + 10 * 40, "the defaults may be all of it"
+    assert most_filled_bytes(3, {"a": "x"}) == 3
+
+
+def test_a_tag_that_is_never_closed_has_no_size() -> None:
+    with pytest.raises(Unrenderable, match="bad-template"):
+        filled_bytes(a_template({"alert": ["Hi", "{{a"]}), {})
+    with pytest.raises(Unrenderable, match="bad-template"):
+        filled_bytes(a_template({"{{a": "Hi"}), {})
+
+
 def test_what_cannot_be_filled_is_not_refused_for_its_size() -> None:
     check_filled([a_template({"alert": "{{a}}"})], {"a": {}}, {}, most=10, field="template")

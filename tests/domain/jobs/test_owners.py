@@ -25,6 +25,17 @@ def test_the_owner_of_a_stage_comes_back(key: str, stage: JobStage) -> None:
     assert read_owner(owner).kind == JOB
 
 
+def test_owners_are_the_same_in_every_release() -> None:
+    # Occurrences are stored with them.
+    assert [job_owner("j.x", stage) for stage in JobStage] == [
+        "job/j.x/start",
+        "job/j.x/plan",
+        "job/j.x/finish",
+        "job/j.x/mail",
+    ]
+    assert batch_owner("j.x", 7) == "batch/j.x/7"
+
+
 @given(keys, st.integers(0, 10**9))
 def test_the_owner_of_a_batch_comes_back(key: str, ordinal: int) -> None:
     owner = batch_owner(key, ordinal)

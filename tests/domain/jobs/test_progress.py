@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import Totals
 from shared.domain.jobs.progress import WINDOW, Meter, Progress, Settled
@@ -35,6 +37,32 @@ def test_the_rate_is_that_of_the_last_half_minute_and_the_end_follows_from_it() 
     assert told.summed.reasons == {"too-large": 50, "no-token": 10}
 
 
+def test_what_was_settled_half_a_minute_ago_counts_no_more() -> None:
+    totals = Totals(batches=1, settled=1, planned=10, sent=10)
+    for seconds_ago, rate in [(29.9, 10 / 30.9), (30, 0.0), (0, 10.0)]:
+        told = progress([settled(seconds_ago, Receipt(sent=10))], totals, planned=True, now=NOW)
+        assert told.rate == pytest.approx(rate)
+        assert told.summed == Receipt(sent=10)
+
+
+def test_a_batch_of_a_moment_does_not_make_a_rate_without_end() -> None:
+    at_once = Settled(Receipt(sent=10), taken_at=NOW, changed_at=NOW)
+    assert progress([at_once], Totals(), planned=True, now=NOW).rate == 10
+
+
+def test_batches_that_do_not_tell_when_they_were_taken_or_settled_are_summed() -> None:
+    never_taken = Settled(Receipt(failed=10), taken_at=None, changed_at=NOW - timedelta(seconds=5))
+    of_an_earlier_version = Settled(Receipt(sent=90), taken_at=None, changed_at=None)
+    told = progress([never_taken, of_an_earlier_version], Totals(), planned=True, now=NOW)
+    assert (told.rate, told.summed) == (2, Receipt(sent=90, failed=10))
+
+
+def test_the_last_recipient_has_an_end_too() -> None:
+    totals = Totals(batches=2, settled=1, planned=11, sent=10)
+    told = progress([settled(0, Receipt(sent=10))], totals, planned=True, now=NOW)
+    assert told.ends_at == NOW + timedelta(seconds=0.1)
+
+
 def test_nothing_is_guessed_before_the_plan_has_its_end_or_while_nothing_moves() -> None:
     batches = [settled(1, Receipt(sent=10))]
     totals = Totals(batches=2, settled=1, planned=20, sent=10)
@@ -51,6 +79,10 @@ def test_batches_of_unknown_size_are_taken_to_be_like_the_settled_ones() -> None
     totals = Totals(batches=10, settled=2, planned=500, sent=500)
     assert meter.progress(totals, planned=True, sized=False).ends_at == NOW + timedelta(seconds=8 * 250 / 50)
     assert meter.progress(totals, planned=True, sized=True).ends_at is None
+    one = Totals(batches=3, settled=1, planned=500, sent=500)
+    assert meter.progress(one, planned=True, sized=False).ends_at == NOW + timedelta(seconds=2 * 500 / 50)
+    none = Totals(batches=3)  # they were summed before the batches were read
+    assert meter.progress(none, planned=True, sized=False).ends_at is None
 
 
 def test_a_job_that_is_done_ends_nowhere() -> None:

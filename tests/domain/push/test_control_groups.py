@@ -25,6 +25,13 @@ def test_the_published_examples(share: float, count: int, held: int) -> None:
     assert len(held_out([f"u{n}" for n in range(count)], "job", share, by_rank=True)) == held
 
 
+def test_the_same_users_are_held_out_in_every_release() -> None:
+    # A batch that is tried again must come out as before.
+    users = [f"u{n}" for n in range(20)]
+    assert sorted(held_out(users, "job", 0.25, by_rank=True)) == ["u10", "u17", "u18", "u5", "u7"]
+    assert sorted(held_out(users, "job", 0.25, by_rank=False)) == ["u17", "u18", "u7"]
+
+
 @given(USERS, USERS, HUNDREDTHS)
 def test_by_place_a_user_fares_alike_in_every_company(one: set[str], other: set[str], hundredths: int) -> None:
     share = hundredths / 100

@@ -104,6 +104,42 @@ def test_of_a_large_record_the_size_is_kept_alone() -> None:
     assert sample.size > preview.SHOWN_BYTES
 
 
+def size_around(job: Job) -> int:
+    """How much larger a record is than the text in its body."""
+    [sample] = sampled(replace(job, plan=Plan(templates=(template("like", "en", {"alert": "x"}),))))
+    return sample.size - 1
+
+
+def test_a_record_is_shown_that_is_just_as_large_as_one_may_be() -> None:
+    around = size_around(draft(template("like", "en")))
+    for text, shown in [(preview.SHOWN_BYTES - around, True), (preview.SHOWN_BYTES - around + 1, False)]:
+        [sample] = sampled(draft(template("like", "en", {"alert": "x" * text})))
+        assert (sample.size, bool(sample.record)) == (around + text, shown)
+
+
+def test_of_a_body_that_is_not_rendered_the_size_is_told_all_the_same() -> None:
+    around = size_around(draft(template("like", "en")))
+    [sample] = sampled(draft(template("like", "en", {"alert": "{{a}}" * 10_000}), context={"a": "x" * 50_000}))
+    assert sample.size == around + 10_000 * 50_000
+
+
+def test_of_many_samples_the_first_twenty_are_shown() -> None:
+    shown = sampled(draft(*(template(f"n{number:02}", "en", {"alert": "x"}) for number in range(25))))
+    assert [bool(sample.record) for sample in shown] == [True] * 20 + [False] * 5
+    assert len({sample.size for sample in shown}) == 1
+
+
+def test_devices_whose_name_has_no_template_get_none() -> None:
+    job = draft(template("like", "pt"))
+    assert [(use.template.locale, use.devices) for use in preview.uses(job, {"pt": 2, "fr": 5})] == [("pt", 2)]
+
+
+def test_the_most_frequent_come_first_and_equal_ones_by_their_texts() -> None:
+    found = {"b": 2, "a": 2, None: 2, "c": 3, "d": 1}
+    assert preview.most(found, 4) == [("c", 3), (None, 2), ("a", 2), ("b", 2)]
+    assert preview.most(found, 9)[-1] == ("d", 1)
+
+
 def test_where_nothing_was_counted_a_token_is_as_long_as_the_services_are() -> None:
     job = draft(template("like", "en"), service=GCM)
     [sample] = sampled(job)

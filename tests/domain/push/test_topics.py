@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.domain.errors import Invalid
 from shared.domain.push.records import SERVICES
@@ -26,6 +27,14 @@ def test_the_pattern_knows_the_topics_of_its_template_and_no_others(app: str, se
     assert re.fullmatch(topic_pattern(TEMPLATE), name)
     assert not re.fullmatch(topic_pattern("push.%s.%s"), name)
     assert bool(re.fullmatch(topic_pattern(TEMPLATE), f"{around}{name}")) is (around == "")
+
+
+def test_a_service_may_have_topics_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SERVICES, "web", replace(SERVICES["apns"], topic_template="browsers.%s.%s"))
+    topics = [topic_name(TEMPLATE, "game", service) for service in SERVICES]
+    assert topics == ["push-game_apns-massive", "push-game_gcm-massive", "browsers.game.web"]
+    assert all(re.fullmatch(topic_pattern(TEMPLATE), topic) for topic in topics)
+    assert not re.fullmatch(topic_pattern(TEMPLATE), "browsers-game-web")
 
 
 @pytest.mark.parametrize(
