@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import check_json, check_template, fill, tags_of, texts_of, unterminated
+from shared.domain.jobs.templates import (
+    COPIES_BYTES,
+    Repeated,
+    Template,
+    check_copies,
+    check_json,
+    check_template,
+    fill,
+    tags_of,
+    texts_of,
+    unterminated,
+)
 
 GOOD: dict[str, Any] = {"name": "like", "locale": "en", "body": {"alert": "Hi {{who}}"}, "defaults": {}}
 
@@ -26,6 +37,9 @@ def nested(depth: int) -> Any:
         {},
         {"name": "n" * 255, "locale": "l" * 10},
         {"name": "é" * 255},
+        {"name": "n", "locale": "l"},
+        {"body": {"n": 2**63 - 1, "m": [-(2**63), 0.5]}},
+        {"defaults": {"n": [2**63 - 1, -(2**63)]}},
         {"body": {"": None, "k" * 1_024: 1}},
         {"body": {"a": "}} {{{a}} { {{a{{b}} {{}}", "b": [1, 2.5, True, {"{{k}}": -(2**63)}]}},
         {"body": nested(64)},
@@ -46,6 +60,11 @@ def test_accepted(given: dict[str, Any]) -> None:
         ({"locale": "l" * 11}, "locale", "invalid locale"),
         ({"body": {}}, "body", "invalid body"),
         ({"body": []}, "body", "invalid body"),
+        ({"body": ["x"]}, "body", "invalid body: an object"),
+        ({"body": "x"}, "body", "invalid body: an object"),
+        ({"body": {"a": -(2**63) - 1}}, "body.a", "invalid body: body.a does not fit"),
+        ({"body": {"a": float("inf")}}, "body.a", "invalid body: body.a does not fit"),
+        ({"body": {"a": [Repeated()]}}, "body.a[0]", "invalid body: body.a[0] stands twice"),
         ({"body": None}, "body", "invalid body"),
         ({"body": {"a": {"b": ["x", {"c": "{{who}} {{what"}]}}}, "body.a.b[1].c", "invalid body: body.a.b[1].c opens"),
         ({"body": {"a": {"{{k": 1}}}, "body.a.{{k", "invalid body"),
@@ -68,6 +87,20 @@ def test_refused(given: dict[str, Any], field: str, reason: str) -> None:
         check_template(**(GOOD | given))
     assert refused.value.field == field
     assert refused.value.reason.startswith(reason)
+
+
+def test_a_job_copies_eight_megabytes_of_templates_at_most() -> None:
+    # A document of MongoDB has 16, and a job says other things too.
+    assert COPIES_BYTES == 8_388_608
+    check_copies(COPIES_BYTES)
+    with pytest.raises(Invalid, match=r"^invalid template") as refused:
+        check_copies(COPIES_BYTES + 1)
+    assert refused.value.field == "template"
+
+
+def test_a_template_of_an_earlier_version_tells_no_times() -> None:
+    template = Template(id="t", app_id="a", name="like", locale="en", body={"a": "b"})
+    assert (template.created_at, template.updated_at, template.defaults, template.created_by) == (0, 0, {}, "")
 
 
 def test_any_json_of_a_caller() -> None:
