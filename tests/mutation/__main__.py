@@ -1,16 +1,16 @@
 """`python -m tests.mutation [PATH | PATH:LINE ...]`: which faults in the rules do the tests of `tests/domain` not find?
 
 A fault in a function is looked for by the tests that call it, one that stands outside of functions by all tests that
-import its module or call a function of it. The model in `domain/protocol` is left out: it takes long, and is another
-implementation. Each mutant is tried in a process of its own. It survives if all these tests pass. If they need many
-times as long as without it, by the processor's time, it is `out of time`, and found as well.
+import its module, or one that imports it, or call a function of it. The model in `domain/protocol` is left out: it takes
+long, and is another implementation. Each mutant is tried in a process of its own. It survives if all these tests pass.
+If they need many times as long as without it, by the processor's time, it is `out of time`, and found as well.
 """
 
 import ast
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.mutation.mutants import mutants
@@ -47,9 +47,9 @@ def _tests() -> list[Path]:
 
 
 def _try_all(path: Path, lines: set[int], watched: Watch) -> Counter[str]:
-    module, tree = ".".join(path.with_suffix("").parts), ast.parse(path.read_text("utf-8"))
+    tree = ast.parse(path.read_text("utf-8"))
     callers, functions = _callers(path, watched), _functions(tree)
-    importing = {str(test) for test in _tests() if f"from {module} import" in test.read_text("utf-8")}
+    importing = {str(test) for test in _importing(_tests(), path, *_importing(_PRODUCT.rglob("*.py"), path))}
     all_tests = {test for test in watched.seconds if test.partition("::")[0] in importing}.union(*callers.values())
     outcomes: Counter[str] = Counter()
     for mutant in mutants(tree):
@@ -59,11 +59,21 @@ def _try_all(path: Path, lines: set[int], watched: Watch) -> Counter[str]:
         chosen = {test for line in function for test in callers.get(line, ())} if function else all_tests
         tests = sorted(chosen, key=lambda test: (f"/test_{path.stem}.py" not in test, watched.seconds[test]))
         seconds = sum(watched.seconds[test] for test in tests)
-        found = outcome(module, compile(tree, str(path), "exec"), tests, seconds) if tests else "survived"
+        found = outcome(_name(path), compile(tree, str(path), "exec"), tests, seconds) if tests else "survived"
         outcomes[found] += 1
         if found != "killed":
             print(f"{path}:{mutant.line} {found}: {mutant.before}  ->  {mutant.after}", flush=True)
     return outcomes
+
+
+def _importing(paths: Iterable[Path], *modules: Path) -> list[Path]:
+    """Those of these files that import one of these modules."""
+    names = [f"from {_name(module)} import" for module in modules]
+    return [path for path in paths if any(name in path.read_text("utf-8") for name in names)]
+
+
+def _name(module: Path) -> str:
+    return ".".join(module.with_suffix("").parts)
 
 
 def _functions(tree: ast.Module) -> list[range]:

@@ -23,9 +23,9 @@ from shared.domain.jobs.templates import (
 GOOD: dict[str, Any] = {"name": "like", "locale": "en", "body": {"alert": "Hi {{who}}"}, "defaults": {}}
 
 
-def nested(depth: int) -> Any:
+def nested(depth: int, leaf: Any = "x") -> Any:
     """An object in an object in an object ..."""
-    value: Any = "x"
+    value = leaf
     for _ in range(depth):
         value = {"a": value}
     return value
@@ -76,6 +76,7 @@ def test_accepted(given: dict[str, Any]) -> None:
         ({"body": {"é" * 513: 1}}, f"body.{'é' * 513}", "invalid body: body.ééé"),
         ({"body": {"a": [0, {"b": "\0"}]}}, "body.a[1].b", "invalid body: body.a[1].b holds a NUL"),
         ({"body": nested(65)}, "body", "invalid body: nested"),
+        ({"body": nested(65, 1)}, "body", "invalid body: nested"),
         ({"defaults": []}, "defaults", "invalid defaults"),
         ({"defaults": {"who": {"k\0": 1}}}, "defaults.who.k\0", "invalid defaults"),
         ({"name": "", "locale": "", "body": {}}, "name", "invalid name"),
