@@ -27,21 +27,22 @@ _PATIENCE_SECONDS = 10
 _MEMORY_BYTES = 4 * 2**30
 
 Test = str
-"""A test's id, as pytest writes it."""
+"""The id of a test's function: a fault may change what stands in brackets behind it."""
 
 
 class Watch:
     """How many seconds each test takes, and which functions of a folder it calls: the file and the first line."""
 
     def __init__(self, folder: Path) -> None:
-        self.seconds: dict[Test, float] = {}
+        self.seconds: defaultdict[Test, float] = defaultdict(float)
         self.calls: defaultdict[Test, set[tuple[str, int]]] = defaultdict(set)
         self._prefix = f"{folder.resolve()}/"
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         _clear_caches()
-        calls, started = self.calls[item.nodeid], time.process_time()
+        test, started = _test(item), time.process_time()
+        calls = self.calls[test]
 
         def note(frame: FrameType, event: str, _: object) -> None:
             if event == "call" and frame.f_code.co_filename.startswith(self._prefix):
@@ -52,7 +53,7 @@ class Watch:
             return (yield)
         finally:
             sys.setprofile(None)
-            self.seconds[item.nodeid] = time.process_time() - started
+            self.seconds[test] += time.process_time() - started
 
 
 def watch(folder: Path, files: Sequence[str]) -> Watch:
@@ -101,6 +102,10 @@ def _run(files: Collection[str], *options: str, plugins: Sequence[object] = ()) 
         return int(pytest.main([*_OPTIONS, *options, *files], plugins=plugins))
 
 
+def _test(item: pytest.Item) -> Test:
+    return item.nodeid.partition("[")[0]
+
+
 def _file(test: Test) -> str:
     return test.partition("::")[0]
 
@@ -145,8 +150,8 @@ class _Chosen:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        chosen = [item for item in items if item.nodeid in self._places]
-        items[:] = sorted(chosen, key=lambda item: self._places[item.nodeid])
+        chosen = [item for item in items if _test(item) in self._places]
+        items[:] = sorted(chosen, key=lambda item: self._places[_test(item)])
 
 
 class _Changed(MetaPathFinder, Loader):

@@ -239,6 +239,13 @@ def test_both_bounds_belong_to_a_series(recurrence: Recurrence) -> None:
     assert next_after(msgspec.structs.replace(bounded, ends_at=noon - MINUTE), utc(2026, 1, 1)) is None
 
 
+def test_an_instant_just_before_the_bound_does_not_belong_to_it() -> None:
+    anchor = utc(2026, 7, 1)
+    for starts_at in (anchor + MILLISECOND, anchor + timedelta(microseconds=1)):
+        assert next_after(Every(60, anchor, starts_at=starts_at), utc(1970, 1, 1)) == anchor + MINUTE
+    assert next_after(Every(60, anchor, starts_at=anchor), utc(1970, 1, 1)) == anchor
+
+
 @given(everies, moments)
 def test_an_interval_never_drifts(recurrence: Every, moment: datetime) -> None:
     anchor, step = recurrence.anchor, timedelta(seconds=recurrence.seconds)
@@ -278,6 +285,19 @@ def test_a_moment_may_be_told_in_any_zone() -> None:
     moment = datetime(2026, 7, 1, 11, 59, tzinfo=timezone(2 * HOUR))
     assert next_after(Cron("0 12 * * *", "Europe/Berlin"), moment) == utc(2026, 7, 1, 10)
     assert next_after(Cron("0 0 1 1 *"), datetime.min.replace(tzinfo=UTC)) == utc(1970, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "recurrence"),
+    [
+        ('{"type":"cron","line":"0 9 * * *"}', Cron("0 9 * * *", "UTC")),
+        ('{"type":"every","seconds":5,"anchor":"2026-01-01T00:00:00Z"}', Every(5, utc(2026, 1, 1))),
+    ],
+)
+def test_what_is_stored_of_a_recurrence_is_read_in_every_release(stored: str, recurrence: Recurrence) -> None:
+    read: Recurrence = msgspec.json.decode(stored, type=Cron | Every)
+    assert read == recurrence
+    assert (read.starts_at, read.ends_at) == (None, None)
 
 
 @given(recurrences)

@@ -71,3 +71,10 @@ def test_good_lines_and_zones_pass() -> None:
 def test_a_rare_line_fires_some_day() -> None:
     for line in ("0 0 29 2 *", "0 0 31 2 1", "0 0 * 2 MON#5", "0 0 */28 2 MON#5", "* * L,1 * *"):
         check_cron(line, "UTC")
+
+
+def test_a_line_has_two_hundred_characters_at_most() -> None:
+    line = "1" + ",1" * 95 + " * * * *"
+    check_cron(line + " " * (200 - len(line)), "UTC")
+    with pytest.raises(Invalid, match="at most 200"):
+        check_cron(line + " " * (201 - len(line)), "UTC")
