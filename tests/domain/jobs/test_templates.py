@@ -14,6 +14,7 @@ from shared.domain.jobs.templates import (
     check_copies,
     check_json,
     check_template,
+    dumps,
     fill,
     tags_of,
     texts_of,
@@ -133,6 +134,13 @@ def test_tags_are_found_as_by_walking(text: str) -> None:
         filled += f"{before}<{tag}>"
     assert tags_of(text) == found
     assert fill(text, lambda tag: f"<{tag}>") == filled + rest
+
+
+def test_json_is_compact_and_never_what_no_receiver_reads() -> None:
+    assert dumps({"é": ["\u2028", 1.5, None, True, 'a"b\n']}) == '{"é":["\u2028",1.5,null,true,"a\\"b\\n"]}'
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError):
+            dumps([number])
 
 
 def test_every_text_of_a_body_in_its_order() -> None:
