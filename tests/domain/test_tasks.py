@@ -35,6 +35,7 @@ def test_a_task_comes_out_as_it_went_in(task: Task) -> None:
         (b'{"type":"plan","job_id":"j","version":1}', PlanJob("j")),
         (b'{"type":"send","job_id":"j","ordinal":0,"turn":1,"version":1}', SendBatch("j", 0, 1)),
         (b'{"type":"finish","job_id":"j","version":1}', FinishJob("j")),
+        (b'{"type":"mail","job_id":"j","kind":"created","at":7,"version":1}', SendMail("j", "created", 7)),
     ],
 )
 def test_a_task_that_tells_no_tries_is_at_its_first(body: bytes, task: Task) -> None:
