@@ -136,6 +136,7 @@ def test_a_broken_file_is_refused_by_byte_and_line(content: bytes, what: str, by
 
 def test_in_the_middle_of_a_file_only_the_byte_is_told() -> None:
     assert told([b"u1\nu\x002\n"], RowReader(start=1000)) == "the file has a NUL byte, at byte 1004"
+    assert told([b"\xff\xfeu\0"], RowReader(start=1000)) == "the file has invalid UTF-8, at byte 1000", "and no mark"
     assert told([b"u1\n"], RowReader(start=1000, columns=2)) == (
         "the file has fewer columns than the first line's 2, at byte 1000"
     )
