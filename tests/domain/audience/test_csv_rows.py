@@ -123,6 +123,8 @@ BROKEN = [
     (b'id\nu1\n"u2\nu3\n', "a quote that is never closed", 6, 3),
     (b'id,a\nu1,"b""\n', "a quote that is never closed", 8, 2),
     (b'id,a\n"u""1",""\nu2,"b""c""', "a quote that is never closed", 18, 3),
+    (b'id,a,b\nu2,"b","c\n', "a quote that is never closed", 14, 2),
+    (b"id,a\nu1,b\0,c\n", "a NUL byte", 9, 2),
     (b"id\nu1\n" + b"x" * 1025 + b"\n", "an id longer than 1,024 bytes", 6, 3),
 ]
 
@@ -178,6 +180,16 @@ def test_a_line_of_10_mb_is_refused_without_being_collected(
 
     assert told(chunks()) == f"the file has {what}, at byte {byte}, line 3"
     assert taken <= MAX_RECORD_BYTES + 2 * chunk_bytes
+
+
+def test_of_two_lines_that_are_too_long_the_first_is_told() -> None:
+    content = b"id\n" + b"x" * 12 + b"\n" + b"y" * 14 + b"\n"
+    assert told([content], RowReader(record_bytes=10)) == "the file has a line longer than 10 bytes, at byte 3, line 2"
+
+
+def test_the_longest_id_that_is_allowed() -> None:
+    assert read([b"id\n" + b"x" * 1_024 + b"\n"]) == [(b"x" * 1_024, 3, 1_028)]
+    assert read([b"id,a\n" + b"x" * 1_024 + b",b\n"]) == [(b"x" * 1_024, 5, 1_032)]
 
 
 def test_the_longest_line_that_is_allowed() -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from shared.domain.audience.counts import TEXTS, Counted
 from shared.domain.audience.zones import REST, zone_starts, zones
+from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
 from shared.domain.push import notices, preview
@@ -195,6 +196,22 @@ def test_devices_that_get_english_for_want_of_their_own_are_noticed() -> None:
     assert about_a.code == about_b.code == "english-used"
     assert "'a' has no template for the locales none, 'fr' (3 devices)" in about_a.message
     assert "'b' has no template for the locales 'PT', none, 'fr' (6 devices)" in about_b.message
+
+
+def test_a_sentence_names_ten_and_tells_how_many_more_there_are() -> None:
+    job = draft(template("a", "en"))
+    for number, end in [(10, "'l9' (10 devices)"), (12, "'l9' and 2 more (12 devices)")]:
+        [about] = notices.of_audience(job, Counted(devices=12, locales={f"l{n}": 1 for n in range(number)}))
+        assert about.message == (
+            "'a' has no template for the locales "
+            + ", ".join(f"'l{n}'" for n in range(9))
+            + f", {end}: English is used."
+        )
+
+
+def test_a_file_over_which_the_job_would_fail_is_noticed() -> None:
+    flaw = Invalid("the file is empty", field="csvPath")
+    assert notices.of_flaw(flaw) == Notice("bad-file", "The job would fail: the file is empty.")
 
 
 def test_an_audience_of_nobody_is_noticed_only_where_it_is_certain() -> None:
