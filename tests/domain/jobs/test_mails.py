@@ -130,6 +130,16 @@ def test_the_numbers() -> None:
     }.items()  # fmt: skip
 
 
+def test_what_happened_most_is_told_first() -> None:
+    text = mail(MailKind.PAUSED, a_job(), reasons={"c": 1, "b": 2, "a": 1, "d": 1_000}).text
+    told = text.partition("Skipped and failed, by reason:\n")[2].split("\n\n")[0]
+    assert [line.split(":")[0].strip() for line in told.splitlines()] == ["d", "b", "a", "c"]
+
+
+def test_the_kinds_of_mails_are_stored_with_the_same_words_in_every_release() -> None:
+    assert [*MailKind] == ["created", "scheduled", "paused", "stopped", "circuitbreak", "completed"]
+
+
 def test_the_reasons_of_a_closed_job_need_not_be_given() -> None:
     job = a_job(reasons={"bad JSON": 15})
     assert facts(mail(MailKind.COMPLETED, job))["bad JSON"] == "15"
@@ -256,10 +266,12 @@ def test_no_line_can_end_in_a_head(end: str, place: str) -> None:
         ("to", ("Ana <ana@example.com>",)),
         ("to", ("ana@example.com,eve@example.com",)),
         ("to", ("ana@example.com\0",)),
+        ("to", ("\ud800@example.com",)),
         ("subject", ""),
         ("subject", "\ud800"),
         ("text", ""),
         ("text", "a\0b"),
+        ("text", "one line is fine\na\0b\n"),
         ("text", "a\rb"),
         ("text", "\ud800"),
     ],
