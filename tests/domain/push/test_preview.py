@@ -209,6 +209,22 @@ def test_a_sentence_names_ten_and_tells_how_many_more_there_are() -> None:
         )
 
 
+def test_one_more_is_told_as_one() -> None:
+    job = draft(template("a", "en"))
+    [about] = notices.of_audience(job, Counted(devices=1, locales={"fr": 1}))
+    assert "'fr' (1 device)" in about.message
+    [about] = notices.of_audience(job, Counted(devices=11, locales={f"l{n}": 1 for n in range(11)}))
+    assert "and 1 more (11 devices)" in about.message
+
+
+def test_the_devices_of_zones_that_start_otherwise_are_told_and_a_start_at_this_moment_has_passed() -> None:
+    job = draft(template("a", "en"), localized=True, starts_at=NOW_NS)
+    group = zone_starts(NOW_NS, NOW_NS, "skip", published_sign=False)
+    devices = {"+0000": 7, "+0100": 1, "-0300": 100}
+    [about] = notices.of_zones(job, group, devices, published_sign=False, now_ns=NOW_NS)
+    assert (about.code, "(8 devices counted)" in about.message) == ("zone-skipped", True)
+
+
 def test_a_file_over_which_the_job_would_fail_is_noticed() -> None:
     flaw = Invalid("the file is empty", field="csvPath")
     assert notices.of_flaw(flaw) == Notice("bad-file", "The job would fail: the file is empty.")
