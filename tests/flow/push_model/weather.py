@@ -1,0 +1,78 @@
+"""Weather: which troubles a run meets, and how often."""
+
+from random import Random
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+_RATES = (0.003, 0.01, 0.03)
+_LENGTHS = (100, 200, 400)
+
+
+class Weather(Struct, frozen=True, kw_only=True):
+    """The chance of each trouble, at each step or each choice where it may come. Troubles end after `length` choices.
+
+    Of a step: its reply is lost, and it was `unasked` or `unanswered`, or happens `late`. Of a message: it is `doubled`
+    or `purged`. Of a transaction: a record of it is `refused` (for good: `final`), or its marker shows late (`lag`). Of
+    a process: it `dies`, `sleeps` for long, or the broker has it `cut` off. At any time: a `hurry`, in which time passes
+    though there is work; a user's `click`; and devices that `join`.
+
+    `patience` is in seconds: how long work must stand still before upkeep takes it for lost; 0 takes all for lost.
+    """
+
+    length: int = 0
+    patience: float = 20.0
+    unasked: float = 0.0
+    unanswered: float = 0.0
+    late: float = 0.0
+    doubled: float = 0.0
+    purged: float = 0.0
+    refused: float = 0.0
+    final: float = 0.0
+    lag: float = 0.0
+    dies: float = 0.0
+    sleeps: float = 0.0
+    cut: float = 0.0
+    hurry: float = 0.0
+    click: float = 0.0
+    join: float = 0.0
+
+    @property
+    def mild(self) -> bool:
+        """Whether nothing comes in the way but what comes twice: then nothing is taken more often than delivered."""
+        return not self._any_of(*(name for name in _TROUBLES if name != "doubled")) and self.patience > 0
+
+    @property
+    def fair(self) -> bool:
+        """Whether nothing is out of order: then no lane is ever fenced. Users and devices are free to come."""
+        return self.mild and not self.doubled
+
+    def strikes(self, trouble: str, chance: Random) -> bool:
+        """Whether this trouble comes now."""
+        rate: float = getattr(self, trouble)
+        return rate > 0 and chance.random() < rate
+
+    def clear_up(self) -> "Weather":
+        """The same without any trouble."""
+        return replace(self, **dict.fromkeys((*_TROUBLES, "click", "join"), 0.0))
+
+    def _any_of(self, *names: str) -> bool:
+        return any(getattr(self, name) for name in names)
+
+
+_TROUBLES = tuple(name for name in asdict(Weather()) if name not in {"length", "patience", "click", "join"})
+_OFTEN = {"refused": 10, "final": 50, "lag": 20, "doubled": 10, "purged": 3}
+"""What is drawn seldom, since few steps may meet it, comes more often then."""
+
+
+def draw(chance: Random) -> Weather:
+    """A weather of one's own for each seed: fair, with one trouble, or with many."""
+    kinds = chance.choice((0, 1, 1, 2, 2, 3, 5, 8))
+    rates = {name: chance.choice(_RATES) * _OFTEN.get(name, 1) for name in chance.sample(_TROUBLES, kinds)}
+    return Weather(
+        length=chance.choice(_LENGTHS),
+        patience=chance.choice((0.0, 20.0, 20.0)) if kinds else 20.0,
+        click=chance.choice((0.0, 0.0, 0.01, 0.03)),
+        join=chance.choice((0.0, 0.01, 0.03)),
+        **rates,
+    )
