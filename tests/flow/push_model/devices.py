@@ -21,8 +21,9 @@ class Devices:
         self.keys = sorted(keys)
 
     def add(self, key: int) -> None:
-        """A device that was not there."""
-        insort(self.keys, key)
+        """One more device, unless it is there."""
+        if key not in self.keys:
+            insort(self.keys, key)
 
     async def highest(self, table: str) -> int:
         return max(self.keys, default=0)

@@ -24,6 +24,7 @@ from tests.flow.push_model.transactions import Kafka
 
 BATCH_SIZE = 2
 TRANSACTION_SECONDS = 30.0
+MARGIN_SECONDS = 10.0
 BEGINNING = datetime(2030, 1, 1, 12, tzinfo=EPOCH.tzinfo)
 
 _OF_PUSH = {"clock", "upkeep"}
@@ -84,7 +85,7 @@ def settings_for(patience: float) -> Settings:
             lease_seconds=30,
             upkeep_seconds=10,
             stale_seconds=patience,
-            margin_seconds=10 if patience else -TRANSACTION_SECONDS,
+            margin_seconds=MARGIN_SECONDS if patience else -TRANSACTION_SECONDS,
         ),
     )
 

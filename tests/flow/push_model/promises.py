@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -17,7 +18,7 @@ from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.jobs import TRANSITIONS as JOB_MOVES
 from shared.domain.jobs.jobs import JobStatus
 from shared.store.documents import Document
-from tests.flow.push_model.processes import Servers
+from tests.flow.push_model.processes import MARGIN_SECONDS, TRANSACTION_SECONDS, Servers
 from tests.flow.push_model.simulation import Step
 from tests.flow.push_model.transactions import Marker, Sent
 from tests.flow.push_model.weather import Weather
@@ -66,18 +67,19 @@ class Promises:
         self._records: Counter[tuple[str, str]] = Counter()
         self._looked = 0
         self._markers: dict[tuple[str, int], Marker] = {}
-        self._passed: set[tuple[asyncio.Task[Any] | None, str]] = set()
+        self._passed: dict[tuple[asyncio.Task[Any] | None, str], str | None] = {}
+        self._losers: set[asyncio.Task[Any] | None] = set()
         self._delivered: Counter[tuple[str, int]] = Counter()
         self._faults: list[str] = []
 
     def check(self, step: Step | None, result: Any) -> None:
         """Raise `Broken` unless every promise was kept by what happened last."""
-        self._check_gate(step, result)
+        if step is not None:
+            self._check_gate(step, result)
+            self._check_takes(step, result)
         self._check_records()
         self._check_markers()
         self._check_documents()
-        if self._weather.fair and self._servers.kafka.fenced:
-            raise Broken(Promise.FENCED, self._servers.kafka.fenced)
         if self._faults:
             raise Broken(Promise.FAULT, self._faults)
 
@@ -125,20 +127,32 @@ class Promises:
         if error is not None and not isinstance(error, CarillonError):
             self._faults.append(f"{event['event']}: {error!r}")
 
-    def _check_gate(self, step: Step | None, result: Any) -> None:
-        """Every part goes out behind a look of its own that found the job running."""
-        if step is None:
-            return
+    def _check_gate(self, step: Step, result: Any) -> None:
+        """Every take of a part is sent behind a look of its own that found the job running."""
         if step.name == "jobs.get_standing":
-            key = (step.task, str(step.about[0]))
-            self._passed.discard(key)
+            key = step.task, str(step.about[0])
+            self._passed.pop(key, None)
             if not isinstance(result, Exception) and result is not None and result.feeds:
-                self._passed.add(key)
-        elif step.name == "lane.append" and isinstance(step.about[0], Batch):
-            key = (step.task, step.about[0].job_id)
-            if key not in self._passed:
-                raise Broken(Promise.BEHIND, step.about[0].id)
-            self._passed.discard(key)
+                self._passed[key] = None
+        elif step.name == "lane.append" and isinstance(batch := step.about[0], Batch):
+            key = step.task, batch.job_id
+            if self._passed.get(key, "") not in {None, batch.take}:
+                raise Broken(Promise.BEHIND, batch.id)
+            self._passed[key] = batch.take
+
+    def _check_takes(self, step: Step, result: Any) -> None:
+        """Whoever loses a take leaves the batch alone; and in order, nobody fences a lane that is well."""
+        if step.name in {"batches.take", "lane.fence"} and step.task in self._losers:
+            raise Broken(Promise.CHURN, f"{step.process.name} has lost, and goes on with {step.name}")
+        if step.name == "batches.take" and result is None and step.answer.exception() is None:
+            self._losers.add(step.task)
+        if step.name == "lane.fence" and self._weather.orderly and step.about[0] not in self._servers.kafka.given_up:
+            patience = timedelta(seconds=TRANSACTION_SECONDS) + timedelta(seconds=MARGIN_SECONDS)
+            for plan in self._plans.values():
+                for batch in plan:
+                    held = batch.get("owner") == step.about[0] and batch["status"] == BatchStatus.SENDING
+                    if held and batch["taken_at"] > self._servers.clock.now() - patience:
+                        raise Broken(Promise.FENCED, batch["_id"])
 
     def _check_records(self) -> None:
         fresh = self._servers.kafka.out[self._looked :]

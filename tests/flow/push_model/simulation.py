@@ -127,7 +127,6 @@ class Simulation:
     def start(self, name: str) -> Process:
         """One more process."""
         process = Process(name, self)
-        process.pace = self.chance.choice(_PACES)
         self.processes.append(process)
         return process
 
@@ -169,7 +168,7 @@ class Simulation:
         """The next step: of whom is awake, and the fast ones before the slow ones."""
         if self.late and (not self.waiting or self.chance.random() < _LATE_COMES):
             return self.late.pop(self.chance.randrange(len(self.late)))
-        if self.chance.random() < _NEW_PACES and self.weather.sleeps:
+        if self.weather.uneven and self.chance.random() < _NEW_PACES:
             for process in self.processes:
                 process.pace = self.chance.choice(_PACES)
         awake = [step for step in self.waiting if step.process.wakes_at <= self.loop.now]
@@ -202,7 +201,7 @@ class Simulation:
     def _fate(self, step: Step) -> Fate:
         if step.name not in SURE:
             for fate in (Fate.UNASKED, Fate.UNANSWERED, Fate.LATE):
-                if self.weather.strikes(fate.name.lower(), self.chance):
+                if self.weather.strikes(fate.name.lower(), self.chance, at=step.name):
                     return fate
         return Fate.GOES_ON
 

@@ -76,7 +76,7 @@ class ModelStream:
 
     async def _fence(self, owner: str) -> None:
         async def fence() -> None:
-            self.kafka.fence(owner)
+            self.kafka.start(owner)
 
         await self.gate.take("lane.fence", fence, owner)
 
@@ -107,6 +107,7 @@ class ModelLane:
             async with asyncio.timeout(self._stream.seconds):
                 await self._transact(batch, topic, records, part)
         except (Fenced, Unavailable, TimeoutError) as error:
+            self._stream.kafka.given_up.add(self.id)
             raise LaneLost(self.id, f"{type(error).__name__}: {error}") from error
         self.usable = True
 

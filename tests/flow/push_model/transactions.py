@@ -52,13 +52,13 @@ class _Lane(Struct):
 
 
 class Kafka:
-    """The server. `out` are the parts that were committed, and `fenced` the lanes that others have fenced."""
+    """The server. `out` are the parts that were committed, `given_up` the lanes whose own producers have lost them."""
 
     def __init__(self, *, timeout: float = 30.0) -> None:
         self.logs: dict[str, list[bytes]] = {}
         self.markers: dict[tuple[str, int], Marker] = {}
         self.out: list[Sent] = []
-        self.fenced: list[str] = []
+        self.given_up: set[str] = set()
         self._timeout = timeout
         self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
 
@@ -69,11 +69,6 @@ class Kafka:
         lane.open = None
         lane.epoch += 1
         return lane.epoch
-
-    def fence(self, id: str) -> None:
-        """As `start`, by somebody else."""
-        self.fenced.append(id)
-        self.start(id)
 
     def append(self, id: str, epoch: int, content: Content, *, now: float) -> None:
         """Into a new transaction. Raises `Fenced`."""

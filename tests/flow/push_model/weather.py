@@ -17,11 +17,15 @@ class Weather(Struct, frozen=True, kw_only=True):
     a process: it `dies`, `sleeps` for long, or the broker has it `cut` off. At any time: a `hurry`, in which time passes
     though there is work; a user's `click`; and devices that `join`.
 
-    `patience` is in seconds: how long work must stand still before upkeep takes it for lost; 0 takes all for lost.
+    `patience` is in seconds: how long work must stand still before upkeep takes it for lost; 0 takes all for lost. In
+    `uneven` weather some processes hardly move while others run. Replies are lost more often of steps whose names begin
+    with the `focus`.
     """
 
     length: int = 0
     patience: float = 20.0
+    uneven: bool = False
+    focus: str = ""
     unasked: float = 0.0
     unanswered: float = 0.0
     late: float = 0.0
@@ -40,27 +44,36 @@ class Weather(Struct, frozen=True, kw_only=True):
     @property
     def mild(self) -> bool:
         """Whether nothing comes in the way but what comes twice: then nothing is taken more often than delivered."""
-        return not self._any_of(*(name for name in _TROUBLES if name != "doubled")) and self.patience > 0
+        return not self._any_but("doubled") and self.patience > 0
+
+    @property
+    def orderly(self) -> bool:
+        """Whether nothing is worse than slow: then no healthy lane is fenced."""
+        return not self._any_but("hurry") and self.patience > 0
 
     @property
     def fair(self) -> bool:
-        """Whether nothing is out of order: then no lane is ever fenced. Users and devices are free to come."""
-        return self.mild and not self.doubled
+        """Whether there is no trouble at all. Users and devices are free to come."""
+        return not self._any_but()
 
-    def strikes(self, trouble: str, chance: Random) -> bool:
-        """Whether this trouble comes now."""
+    def strikes(self, trouble: str, chance: Random, *, at: str = "") -> bool:
+        """Whether this trouble comes now, at this step."""
         rate: float = getattr(self, trouble)
+        if self.focus and at.startswith(self.focus):
+            rate *= _FOCUSED
         return rate > 0 and chance.random() < rate
 
     def clear_up(self) -> "Weather":
         """The same without any trouble."""
         return replace(self, **dict.fromkeys((*_TROUBLES, "click", "join"), 0.0))
 
-    def _any_of(self, *names: str) -> bool:
-        return any(getattr(self, name) for name in names)
+    def _any_but(self, *names: str) -> bool:
+        return any(getattr(self, name) for name in _TROUBLES if name not in names)
 
 
-_TROUBLES = tuple(name for name in asdict(Weather()) if name not in {"length", "patience", "click", "join"})
+_NO_TROUBLES = {"length", "patience", "uneven", "focus", "click", "join"}
+_TROUBLES = tuple(name for name in asdict(Weather()) if name not in _NO_TROUBLES)
+_FOCUSED = 8
 _OFTEN = {"refused": 10, "final": 50, "lag": 20, "doubled": 10, "purged": 3}
 """What is drawn seldom, since few steps may meet it, comes more often then."""
 
@@ -72,7 +85,9 @@ def draw(chance: Random) -> Weather:
     return Weather(
         length=chance.choice(_LENGTHS),
         patience=chance.choice((0.0, 20.0, 20.0)) if kinds else 20.0,
+        uneven=chance.random() < 0.7,
+        focus=chance.choice(("", "", "lane", "marker", "batches", "publish")),
         click=chance.choice((0.0, 0.0, 0.01, 0.03)),
-        join=chance.choice((0.0, 0.01, 0.03)),
+        join=chance.choice((0.0, 0.01, 0.05)),
         **rates,
     )

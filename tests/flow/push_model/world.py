@@ -150,7 +150,7 @@ class World:
         elif simulation.strikes("click"):
             self._click()
         elif simulation.strikes("join"):
-            self.devices.add(self._fresh_key())
+            self._join()
         else:
             return False
         return True
@@ -167,9 +167,11 @@ class World:
         self.simulation.trace.add(self.simulation.loop.now, "", f"a user wants to {verb}", (job,))
         self._act(lambda flow: getattr(flow, verb)(job.key))
 
-    def _fresh_key(self) -> int:
-        free = sorted(set(range(1, 10 * len(self.devices.keys))) - set(self.devices.keys))
-        return self.chance.choice(free)
+    def _join(self) -> None:
+        """Some devices come between those that are there, so that a batch grows."""
+        place = self.chance.choice(self.devices.keys)
+        for key in range(place - self.chance.randint(1, 5), place):
+            self.devices.add(key)
 
     def _clear_up(self) -> None:
         """The troubles end."""
