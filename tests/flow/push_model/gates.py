@@ -1,6 +1,7 @@
 """A process's capabilities: the real ones, and those of the model, each call of which is a step."""
 
 import inspect
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from types import TracebackType
@@ -46,21 +47,23 @@ class _Gated:
 
 
 class GatedBroker:
-    """The broker, which may lose a message or bring it twice. `delivered` counts what came to somebody."""
+    """The broker, which may lose a message. `published` are the last ones; `hear` is told what comes to somebody."""
 
     delivers = False
 
-    def __init__(self, process: Process, broker: MemoryBroker, hear: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, process: Process, broker: MemoryBroker, published: deque[tuple[str, bytes]], hear: Callable[[bytes], None]
+    ) -> None:
         self._process = process
         self._broker = broker
+        self._published = published
         self._hear = hear
 
     async def publish(self, queue: str, body: bytes) -> None:
         async def publish() -> None:
             if not self._process.strikes("purged"):
                 await self._broker.publish(queue, body)
-            if self._process.strikes("doubled"):
-                await self._broker.publish(queue, body)
+                self._published.append((queue, body))
 
         await self._process.take("publish", publish, body)
 

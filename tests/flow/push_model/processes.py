@@ -1,5 +1,6 @@
 """Processes of the product, each made of its own parts on capabilities of the model."""
 
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -27,6 +28,7 @@ TRANSACTION_SECONDS = 30.0
 MARGIN_SECONDS = 10.0
 BEGINNING = datetime(2030, 1, 1, 12, tzinfo=EPOCH.tzinfo)
 
+_REMEMBERED_MESSAGES = 6
 _OF_PUSH = {"clock", "upkeep"}
 """What of the scheduler works for jobs; the rest of it would only cost steps."""
 
@@ -54,6 +56,7 @@ class Servers:
         self.clock = clock
         self.hear = hear
         self.broker = MemoryBroker()
+        self.published: deque[tuple[str, bytes]] = deque(maxlen=_REMEMBERED_MESSAGES)
         self.kafka = Kafka(timeout=TRANSACTION_SECONDS)
 
 
@@ -98,7 +101,7 @@ def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
         Capabilities(
             settings=settings,
             store=store,
-            broker=as_broker(GatedBroker(process, servers.broker, servers.hear)),
+            broker=as_broker(GatedBroker(process, servers.broker, servers.published, servers.hear)),
             stream=stream,
             audience=gated(process, as_audience(servers.devices), "audience"),
             blobs=missing,

@@ -69,7 +69,7 @@ class Promises:
         self._markers: dict[tuple[str, int], Marker] = {}
         self._passed: dict[tuple[asyncio.Task[Any] | None, str], str | None] = {}
         self._losers: set[asyncio.Task[Any] | None] = set()
-        self._delivered: Counter[tuple[str, int]] = Counter()
+        self._delivered = 0
         self._faults: list[str] = []
 
     def check(self, step: Step | None, result: Any) -> None:
@@ -92,7 +92,7 @@ class Promises:
     def hear(self, task: dict[str, Any]) -> None:
         """A message has come to somebody."""
         if task["type"] == "send":
-            self._delivered[task["job_id"], task["ordinal"]] += 1
+            self._delivered += 1
 
     def log(self, logger: object, name: str, event: dict[str, Any]) -> str:
         """What the product says went wrong: only what its servers did may have been expected."""
@@ -208,6 +208,9 @@ class Promises:
                 self._check_batch(batch, old)
         for key, plan in self._plans.items():
             self._check_plan(key, plan)
+        takes = sum(batch.get("attempts", 0) - batch.get("parts", 0) for batch in documents)
+        if self._weather.mild and takes > self._delivered:
+            raise Broken(Promise.CHURN, f"{takes} takes of {self._delivered} messages")
 
     def _check_batch(self, batch: Document, old: Document | None) -> None:
         if old is not None:
@@ -217,9 +220,6 @@ class Promises:
         flying = [each["_id"] for each in chain if each["status"] in IN_FLIGHT]
         if len(flying) > 1:
             raise Broken(Promise.CROWDED, flying)
-        takes = self._delivered[batch["job_id"], batch["ordinal"]] + batch["parts"]
-        if self._weather.mild and batch["attempts"] > takes:
-            raise Broken(Promise.CHURN, f"{batch['_id']}: {batch['attempts']} takes")
 
     def _check_parts(self, batch: Document) -> None:
         """The parts of a batch that are out, once each, are those that it knows; and perhaps one more of its owner."""

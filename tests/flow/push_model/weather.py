@@ -5,26 +5,27 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-_RATES = (0.003, 0.01, 0.03)
+_RATES = (0.003, 0.01, 0.03, 0.1)
 _LENGTHS = (100, 200, 400)
 
 
 class Weather(Struct, frozen=True, kw_only=True):
     """The chance of each trouble, at each step or each choice where it may come. Troubles end after `length` choices.
 
-    Of a step: its reply is lost, and it was `unasked` or `unanswered`, or happens `late`. Of a message: it is `doubled`
-    or `purged`. Of a transaction: a record of it is `refused` (for good: `final`), or its marker shows late (`lag`). Of
+    Of a step: its reply is lost, and it was `unasked` or `unanswered`, or happens `late`. A message is `purged`, or
+    `doubled`: one of the last comes again. Of a transaction: a record of it is `refused` (for good: `final`), or its marker shows late (`lag`). Of
     a process: it `dies`, `sleeps` for long, or the broker has it `cut` off. At any time: a `hurry`, in which time passes
     though there is work; a user's `click`; and devices that `join`.
 
     `patience` is in seconds: how long work must stand still before upkeep takes it for lost; 0 takes all for lost. In
-    `uneven` weather some processes hardly move while others run. Replies are lost more often of steps whose names begin
+    `uneven` weather some processes hardly move while others run; a `small` world has one job of a few batches. Replies are lost more often of steps whose names begin
     with the `focus`.
     """
 
     length: int = 0
     patience: float = 20.0
     uneven: bool = False
+    small: bool = False
     focus: str = ""
     unasked: float = 0.0
     unanswered: float = 0.0
@@ -71,10 +72,10 @@ class Weather(Struct, frozen=True, kw_only=True):
         return any(getattr(self, name) for name in _TROUBLES if name not in names)
 
 
-_NO_TROUBLES = {"length", "patience", "uneven", "focus", "click", "join"}
+_NO_TROUBLES = {"length", "patience", "uneven", "small", "focus", "click", "join"}
 _TROUBLES = tuple(name for name in asdict(Weather()) if name not in _NO_TROUBLES)
 _FOCUSED = 8
-_OFTEN = {"refused": 10, "final": 50, "lag": 20, "doubled": 10, "purged": 3}
+_OFTEN = {"refused": 10, "final": 50, "lag": 10, "purged": 3}
 """What is drawn seldom, since few steps may meet it, comes more often then."""
 
 
@@ -86,8 +87,9 @@ def draw(chance: Random) -> Weather:
         length=chance.choice(_LENGTHS),
         patience=chance.choice((0.0, 20.0, 20.0)) if kinds else 20.0,
         uneven=chance.random() < 0.7,
+        small=chance.random() < 0.5,
         focus=chance.choice(("", "", "lane", "marker", "batches", "publish")),
         click=chance.choice((0.0, 0.0, 0.01, 0.03)),
-        join=chance.choice((0.0, 0.01, 0.05)),
+        join=chance.choice((0.0, 0.02, 0.1)),
         **rates,
     )

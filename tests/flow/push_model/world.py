@@ -34,6 +34,7 @@ PATIENCE_SECONDS = 3_600.0
 """After the end of all troubles: what has not settled by then never will."""
 
 MOST_CHOICES = 30_000
+_MOST_DEVICES = 20
 _RESTART = (0.0, 0.0, 5.0, 60.0)
 _QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, "sched.call")
 
@@ -60,18 +61,19 @@ class World:
     def __init__(self, database: Database, seed: int, weather: Weather | None = None) -> None:
         self.chance = Random(seed)
         self.seed = seed
-        self.slots = self.chance.choice((1, 2, 2, 2, 3))
         self.weather = weather or draw(self.chance)
+        self.slots = self.chance.choice((1, 2, 2, 2, 3))
+        devices, jobs = ((2, 4), 1) if self.weather.small else ((3, 10), self.chance.choice((1, 1, 2)))
         self.simulation = Simulation(self.chance, self.weather)
         self.simulation.choose = self._choose
         self.simulation.check = self._check
         self.simulation.rest = self._rest
         self.clock = ModelClock(self.simulation.loop.time)
-        self.devices = Devices([10 * number for number in range(1, self.chance.randint(3, 10))])
+        self.devices = Devices([10 * number for number in range(1, 1 + self.chance.randint(*devices))])
         self.servers = Servers(database, self.devices, self.clock, self._hear)
         self.settings = settings_for(self.weather.patience)
         self.promises = Promises(self.servers, self.weather, self.slots, list(self.devices.keys))
-        self.jobs = [_job(name) for name in "ab"[: self.chance.choice((1, 1, 2))]]
+        self.jobs = [_job(name) for name in "ab"[:jobs]]
         self._finished: asyncio.Future[None] | None = None
         self._users = 0
         self._over_at: float | None = None
@@ -147,6 +149,8 @@ class World:
             simulation.put_to_sleep(process)
         elif process and process.subscriptions and simulation.strikes("cut"):
             self.chance.choice(process.subscriptions).leave("the connection was cut")
+        elif self.servers.published and simulation.strikes("doubled"):
+            finish(self.servers.broker.publish(*self.chance.choice(self.servers.published)))
         elif simulation.strikes("click"):
             self._click()
         elif simulation.strikes("join"):
@@ -171,7 +175,8 @@ class World:
         """Some devices come between those that are there, so that a batch grows."""
         place = self.chance.choice(self.devices.keys)
         for key in range(place - self.chance.randint(1, 5), place):
-            self.devices.add(key)
+            if len(self.devices.keys) < _MOST_DEVICES:
+                self.devices.add(key)
 
     def _clear_up(self) -> None:
         """The troubles end."""
