@@ -1,7 +1,18 @@
-"""The protocol, broken on purpose: each mutant changes one thing of the product, or of what it relies on."""
+"""The protocol, broken on purpose: each mutant changes one thing of the product, or of what it relies on.
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+Three changes look like faults and are none, since something else stands behind them. They are no mutants, and each
+would have to become one if that were removed:
+
+- Recovery takes the marker of an earlier part for that of the last take. The marker says where the rest begins, and
+  that is where the batch stands already.
+- A lane that was lost starts again under its id. Every move of an owned batch compares its take as well.
+- A chain's head is looked for status by status. The feed looks whether its predecessor is settled ("greedy feed" takes
+  both away).
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -16,29 +27,38 @@ from shared.flow.jobs.upkeep import Found, Upkeep
 from shared.store.jobs.batches import Batches, Head, PlanEnd
 from shared.store.jobs.jobs import Jobs
 from shared.stream import Aborted
-from tests.flow.push_model import stream
+from tests.flow.push_model.database import Database
 from tests.flow.push_model.promises import Promise
 from tests.flow.push_model.simulation import Process
 from tests.flow.push_model.stream import ModelLane, ModelStream, sent_by_owner
 from tests.flow.push_model.transactions import Content, Marker, Sent
-from tests.flow.push_model.world import replaced
+from tests.flow.push_model.weather import Weather
+from tests.flow.push_model.world import Failure, World, replaced
 
 _Method = Callable[..., Awaitable[Any]]
 
 
 class Mutant(NamedTuple):
-    """What is broken, the promises of which one breaks first, and how it is broken: (class, method, other method)."""
+    """What is broken; the promises of which one breaks first; how it is broken (class, method, other method); and a
+    seed that shows it, in the weather that it draws or in this one."""
 
     what: str
     breaks: frozenset[Promise]
     changes: Sequence[tuple[Any, str, Any]]
+    seed: int
+    weather: Weather | None
 
-    def applied(self) -> AbstractContextManager[Any]:
-        """The product, so changed."""
-        stack = ExitStack()
-        for target, name, value in self.changes:
-            stack.enter_context(replaced(target, name, value))
-        return stack
+    def find(self, database: Database, seeds: Iterable[int]) -> tuple[int, Failure] | None:
+        """The first of these seeds that shows it, and how."""
+        with ExitStack() as stack:
+            for target, name, value in self.changes:
+                stack.enter_context(replaced(target, name, value))
+            for seed in seeds:
+                try:
+                    World(database, seed, self.weather).run()
+                except Failure as failure:
+                    return seed, failure
+        return None
 
 
 def _blind(name: str, *fields: str) -> tuple[Any, str, _Method]:
@@ -125,24 +145,11 @@ async def _retry_losers(process: Process, about: tuple[Any, ...], ask: _Method) 
     return taken
 
 
-@asynccontextmanager
-async def _reuse_lane(self: ModelStream) -> Any:
-    async with self._permits:
-        lane = self._idle.pop() if self._idle else await self._start_lane()
-        try:
-            yield lane
-        finally:
-            await lane.start()
-            lane.usable = True
-            self._idle.append(lane)
-
-
 _transact = ModelLane._transact
 
 
 async def _start_no_lane(self: ModelStream) -> ModelLane:
-    lane = ModelLane(self, f"lane-{stream.secrets.token_hex(3)}")
-    return lane
+    return ModelLane(self, f"lane-{secrets.token_hex(3)}")
 
 
 async def _start_and_transact(self: ModelLane, batch: Batch, *args: Any) -> None:
@@ -228,12 +235,6 @@ async def _look_for_nothing(self: Upkeep) -> Found:
     return Found()
 
 
-def _accept_any_part(marker: Marker | None, batch: Batch) -> BatchPart | None:
-    if marker is None or (marker.batch, marker.lane) != (batch.id, batch.owner):
-        return None
-    return marker.part
-
-
 async def _look_once(process: Process, about: tuple[Any, ...], ask: _Method) -> Any:
     known: dict[str, Standing] = process.__dict__.setdefault("known", {})
     if about[0] not in known:
@@ -241,99 +242,183 @@ async def _look_once(process: Process, about: tuple[Any, ...], ask: _Method) -> 
     return known[about[0]]
 
 
-def _any_of(*promises: Promise) -> frozenset[Promise]:
-    return frozenset(promises)
+def _mutant(
+    what: str, breaks: str, *changes: tuple[Any, str, Any], seed: int, weather: Weather | None = None
+) -> Mutant:
+    return Mutant(what, frozenset(Promise[name] for name in breaks.split()), changes, seed, weather)
 
 
-_LOST = _any_of(Promise.TWICE, Promise.UNTRUE)
+_COMMITS = Weather(
+    length=200,
+    uneven=True,
+    small=True,
+    unasked=0.04,
+    unanswered=0.03,
+    late=0.05,
+    focus="lane.commit",
+    doubled=0.06,
+    hurry=0.02,
+)
+_LAGS = Weather(length=200, uneven=True, small=True, unanswered=0.05, focus="lane.commit", lag=0.8, doubled=0.06)
+_MARKERS = Weather(
+    length=400, patience=0.0, uneven=True, unasked=0.06, unanswered=0.02, focus="marker", dies=0.04, doubled=0.03
+)
+_TAKES = Weather(
+    length=200, uneven=True, small=True, unasked=0.01, unanswered=0.01, late=0.01, focus="batches.take", doubled=0.06
+)
+_LOST = Weather(length=250, uneven=True, small=True, doubled=0.1, unasked=0.03, focus="lane.commit", join=0.1)
+_PARTS = Weather(length=250, uneven=True, small=True, doubled=0.1, join=0.2)
+_LOST_PARTS = Weather(length=200, uneven=True, small=True, doubled=0.1, unanswered=0.06, focus="lane.commit", join=0.25)
+_TWICE = Weather(length=200, uneven=True, small=True, doubled=0.1)
+_SLOW = Weather(length=250, patience=1.0, uneven=True, small=True, hurry=0.2)
+_CLICKS = Weather(length=200, uneven=True, click=0.1)
+_PURGES = Weather(length=200, small=True, purged=0.3)
 
 MUTANTS = {
-    "no fence": Mutant("the marker is read without fencing the owner", _LOST, [(ModelStream, "_fence", _fence_nobody)]),
-    "marker before fence": Mutant(
-        "the marker is read, and then the owner is fenced", _LOST, [(ModelStream, "recover", _read_and_fence)]
+    "no fence": _mutant(
+        "the marker is read without fencing the owner",
+        "TWICE UNTRUE",
+        (ModelStream, "_fence", _fence_nobody),
+        seed=5,
+        weather=_COMMITS,
     ),
-    "error is no marker": Mutant(
-        "a failed read of the marker counts as no marker", _LOST, [(ModelStream, "_read", _take_errors_for_nothing)]
+    "marker before fence": _mutant(
+        "the marker is read, and then the owner is fenced",
+        "TWICE UNTRUE",
+        (ModelStream, "recover", _read_and_fence),
+        seed=0,
+        weather=_LAGS,
     ),
-    "marker outside": Mutant(
+    "error is no marker": _mutant(
+        "a failed read of the marker counts as no marker",
+        "TWICE UNTRUE",
+        (ModelStream, "_read", _take_errors_for_nothing),
+        seed=4,
+        weather=_MARKERS,
+    ),
+    "marker outside": _mutant(
         "the marker has a transaction of its own, after the records",
-        _LOST,
-        [(ModelLane, "_transact", _transact_twice)],
+        "TWICE UNTRUE",
+        (ModelLane, "_transact", _transact_twice),
+        seed=2,
+        weather=_COMMITS,
     ),
-    "blind disown": Mutant(
-        "recovery, or an aborted owner, clears whatever owner there is", _LOST, [_blind("disown", "owner", "attempts")]
+    "blind disown": _mutant(
+        "recovery, or an aborted owner, clears whatever owner there is",
+        "TWICE UNTRUE",
+        _blind("disown", "owner", "attempts"),
+        seed=43,
+        weather=_LOST,
     ),
-    "blind settle": Mutant(
-        "a batch is settled whoever owns it by now", _LOST, [_blind("settle", "owner", "attempts")]
+    "blind advance": _mutant(
+        "a batch goes on to its next part whoever owns it by now",
+        "TWICE UNTRUE",
+        _blind("advance", "owner", "attempts"),
+        seed=2,
+        weather=_PARTS,
     ),
-    "blind advance": Mutant(
-        "a batch goes on to its next part whoever owns it by now", _LOST, [_blind("advance", "owner", "attempts")]
+    "believed commit": _mutant(
+        "a commit without a reply counts as done",
+        "UNTRUE",
+        (ModelLane, "produce", _believe_commit),
+        seed=0,
+        weather=_COMMITS,
     ),
-    "believed commit": Mutant("a commit without a reply counts as done", _LOST, [(ModelLane, "produce", _believe_commit)]),
-    "believed abort": Mutant(
-        "a commit without a reply counts as rolled back", _LOST, [(ModelLane, "produce", _believe_abort)]
+    "believed abort": _mutant(
+        "a commit without a reply counts as rolled back",
+        "TWICE UNTRUE",
+        (ModelLane, "produce", _believe_abort),
+        seed=1,
+        weather=_COMMITS,
     ),
-    "believed take": Mutant("a take without a reply counts as won", _LOST, [_heard("batches.take", _believe_take)]),
-    "reused lane": Mutant("a lane that was lost starts again under its id", _LOST, [(ModelStream, "lane", _reuse_lane)]),
-    "late start": Mutant(
+    "believed take": _mutant(
+        "a take without a reply counts as won",
+        "TWICE UNTRUE",
+        _heard("batches.take", _believe_take),
+        seed=5,
+        weather=_TAKES,
+    ),
+    "late start": _mutant(
         "a lane is started after its id was written to the batch",
-        _LOST,
-        [(ModelStream, "_start_lane", _start_no_lane), (ModelLane, "_transact", _start_and_transact)],
+        "TWICE UNTRUE",
+        (ModelStream, "_start_lane", _start_no_lane),
+        (ModelLane, "_transact", _start_and_transact),
+        seed=29,
+        weather=_COMMITS,
     ),
-    "greedy feed": Mutant(
+    "greedy feed": _mutant(
         "a chain is fed its lowest planned batch, though an earlier one is unsettled",
-        _any_of(Promise.CROWDED),
-        [(Batches, "heads", _heads_among_planned), (Batches, "find_settled", _believe_settled)],
+        "CROWDED",
+        (Batches, "heads", _heads_among_planned),
+        (Batches, "find_settled", _believe_settled),
+        seed=8,
+        weather=_CLICKS,
     ),
-    "successor of parked": Mutant(
+    "successor of parked": _mutant(
         "who puts a batch back to planned goes on with its successor",
-        _any_of(Promise.CROWDED),
-        [(Sender, "run", _run_and_feed)],
+        "CROWDED",
+        (Sender, "run", _run_and_feed),
+        seed=16,
+        weather=_CLICKS,
     ),
-    "ignored turn": Mutant(
-        "messages of another turn are worked on", _any_of(Promise.FENCED, Promise.CHURN), [(Sender, "run", _run_any_turn)]
+    "ignored turn": _mutant(
+        "messages of another turn are worked on", "FENCED", (Sender, "run", _run_any_turn), seed=0, weather=_SLOW
     ),
-    "requeued losers": Mutant(
+    "tried by losers": _mutant(
         "who loses a batch tries again",
-        _any_of(Promise.CHURN, Promise.FENCED),
-        [_heard("batches.take", _retry_losers)],
+        "CHURN FENCED",
+        _heard("batches.take", _retry_losers),
+        seed=113,
+        weather=_TWICE,
     ),
-    "dropped owned": Mutant(
-        "stop drops a batch that a lane owns", _any_of(Promise.ILLEGAL), [(Batches, "drop_unsent", _drop_owned)]
+    "dropped owned": _mutant(
+        "stop drops a batch that a lane owns",
+        "ILLEGAL",
+        (Batches, "drop_unsent", _drop_owned),
+        seed=5,
+        weather=_CLICKS,
     ),
-    "open end": Mutant(
+    "open end": _mutant(
         "a job is completed as soon as all batches that are there are settled",
-        _any_of(Promise.TOTALS),
-        [(Jobs, "view", _view_ended), (Jobs, "get_standing", _get_standing_ended)],
+        "TOTALS",
+        (Jobs, "view", _view_ended),
+        (Jobs, "get_standing", _get_standing_ended),
+        seed=59,
     ),
-    "stubborn planner": Mutant(
+    "stubborn planner": _mutant(
         "an overtaken planner goes on with the rest of its page",
-        _any_of(Promise.TORN),
-        [(Batches, "add_page", _add_stubbornly)],
+        "TORN",
+        (Batches, "add_page", _add_stubbornly),
+        seed=35,
     ),
-    "unended stop": Mutant(
+    "unended stop": _mutant(
         "a stopped job is closed without ending its plan",
-        _any_of(Promise.TOTALS),
-        [(Finish, "_end_plan", _end_without_entry)],
+        "TOTALS NEVER",
+        (Finish, "_end_plan", _end_without_entry),
+        seed=3,
+        weather=_CLICKS,
     ),
-    "no upkeep": Mutant(
-        "nobody looks for lost work", _any_of(Promise.NEVER), [(Upkeep, "run_once", _look_for_nothing)]
+    "no upkeep": _mutant(
+        "nobody looks for lost work", "NEVER", (Upkeep, "run_once", _look_for_nothing), seed=2, weather=_PURGES
     ),
-    "any part": Mutant(
-        "recovery takes the marker of an earlier part for that of the last take",
-        _LOST,
-        [(stream, "sent_by_owner", _accept_any_part)],
-    ),
-    "any take": Mutant(
+    "any take": _mutant(
         "a move of an owned batch matches its lane, and not the take",
-        _LOST,
-        [_blind("settle", "attempts"), _blind("advance", "attempts"), _blind("disown", "attempts")],
+        "TWICE UNTRUE",
+        _blind("settle", "attempts"),
+        _blind("advance", "attempts"),
+        _blind("disown", "attempts"),
+        seed=12,
+        weather=_LOST_PARTS,
     ),
-    "stale part": Mutant(
-        "a take does not see that another one was there since its part was read", _LOST, [_blind("take", "attempts")]
+    "stale part": _mutant(
+        "a take does not see that another one was there since its part was read",
+        "TWICE UNTRUE",
+        _blind("take", "attempts"),
+        seed=16,
+        weather=_PARTS,
     ),
-    "remembered gate": Mutant(
-        "a worker looks at a job's status once", _any_of(Promise.BEHIND), [_heard("jobs.get_standing", _look_once)]
+    "remembered gate": _mutant(
+        "a worker looks at a job's status once", "BEHIND", _heard("jobs.get_standing", _look_once), seed=0
     ),
 }
 """By their names."""

@@ -5,11 +5,14 @@ It is read from outside: from the documents, from what Kafka has committed, and 
 
 import asyncio
 import json
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
+
+import structlog
 
 from shared.domain.audience.audiences import BEGINNING
 from shared.domain.errors import CarillonError
@@ -94,14 +97,12 @@ class Promises:
         if task["type"] == "send":
             self._delivered += 1
 
-    def log(self, logger: object, name: str, event: dict[str, Any]) -> str:
+    def log(self, logger: object, name: str, event: MutableMapping[str, Any]) -> str:
         """What the product says went wrong: only what its servers did may have been expected."""
-        error = event.get("exc_info")
+        error = sys.exception() if event.get("exc_info") is True else event.get("exc_info")
         if isinstance(error, BaseException) and not isinstance(error, CarillonError):
             self._faults.append(f"{event['event']}: {error!r}")
-        if error is True:
-            self._note_current(event)
-        return ""
+        raise structlog.DropEvent
 
     @property
     def all_closed(self) -> bool:
@@ -119,13 +120,6 @@ class Promises:
                 yield f"job {job['_id']} {job['status']}"
         for plan in self._plans.values():
             yield from (f"{batch['_id']} {batch['status']}" for batch in plan if not batch.get("settled", True))
-
-    def _note_current(self, event: dict[str, Any]) -> None:
-        import sys
-
-        error = sys.exception()
-        if error is not None and not isinstance(error, CarillonError):
-            self._faults.append(f"{event['event']}: {error!r}")
 
     def _check_gate(self, step: Step, result: Any) -> None:
         """Every take of a part is sent behind a look of its own that found the job running."""
@@ -257,7 +251,9 @@ class Promises:
         if job["open"]:
             return
         if not plan or plan[-1]["status"] != _END or not all(batch["settled"] for batch in plan[:-1]):
-            raise Broken(Promise.TOTALS, f"{key} is closed, its plan is {[(each['_id'], each['status']) for each in plan]}")
+            raise Broken(
+                Promise.TOTALS, f"{key} is closed, its plan is {[(each['_id'], each['status']) for each in plan]}"
+            )
         sent = sum(count for (owner, _), count in self._records.items() if owner == key)
         if job["totals"]["sent"] != sent or job["totals"]["batches"] != len(plan) - 1:
             raise Broken(Promise.TOTALS, f"{key}: {job['totals']}, out are {sent}")

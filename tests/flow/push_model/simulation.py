@@ -101,7 +101,7 @@ class Simulation:
         self.late: list[Step] = []
         self.choices = 0
         self.choose: Callable[[], bool] = lambda: False
-        self.check: Callable[[Step | None, Any], None] = lambda step, result: None
+        self.check: Callable[[Step | None, Any], None] = lambda *_: None
         self.rest: Callable[[], None] = lambda: None
 
     async def take(self, process: Process, name: str, action: Action, about: tuple[object, ...]) -> Any:

@@ -185,5 +185,3 @@ def _slot(batch: Batch) -> tuple[str, int]:
 
 def _chunk(log: list[bytes], partition: str, position: int) -> Chunk:
     return Chunk(partition, position, len(log), list(log[position:]))
-
-

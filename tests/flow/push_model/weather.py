@@ -12,14 +12,15 @@ _LENGTHS = (100, 200, 400)
 class Weather(Struct, frozen=True, kw_only=True):
     """The chance of each trouble, at each step or each choice where it may come. Troubles end after `length` choices.
 
-    Of a step: its reply is lost, and it was `unasked` or `unanswered`, or happens `late`. A message is `purged`, or
-    `doubled`: one of the last comes again. Of a transaction: a record of it is `refused` (for good: `final`), or its marker shows late (`lag`). Of
-    a process: it `dies`, `sleeps` for long, or the broker has it `cut` off. At any time: a `hurry`, in which time passes
-    though there is work; a user's `click`; and devices that `join`.
+    - Of a step, the reply is lost: it was `unasked` or `unanswered`, or comes `late`; more often where the name of the
+      step begins with the `focus`.
+    - A message is `purged`, or `doubled`: one of the last comes again.
+    - Of a transaction, a record is `refused` (for good: `final`), or the marker shows late (`lag`).
+    - A process `dies`, `sleeps` for long, or the broker has it `cut` off.
+    - At any time there is a `hurry`, in which time passes though there is work; a user's `click`; devices that `join`.
 
     `patience` is in seconds: how long work must stand still before upkeep takes it for lost; 0 takes all for lost. In
-    `uneven` weather some processes hardly move while others run; a `small` world has one job of a few batches. Replies are lost more often of steps whose names begin
-    with the `focus`.
+    `uneven` weather some processes hardly move while others run. A `small` world has one job of a few batches.
     """
 
     length: int = 0

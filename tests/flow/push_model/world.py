@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -101,7 +102,7 @@ class World:
             self._start(f"worker {number}")
         self._start("scheduler")
         for job in self.jobs:
-            self._act(lambda flow, job=job: _post(flow, job))
+            self._act(partial(_post, job))
 
     def _end(self) -> None:
         """Nothing may be left of it, whatever it came to."""
@@ -123,7 +124,7 @@ class World:
         make = processes.scheduler if name == "scheduler" else processes.worker
         process = self.simulation.start(name)
         for component in make(process, self.servers, self.settings):
-            process.run(component.start())
+            _ = process.run(component.start())
 
     def _act(self, work: Callable[[JobFlow], Any]) -> None:
         """A user does something, by an API process of their own."""
@@ -169,7 +170,7 @@ class World:
         job = self.chance.choice(self.jobs)
         verb = self.chance.choice(("pause", "pause", "resume", "resume", "stop"))
         self.simulation.trace.add(self.simulation.loop.now, "", f"a user wants to {verb}", (job,))
-        self._act(lambda flow: getattr(flow, verb)(job.key))
+        self._act(partial(_ask, verb, job))
 
     def _join(self) -> None:
         """Some devices come between those that are there, so that a batch grows."""
@@ -204,7 +205,7 @@ class World:
         else:
             for job in self.jobs:
                 if self.promises.is_held(job.id):
-                    self._act(lambda flow, job=job: flow.resume(job.key))
+                    self._act(partial(_ask, "resume", job))
 
     def _hear(self, body: bytes) -> None:
         self.promises.hear(json.loads(body))
@@ -226,7 +227,11 @@ def _job(name: str) -> Job:
     )
 
 
-async def _post(flow: JobFlow, job: Job) -> None:
+async def _ask(verb: str, job: Job, flow: JobFlow) -> None:
+    await getattr(flow, verb)(job.key)
+
+
+async def _post(job: Job, flow: JobFlow) -> None:
     """As a client does that has no answer."""
     while True:
         try:
@@ -267,8 +272,8 @@ def _fixed(world: World) -> Iterator[None]:
         ):
             stack.enter_context(replaced(target, name, value))
         random.seed(world.seed)
+        stack.callback(structlog.configure, **structlog.get_config())
         structlog.configure(processors=[world.promises.log], wrapper_class=structlog.make_filtering_bound_logger(40))
-        stack.callback(structlog.reset_defaults)
         yield
 
 
