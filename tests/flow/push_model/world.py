@@ -36,6 +36,7 @@ PATIENCE_SECONDS = 3_600.0
 
 MOST_CHOICES = 30_000
 _MOST_DEVICES = 20
+_TURNS_OF_THE_END = 20
 _RESTART = (0.0, 0.0, 5.0, 60.0)
 _QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, "sched.call")
 
@@ -102,16 +103,14 @@ class World:
             self._start(f"worker {number}")
         self._start("scheduler")
         for job in self.jobs:
-            self._act(partial(_post, job))
+            self._start(f"client {job.id}")
 
     def _end(self) -> None:
         """Nothing may be left of it, whatever it came to."""
         loop = self.simulation.loop
         for process in list(self.simulation.processes):
             process.die()
-        self.simulation.choose = _stop(loop)
-        loop.call_soon(loop.stop)
-        for _ in range(20):
+        for _ in range(_TURNS_OF_THE_END):
             loop.call_soon(loop.stop)
             loop.run_forever()
         loop.close()
@@ -121,15 +120,18 @@ class World:
         await self._finished
 
     def _start(self, name: str) -> None:
+        """A process; or a client, which posts its job until somebody answers."""
+        if name.startswith("client"):
+            self._act(name, next(partial(_post, job) for job in self.jobs if name.endswith(job.id)))
+            return
         make = processes.scheduler if name == "scheduler" else processes.worker
         process = self.simulation.start(name)
         for component in make(process, self.servers, self.settings):
             _ = process.run(component.start())
 
-    def _act(self, work: Callable[[JobFlow], Any]) -> None:
-        """A user does something, by an API process of their own."""
-        self._users += 1
-        process = self.simulation.start(f"user {self._users}")
+    def _act(self, name: str, work: Callable[[JobFlow], Any]) -> None:
+        """Somebody does something, by an API process of their own."""
+        process = self.simulation.start(name)
         done = process.run(_tried(work, processes.user(process, self.servers, self.settings)))
         done.add_done_callback(lambda _: self.simulation.forget(process))
 
@@ -170,7 +172,8 @@ class World:
         job = self.chance.choice(self.jobs)
         verb = self.chance.choice(("pause", "pause", "resume", "resume", "stop"))
         self.simulation.trace.add(self.simulation.loop.now, "", f"a user wants to {verb}", (job,))
-        self._act(partial(_ask, verb, job))
+        self._users += 1
+        self._act(f"user {self._users}", partial(_ask, verb, job))
 
     def _join(self) -> None:
         """Some devices come between those that are there, so that a batch grows."""
@@ -205,7 +208,7 @@ class World:
         else:
             for job in self.jobs:
                 if self.promises.is_held(job.id):
-                    self._act(partial(_ask, "resume", job))
+                    self._act("user", partial(_ask, "resume", job))
 
     def _hear(self, body: bytes) -> None:
         self.promises.hear(json.loads(body))
@@ -249,14 +252,6 @@ async def _tried(work: Callable[[JobFlow], Any], flow: JobFlow) -> None:
         await work(flow)
     except CarillonError:
         return
-
-
-def _stop(loop: asyncio.AbstractEventLoop) -> Callable[[], bool]:
-    def stop() -> bool:
-        loop.stop()
-        return True
-
-    return stop
 
 
 @contextmanager
