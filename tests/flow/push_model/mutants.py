@@ -272,6 +272,7 @@ _LOST_PARTS = Weather(length=200, uneven=True, small=True, doubled=0.1, unanswer
 _TWICE = Weather(length=200, uneven=True, small=True, doubled=0.1)
 _SLOW = Weather(length=250, patience=1.0, uneven=True, small=True, hurry=0.2)
 _CLICKS = Weather(length=200, uneven=True, click=0.1)
+_PLANS = Weather(length=150, uneven=True, doubled=0.1, join=0.1, sleeps=0.03, hurry=0.03)
 _PURGES = Weather(length=200, small=True, purged=0.3)
 
 MUTANTS = {
@@ -389,7 +390,8 @@ MUTANTS = {
         "an overtaken planner goes on with the rest of its page",
         "TORN",
         (Batches, "add_page", _add_stubbornly),
-        seed=35,
+        seed=0,
+        weather=_PLANS,
     ),
     "unended stop": _mutant(
         "a stopped job is closed without ending its plan",

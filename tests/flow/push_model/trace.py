@@ -1,12 +1,13 @@
 """What happened, for people to read."""
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, Standing
 from tests.flow.push_model.transactions import Marker
 
 _SHOWN = 48
@@ -62,5 +63,11 @@ def shown(value: object) -> str:
             return ""
         case list() | tuple():
             return f"[{'; '.join(map(shown, value))}]"
+        case set() | frozenset():
+            return f"[{'; '.join(sorted(map(shown, value)))}]"
+        case StrEnum():
+            return value.value
+        case Standing():
+            return value.status.value
         case _:
             return str(value)[:_SHOWN]
