@@ -26,7 +26,11 @@ from tests.flow.push_model.simulation import Step
 from tests.flow.push_model.transactions import Marker, Sent
 from tests.flow.push_model.weather import Weather
 
-IN_FLIGHT = {BatchStatus.QUEUED, BatchStatus.SENDING}
+_SENDING = BatchStatus.SENDING
+_IN_FLIGHT = {BatchStatus.QUEUED, _SENDING}
+_OWNED_FOR = timedelta(seconds=TRANSACTION_SECONDS + MARGIN_SECONDS)
+"""So long a batch may be in a lane's hands before upkeep has it recovered."""
+
 _END = "end"
 
 
@@ -141,12 +145,10 @@ class Promises:
         if step.name == "batches.take" and result is None and step.answer.exception() is None:
             self._losers.add(step.task)
         if step.name == "lane.fence" and self._weather.orderly and step.about[0] not in self._servers.kafka.given_up:
-            patience = timedelta(seconds=TRANSACTION_SECONDS) + timedelta(seconds=MARGIN_SECONDS)
-            for plan in self._plans.values():
-                for batch in plan:
-                    held = batch.get("owner") == step.about[0] and batch["status"] == BatchStatus.SENDING
-                    if held and batch["taken_at"] > self._servers.clock.now() - patience:
-                        raise Broken(Promise.FENCED, batch["_id"])
+            since = self._servers.clock.now() - _OWNED_FOR
+            for batch in (batch for plan in self._plans.values() for batch in plan if batch["status"] == _SENDING):
+                if batch["owner"] == step.about[0] and batch["taken_at"] > since:
+                    raise Broken(Promise.FENCED, batch["_id"])
 
     def _check_records(self) -> None:
         fresh = self._servers.kafka.out[self._looked :]
@@ -211,7 +213,7 @@ class Promises:
             _check_move(batch["_id"], BatchStatus(old["status"]), BatchStatus(batch["status"]), BATCH_MOVES)
         self._check_parts(batch)
         chain = self._plans[batch["job_id"]][batch["ordinal"] % self._slots :: self._slots]
-        flying = [each["_id"] for each in chain if each["status"] in IN_FLIGHT]
+        flying = [each["_id"] for each in chain if each["status"] in _IN_FLIGHT]
         if len(flying) > 1:
             raise Broken(Promise.CROWDED, flying)
 
@@ -221,17 +223,17 @@ class Promises:
         known, numbers = batch["parts"], [sent.number for sent in out]
         status, receipt = BatchStatus(batch["status"]), batch["receipt"]["sent"]
         may_be_out = [list(range(1, known + 1))]
-        if status in {BatchStatus.SENDING, BatchStatus.SENT, BatchStatus.FAILED}:
+        if status in {_SENDING, BatchStatus.SENT, BatchStatus.FAILED}:
             may_be_out.append(list(range(1, known + 2)))
         if numbers not in may_be_out:
             raise Broken(Promise.UNTRUE, f"{batch['_id']} is {status} with {known} parts, out are {numbers}")
-        if len(numbers) > known and status is BatchStatus.SENDING and out[-1].lane != batch["owner"]:
+        if len(numbers) > known and status is _SENDING and out[-1].lane != batch["owner"]:
             raise Broken(Promise.UNTRUE, f"{batch['_id']} is out by {out[-1].lane}, owned by {batch['owner']}")
-        settled_or_unowned = numbers if status is not BatchStatus.SENDING else numbers[:known]
+        settled_or_unowned = numbers if status is not _SENDING else numbers[:known]
         told = sum(len(sent.records) for sent in out[: len(settled_or_unowned)])
         if receipt != told:
             raise Broken(Promise.UNTRUE, f"{batch['_id']} is {status} and tells of {receipt} records, out are {told}")
-        if (status is BatchStatus.SENDING) > bool(batch["owner"]):
+        if (status is _SENDING) > bool(batch["owner"]):
             raise Broken(Promise.UNTRUE, f"{batch['_id']} is sending without an owner")
 
     def _check_plan(self, key: str, plan: Sequence[Document]) -> None:

@@ -4,22 +4,22 @@ import asyncio
 import json
 import random
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import structlog
 from msgspec import Struct
 
 from shared.domain.errors import CarillonError, Conflict, Unavailable
-from shared.domain.jobs import batches
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
 from shared.domain.jobs.templates import Template
-from shared.flow.jobs import feed
 from shared.flow.jobs.jobs import JobFlow
 from tests.flow.push_model import processes
 from tests.flow.push_model.database import Database
@@ -260,8 +260,7 @@ def _fixed(world: World) -> Iterator[None]:
     tokens = Random(world.seed)
     with ExitStack() as stack:
         for target, name, value in (
-            (batches, "SLOTS", world.slots),
-            (feed, "SLOTS", world.slots),
+            *((module, "SLOTS", world.slots) for module in _counting_slots()),
             (time, "monotonic", world.simulation.loop.time),
             (secrets, "token_hex", lambda count=32: tokens.randbytes(count).hex()),
         ):
@@ -270,6 +269,12 @@ def _fixed(world: World) -> Iterator[None]:
         stack.callback(structlog.configure, **structlog.get_config())
         structlog.configure(processors=[world.promises.log], wrapper_class=structlog.make_filtering_bound_logger(40))
         yield
+
+
+def _counting_slots() -> list[ModuleType]:
+    """The modules of the product that know how many chains a job has."""
+    product = [module for name, module in sys.modules.items() if name.startswith(("services.", "shared."))]
+    return [module for module in product if "SLOTS" in vars(module)]
 
 
 @contextmanager
