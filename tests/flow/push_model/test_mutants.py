@@ -18,7 +18,18 @@ def test_a_mutant_is_found(database: Database, name: str) -> None:
     mutant = MUTANTS[name]
     found = mutant.find(database, (mutant.seed, *range(ENOUGH)))
     assert found is not None, "no seed shows it"
-    assert found[1].promise in mutant.breaks, str(found[1])
+    _, failure = found
+    assert failure.promise in mutant.breaks, str(failure)
+
+
+def test_a_failure_prints_its_seed_and_the_way_to_it(database: Database) -> None:
+    mutant = MUTANTS["no fence"]
+    found = mutant.find(database, [mutant.seed])
+    assert found is not None
+    first, weather, *steps = str(found[1]).splitlines()
+    assert first.startswith(f"seed {mutant.seed}: {found[1].promise}")
+    assert weather.startswith("Weather(")
+    assert any("batches.take" in step for step in steps)
 
 
 def test_the_product_is_clean_where_mutants_are_found(database: Database) -> None:

@@ -2,18 +2,11 @@
 
 import asyncio
 import json
-import random
-import secrets
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
-from types import ModuleType
 from typing import Any
 
-import structlog
 from msgspec import Struct
 
 from shared.domain.errors import CarillonError, Conflict, Unavailable
@@ -24,6 +17,7 @@ from shared.flow.jobs.jobs import JobFlow
 from tests.flow.push_model import processes
 from tests.flow.push_model.database import Database
 from tests.flow.push_model.devices import Devices
+from tests.flow.push_model.fixed import fixed
 from tests.flow.push_model.processes import ModelClock, Servers, settings_for
 from tests.flow.push_model.promises import Broken, Promise, Promises
 from tests.flow.push_model.simulation import Process, Simulation, Step
@@ -83,7 +77,7 @@ class World:
     def run(self) -> Run:
         """All of it. Raises `Failure`."""
         simulation = self.simulation
-        with _fixed(self):
+        with fixed(self.seed, self.slots, simulation.loop.time, self.promises.log):
             try:
                 self._begin()
                 simulation.loop.run_until_complete(self._finish())
@@ -252,37 +246,3 @@ async def _tried(work: Callable[[JobFlow], Any], flow: JobFlow) -> None:
         await work(flow)
     except CarillonError:
         return
-
-
-@contextmanager
-def _fixed(world: World) -> Iterator[None]:
-    """Chance and time of the product are those of the world."""
-    tokens = Random(world.seed)
-    with ExitStack() as stack:
-        for target, name, value in (
-            *((module, "SLOTS", world.slots) for module in _counting_slots()),
-            (time, "monotonic", world.simulation.loop.time),
-            (secrets, "token_hex", lambda count=32: tokens.randbytes(count).hex()),
-        ):
-            stack.enter_context(replaced(target, name, value))
-        random.seed(world.seed)
-        stack.callback(structlog.configure, **structlog.get_config())
-        structlog.configure(processors=[world.promises.log], wrapper_class=structlog.make_filtering_bound_logger(40))
-        yield
-
-
-def _counting_slots() -> list[ModuleType]:
-    """The modules of the product that know how many chains a job has."""
-    product = [module for name, module in sys.modules.items() if name.startswith(("services.", "shared."))]
-    return [module for module in product if "SLOTS" in vars(module)]
-
-
-@contextmanager
-def replaced(target: Any, name: str, value: Any) -> Iterator[None]:
-    """Another value for a while."""
-    before = getattr(target, name)
-    setattr(target, name, value)
-    try:
-        yield
-    finally:
-        setattr(target, name, before)
