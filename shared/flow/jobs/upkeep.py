@@ -4,7 +4,8 @@ What is found, in every job that is open (those that wait for their start cost n
 
 - a plan that nobody has worked at for a while: planned again from where it stands;
 - a chain whose next batch was never fed: fed;
-- a queued batch that has waited while its queue is empty, or for very long: its message is lost, it gets another;
+- a queued batch that has waited while its queue is empty, or for very long, of a held job too: its message is lost, it
+  gets another;
 - an owned batch, longer than its transaction may last: its worker is dead or stopped; it gets a message, and whoever
   takes that recovers it;
 - a scheduled job whose start has passed: begun, its occurrence was never made or is late;
@@ -157,12 +158,12 @@ class Upkeep:
             await self._flow.drop_unsent(job.key)
             return Found(jobs=1, owned=owned)
         plans = await self._plan_again(job, since.plans)
-        if not job.standing.feeds:
-            return Found(jobs=1, plans=plans, owned=owned)
         queue = self._kinds.of(job.service).batch_task.queue
+        # Also where the job is held: whoever takes the batch puts it back, so that it is fed when the job goes on.
         queued = await self._requeue_stale(job, BatchStatus.QUEUED, since.batches[queue])
-        await self._breaker.look(job.key)
-        await self._feed.feed_job(job.key)
+        if job.standing.feeds:
+            await self._breaker.look(job.key)
+            await self._feed.feed_job(job.key)
         return Found(jobs=1, plans=plans, queued=queued, owned=owned)
 
     async def _begin_job(self, job_id: str) -> Found:
