@@ -18,10 +18,12 @@ somebody else was faster.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any
 
 import structlog
@@ -110,38 +112,46 @@ class Consumer:
     async def _answer(self, delivery: Delivery, stopping: asyncio.Event) -> None:
         started = time.monotonic()
         with TASKS_IN_HAND.labels(self._queue).track_inprogress():
-            try:
-                task = tasks.decode(delivery.body, self._stage.task)
-            except Poisoned as error:
-                log.error("poisoned message", queue=self._queue, reason=str(error), body=delivery.body[:200])
-                await self._end(delivery.reject, "dead")
-                return
-            await self._attempts(task, delivery, stopping)
+            answer = await self._work_off(delivery.body, stopping)
         TASK_SECONDS.labels(self._queue).observe(time.monotonic() - started)
+        TASKS.labels(self._queue, answer).inc()
+        with suppress(Unavailable):
+            await answer.give(delivery)
 
-    async def _attempts(self, task: Task, delivery: Delivery, stopping: asyncio.Event) -> None:
-        failures, in_place_until = 0, 0.0
-        while (error := await self._failure(task)) is not None:
-            failures += 1
-            in_place_until = in_place_until or time.monotonic() + IN_PLACE_SECONDS
-            fault = not isinstance(error, Unavailable | LaneLost)
-            if fault and _is_last(task):
-                await self._give_up(task, delivery, error)
-                return
-            if (fault or time.monotonic() >= in_place_until) and not stopping.is_set():
-                later = tasks.next_try(task, fault=fault)
-                if await self._put_off(later):
-                    await self._end(delivery.ack, "put_off")
-                    return
-                # Faults end the work also where nothing can be put off.
-                task = later if fault else task
+    async def _work_off(self, body: bytes, stopping: asyncio.Event) -> "Answer":
+        """Try the task of this message until there is an answer to it."""
+        try:
+            task = tasks.decode(body, self._stage.task)
+        except Poisoned as error:
+            log.error("poisoned message", queue=self._queue, reason=str(error), body=body[:200])
+            return Answer.DEAD
+        in_place_until = math.inf
+        for failures in range(1, AWAY.attempts + 1):
+            failure = await self._try(task)
+            if failure is None:
+                return Answer.DONE
+            if stopping.is_set():
+                break
+            in_place_until = min(in_place_until, time.monotonic() + IN_PLACE_SECONDS)
+            match failure:
+                case Unavailable() | LaneLost():
+                    in_place = time.monotonic() < in_place_until
+                    if not in_place and await self._put_off(tasks.next_try(task, fault=False)):
+                        return Answer.PUT_OFF
+                case _ if _is_last(task):
+                    await self._give_up(task, failure)
+                    return Answer.DEAD
+                case _:
+                    # Counted also where it cannot be put off: a fault of ours ends the work at some time.
+                    task = tasks.next_try(task, fault=True)
+                    if await self._put_off(task):
+                        return Answer.PUT_OFF
             await _pause(AWAY, failures, stopping)
-            if stopping.is_set() or failures >= AWAY.attempts:
-                await self._end(delivery.requeue, "requeued")
-                return
-        await self._end(delivery.ack, "done")
+            if stopping.is_set():
+                break
+        return Answer.REQUEUED
 
-    async def _failure(self, task: Task) -> Exception | None:
+    async def _try(self, task: Task) -> Exception | None:
         try:
             await self._stage.run(task)
         except (Unavailable, LaneLost) as error:
@@ -165,17 +175,30 @@ class Consumer:
         log.info("task put off", task=repr(task))
         return True
 
-    async def _give_up(self, task: Task, delivery: Delivery, error: Exception) -> None:
+    async def _give_up(self, task: Task, error: Exception) -> None:
         try:
             await self._stage.give_up(task, f"{type(error).__name__}: {error}")
         except Exception:
             log.exception("work cannot be ended", task=repr(task))
-        await self._end(delivery.reject, "dead")
 
-    async def _end(self, answer: Callable[[], Awaitable[None]], outcome: str) -> None:
-        TASKS.labels(self._queue, outcome).inc()
-        with suppress(Unavailable):
-            await answer()
+
+class Answer(StrEnum):
+    """What the broker is told about a message."""
+
+    DONE = "done"
+    PUT_OFF = "put_off"
+    REQUEUED = "requeued"
+    DEAD = "dead"
+
+    async def give(self, delivery: Delivery) -> None:
+        """Tell it. Raises `Unavailable`: then the broker delivers the message again."""
+        match self:
+            case Answer.DONE | Answer.PUT_OFF:
+                await delivery.ack()
+            case Answer.REQUEUED:
+                await delivery.requeue()
+            case Answer.DEAD:
+                await delivery.reject()
 
 
 def _is_last(task: Task) -> bool:
