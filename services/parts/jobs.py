@@ -15,10 +15,12 @@ from services.api.jobs.uploads import UploadsResource
 from services.parts import Check, Part
 from services.scheduler.fire import OnDue
 from services.scheduler.upkeep import keep_up
+from services.worker.jobs.cuts import Cuts
 from services.worker.jobs.finish import Finisher
 from services.worker.jobs.grace import Grace
 from services.worker.jobs.mail import Mailer
 from services.worker.jobs.plan import Planner
+from services.worker.jobs.plan_inputs import PlanInputs
 from services.worker.stage import Stage
 from shared.domain.jobs.mails import Mailing
 from shared.domain.jobs.owners import BATCH, JOB
@@ -138,19 +140,27 @@ class JobsPart(Part):
         )
 
     def _planner(self) -> Planner:
+        given, worker = self.capabilities, self.settings.worker
+        inputs = PlanInputs(
+            self.store,
+            given.audience,
+            given.blobs,
+            self.kinds,
+            given.clock,
+            batch_size=worker.batch_size,
+            max_record_bytes=self.settings.stream.max_record_bytes,
+            max_file_bytes=self.settings.blobs.max_file_bytes,
+        )
         return Planner(
             self.store,
-            self.capabilities.audience,
-            self.capabilities.blobs,
-            self.kinds,
+            inputs,
+            Cuts(self.store, given.audience, given.blobs, worker),
             self.feed,
             self.flow,
             self.breaker,
             self.grace,
-            self.capabilities.clock,
-            worker=self.settings.worker,
-            max_record_bytes=self.settings.stream.max_record_bytes,
-            max_file_bytes=self.settings.blobs.max_file_bytes,
+            given.clock,
+            in_flight=worker.plans_in_flight,
         )
 
     def _mailer(self) -> Mailer:

@@ -118,18 +118,18 @@ class Consumer:
         with suppress(Unavailable):
             await answer.give(delivery)
 
-    async def _work_off(self, body: bytes, stopping: asyncio.Event) -> "Answer":
+    async def _work_off(self, body: bytes, stopping: asyncio.Event) -> "MessageAnswer":
         """Try the task of this message until there is an answer to it."""
         try:
             task = tasks.decode(body, self._stage.task)
         except Poisoned as error:
             log.error("poisoned message", queue=self._queue, reason=str(error), body=body[:200])
-            return Answer.DEAD
+            return MessageAnswer.DEAD
         in_place_until = math.inf
         for failures in range(1, AWAY.attempts + 1):
             failure = await self._try(task)
             if failure is None:
-                return Answer.DONE
+                return MessageAnswer.DONE
             if stopping.is_set():
                 break
             in_place_until = min(in_place_until, time.monotonic() + IN_PLACE_SECONDS)
@@ -137,19 +137,19 @@ class Consumer:
                 case Unavailable() | LaneLost():
                     in_place = time.monotonic() < in_place_until
                     if not in_place and await self._put_off(tasks.next_try(task, fault=False)):
-                        return Answer.PUT_OFF
+                        return MessageAnswer.PUT_OFF
                 case _ if _is_last(task):
                     await self._give_up(task, failure)
-                    return Answer.DEAD
+                    return MessageAnswer.DEAD
                 case _:
                     # Counted also where it cannot be put off: a fault of ours ends the work at some time.
                     task = tasks.next_try(task, fault=True)
                     if await self._put_off(task):
-                        return Answer.PUT_OFF
+                        return MessageAnswer.PUT_OFF
             await _pause(AWAY, failures, stopping)
             if stopping.is_set():
                 break
-        return Answer.REQUEUED
+        return MessageAnswer.REQUEUED
 
     async def _try(self, task: Task) -> Exception | None:
         try:
@@ -182,7 +182,7 @@ class Consumer:
             log.exception("work cannot be ended", task=repr(task))
 
 
-class Answer(StrEnum):
+class MessageAnswer(StrEnum):
     """What the broker is told about a message."""
 
     DONE = "done"
@@ -193,11 +193,11 @@ class Answer(StrEnum):
     async def give(self, delivery: Delivery) -> None:
         """Tell it. Raises `Unavailable`: then the broker delivers the message again."""
         match self:
-            case Answer.DONE | Answer.PUT_OFF:
+            case MessageAnswer.DONE | MessageAnswer.PUT_OFF:
                 await delivery.ack()
-            case Answer.REQUEUED:
+            case MessageAnswer.REQUEUED:
                 await delivery.requeue()
-            case Answer.DEAD:
+            case MessageAnswer.DEAD:
                 await delivery.reject()
 
 

@@ -32,7 +32,9 @@ from shared.store.clock.schedules import Schedules
 from shared.store.documents import Document, translated
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
+from shared.store.jobs.batch_sums import BatchSums
 from shared.store.jobs.batches import Batches
+from shared.store.jobs.closed_jobs import ClosedJobs
 from shared.store.jobs.divisions import Divisions
 from shared.store.jobs.files import Files
 from shared.store.jobs.groups import Groups
@@ -80,8 +82,10 @@ class Store:
         self.users = self.add("users", Users)
         self.tokens = self.add("tokens", Tokens)
         self.jobs = self.add("jobs", Jobs)
+        self.closed_jobs = self.add("closed_jobs", ClosedJobs)
         self.mails = self.add("mails", Mails)
         self.batches = self.add("batches", Batches)
+        self.batch_sums = self.add("batch_sums", BatchSums)
         self.groups = self.add("groups", Groups)
         self.files = self.add("files", Files)
         self.divisions = self.add("divisions", Divisions)

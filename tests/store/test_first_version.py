@@ -67,7 +67,7 @@ async def test_a_job_that_runs(written: Store) -> None:
     assert await written.batches.last(JOB) == PlanEnd(3)
     settled = await written.batches.settle(second, to=BatchStatus.SENT, receipt=Receipt(sent=10))
     assert settled is not None
-    assert (await written.batches.totals([JOB]))[JOB].sent == 19
+    assert (await written.batch_sums.totals([JOB]))[JOB].sent == 19
 
 
 @pytest.mark.native

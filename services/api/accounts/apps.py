@@ -176,10 +176,10 @@ class AppsResource:
             raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
 
     async def _remove_jobs(self, app_id: str) -> None:
-        while job_keys := await self._store.jobs.find_closed_keys(app_id, limit=PAGE):
+        while job_keys := await self._store.closed_jobs.find_of_app(app_id, limit=PAGE):
             await self._store.batches.remove_of(job_keys)
             await self._store.held_out.remove_of(job_keys)
             jobs = (await self._store.jobs.with_ids(job_keys)).values()
             await self._store.files.remove_of([job.file_plan_id for job in jobs if job.csv_path])
             await self._store.divisions.remove_of(sorted({job.file_plan_id for job in jobs if job.divided}))
-            await self._store.jobs.remove_closed(job_keys)
+            await self._store.closed_jobs.remove(job_keys)

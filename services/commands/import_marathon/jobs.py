@@ -61,6 +61,7 @@ class JobsKind:
 
     def __init__(self, store: Store, names: Names, starts: Starts, *, now_ns: int, scheduled: bool) -> None:
         self._jobs = store.jobs
+        self._closed = store.closed_jobs
         self._names = names
         self._starts = starts
         self._now_ns = now_ns
@@ -104,11 +105,11 @@ class JobsKind:
 
     async def add(self, new: Sequence[Job]) -> set[str]:
         ended = [job for job in new if not job.open]
-        taken = {ended[position].id for position in await self._jobs.add_closed(ended)}
+        taken = {ended[position].id for position in await self._closed.add(ended)}
         return taken | {job.id for job in new if job.open and not await self._starts.start(job)}
 
     async def replace(self, here: Job, there: Job) -> bool:
-        return await self._jobs.replace_closed(there)
+        return await self._closed.replace(there)
 
     def known(self, present: object) -> None:
         """Nothing depends on jobs."""

@@ -14,7 +14,8 @@ from itertools import chain
 
 import structlog
 
-from services.worker.jobs.cutting import FileCuts, PlannedBatch
+from services.worker.jobs.cutting import PlannedBatch
+from services.worker.jobs.file_cutting import FileCuts
 from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
 from shared.blobs import Blobs
 from shared.domain.audience.audiences import BEGINNING, table_name
@@ -43,14 +44,14 @@ class ZoneCuts:
         self._page_batches = page_batches
 
     async def pages(self, job: Job, first: int, size: int) -> AsyncGenerator[list[PlannedBatch]]:
-        """The parts from the one with this number on; empty pages while the division is made, with lists of this size
+        """The batches from the one with this number on; empty pages while the division is made, with lists of this size
         unless another job of the group has begun it. Raises `Invalid` and `Unavailable`."""
         async with aclosing(self._divider.complete(job, size)) as steps:
             async for _ in steps:
                 yield []
-        parts = await self._list_parts(job)
-        for start in range(first, len(parts), self._page_batches):
-            yield parts[start : start + self._page_batches]
+        planned = await self._plan_lists(job)
+        for start in range(first, len(planned), self._page_batches):
+            yield planned[start : start + self._page_batches]
 
     async def count_unknown(self, job: Job) -> int:
         """How many users of the group's file have no device, if this job is the one to count them."""
@@ -59,7 +60,7 @@ class ZoneCuts:
         last = await self._store.divisions.last_step(job.file_plan_id)
         return 0 if last is None else last.unknown
 
-    async def _list_parts(self, job: Job) -> list[PlannedBatch]:
+    async def _plan_lists(self, job: Job) -> list[PlannedBatch]:
         steps = await self._store.divisions.steps(job.file_plan_id)
         return [PlannedBatch(list_, size) for step in steps for list_, size in step.lists(job.zone)]
 

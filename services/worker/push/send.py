@@ -172,7 +172,7 @@ class Sender(Stage[SendBatch]):
                 return await self._fail(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
             case Gate.OPEN:
                 pass
-        sending = await self._sending(batch.job_id)
+        sending = await self._prepare(batch.job_id)
         try:
             recipients = await self._read(sending, batch)
         except Invalid as error:
@@ -294,7 +294,7 @@ class Sender(Stage[SendBatch]):
                 await self._breaker.look(settled.job_id)
         return settled
 
-    async def _sending(self, job_key: str) -> _Sending:
+    async def _prepare(self, job_key: str) -> _Sending:
         """Raises `Unavailable` where there is none: of a job that is gone, or of another kind."""
         known = self._sendings.get(job_key)
         if known is None:

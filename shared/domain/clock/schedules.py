@@ -33,10 +33,12 @@ from shared.domain.clock.occurrences import (
 from shared.domain.clock.recurrence import Recurrence, next_after
 from shared.domain.errors import Invalid
 from shared.domain.instants import spread_ms, written
+from shared.domain.transitions import final
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 TIMESTAMPS = 10_000
-# Occurrences of nobody are kept for so long. Their schedule is stored within a fraction of it or not at all.
+# How long we keep occurrences whose schedule is not stored yet. A schedule is stored within half of this, or not at
+# all.
 COMMITTED_WITHIN = timedelta(hours=1)
 
 
@@ -45,7 +47,16 @@ class ScheduleState(StrEnum):
 
     ACTIVE = "active"  # fires
     PAUSED = "paused"  # held by its owner
-    FINISHED = "finished"  # every instant is dealt with; forgotten after a while
+    FINISHED = "finished"  # every instant is dealt with; forgotten after a while. A new content begins it anew
+
+
+TRANSITIONS: dict[ScheduleState, frozenset[ScheduleState]] = {
+    ScheduleState.ACTIVE: frozenset({ScheduleState.PAUSED, ScheduleState.FINISHED}),
+    ScheduleState.PAUSED: frozenset({ScheduleState.ACTIVE}),
+    ScheduleState.FINISHED: frozenset(),
+}
+
+PENDING = frozenset(ScheduleState) - final(TRANSITIONS)
 
 
 class MisfireMode(StrEnum):

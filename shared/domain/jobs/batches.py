@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.audience.ranges import ByteRange, Range
+from shared.domain.transitions import final
 
 SLOTS = 32
 RECEIPT_ENTRIES = 20
@@ -52,7 +53,7 @@ TRANSITIONS: dict[BatchStatus, frozenset[BatchStatus]] = {
     BatchStatus.DROPPED: frozenset(),
 }
 
-SETTLED = frozenset(status for status, targets in TRANSITIONS.items() if not targets)
+SETTLED = final(TRANSITIONS)
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True):

@@ -24,6 +24,7 @@ from shared.domain.audience.sources import Source
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import from_ms
 from shared.domain.jobs.templates import Template
+from shared.domain.transitions import sources
 
 
 class JobStatus(StrEnum):
@@ -49,12 +50,7 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 STARTABLE = frozenset({JobStatus.SCHEDULED})
 PAUSABLE = frozenset({JobStatus.SCHEDULED, JobStatus.RUNNING})
 RESUMABLE = frozenset({JobStatus.PAUSED, JobStatus.TRIPPED})
-STOPPABLE = frozenset(status for status, targets in TRANSITIONS.items() if JobStatus.STOPPED in targets)
-
-
-def sources(to: JobStatus) -> frozenset[JobStatus]:
-    """The statuses that `to` may directly follow."""
-    return frozenset(status for status, targets in TRANSITIONS.items() if to in targets)
+STOPPABLE = sources(TRANSITIONS, JobStatus.STOPPED)
 
 
 class Plan(Struct, frozen=True):

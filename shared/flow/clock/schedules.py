@@ -213,8 +213,7 @@ class ScheduleFlow:
             raise Unavailable("storing the occurrences took too long")
 
     async def _move(self, id: str, *, to: ScheduleState) -> Schedule | None:
-        only = frozenset({ScheduleState.ACTIVE, ScheduleState.PAUSED})
-        moved = await self._store.schedules.move(id, to=to, only=only)
+        moved = await self._store.schedules.move(id, to=to)
         if moved is None and await self._store.schedules.get(id) is not None:
             raise Conflict("the schedule has finished", field="state", value=ScheduleState.FINISHED.value)
         return moved

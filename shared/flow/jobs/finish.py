@@ -43,9 +43,9 @@ class Finish:
         job = await self._ready(job_id)
         if job is None or (job.standing.feeds and await self._breaker.look(job.key)):
             return None
-        totals = with_plan(job, (await self._store.batches.totals([job.key])).get(job.key, Totals()))
+        totals = with_plan(job, (await self._store.batch_sums.totals([job.key])).get(job.key, Totals()))
         summed, receipts = Receipt(), 0
-        async for receipt in self._store.batches.receipts(job.key):
+        async for receipt in self._store.batch_sums.receipts(job.key):
             summed, receipts = summed + receipt, receipts + 1
         # A server that answers with an older state, as one that has just become the primary may, leaves batches out.
         if not totals.settled == receipts == job.plan.end:

@@ -113,7 +113,7 @@ class JobFlow:
             return None
         if held.waits and held.starts > await self._store.now():
             return await self._wait_again(held.key)
-        failed = (await self._store.batches.counts(held.key)).failed
+        failed = (await self._store.batch_sums.counts(held.key)).failed
         job = await self._store.jobs.move(
             held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns(), forgiven=failed
         )
@@ -165,7 +165,7 @@ class JobFlow:
         """The sums of each job by id: those of closed ones as written, those of open ones as they are now."""
         written = {job.id: job.totals for job in jobs if job.totals is not None}
         unwritten = [job.key for job in jobs if job.totals is None]
-        counted = await self._store.batches.totals(unwritten) if unwritten else {}
+        counted = await self._store.batch_sums.totals(unwritten) if unwritten else {}
         return {job.id: written.get(job.id) or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
 
     async def measure_progress(self, job: Job) -> tuple[Totals, Progress]:
@@ -174,7 +174,7 @@ class JobFlow:
         if not job.open:
             return totals, Progress(Receipt(reasons=job.reasons, locales=job.locales))
         meter = Meter(await self._store.now())
-        async for batch in self._store.batches.outcomes(job.key):
+        async for batch in self._store.batch_sums.outcomes(job.key):
             meter.add(batch)
         sized = job.divided or not (job.csv_path and job.zone)
         return totals, meter.progress(totals, planned=job.plan.end is not None, sized=sized)

@@ -42,14 +42,14 @@ class JobRetention:
         return Swept(discarded=forgotten)
 
     async def _forget_batches(self, before_ns: int) -> int:
-        closed = await self._store.jobs.find_closed_before(before_ns, limit=_JOBS)
+        closed = await self._store.closed_jobs.find_ended_before(before_ns, limit=_JOBS)
         if closed:
             await self._store.batches.remove_of(closed)
             await self._store.held_out.remove_of(closed)
             finished = await self._find_finished_plans(closed)
             await self._store.files.remove_of(finished)
             await self._store.divisions.remove_of(finished)
-            await self._store.jobs.batches_forgotten(closed)
+            await self._store.closed_jobs.note_batches_removed(closed)
         return len(closed)
 
     async def _forget_orphans(self, plans: "_Plans") -> int:

@@ -80,7 +80,7 @@ class ControlGroupFile:
     async def _read_stored(self, job: Job) -> AsyncIterator[bytes]:
         yield _lines_of(_HEADER)
         repeats = Repeats()
-        async for batch in self._store.batches.read_settled(job.key):
+        async for batch in self._store.batch_sums.read_settled(job.key):
             if batch.receipt.held_out:
                 users = await self._store.held_out.read(batch)
                 # Somebody's devices may stand in several batches.

@@ -10,8 +10,9 @@ import msgspec
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, schedule_id
+from shared.domain.clock.schedules import PENDING, TRANSITIONS, Definition, Schedule, ScheduleState, schedule_id
 from shared.domain.instants import from_ms, ms
+from shared.domain.transitions import sources
 from shared.store.documents import Document, Page, insert_new, read_page, translated
 
 _definitions = msgspec.json.Decoder(Definition)
@@ -69,9 +70,9 @@ class Schedules:
 
     async def count_pending(self, namespace: str) -> int:
         """How many of a caller's schedules are not finished."""
-        pending = [ScheduleState.ACTIVE.value, ScheduleState.PAUSED.value]
+        query = {"namespace": namespace, "state": {"$in": sorted(PENDING)}}
         with translated():
-            return await self._schedules.count_documents({"namespace": namespace, "state": {"$in": pending}})
+            return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
         """Put this in the place of what has that generation; `False` when somebody else was faster. A pause stays."""
@@ -86,23 +87,22 @@ class Schedules:
             )
         return result.matched_count == 1
 
-    async def move(self, id: str, *, to: ScheduleState, only: frozenset[ScheduleState]) -> Schedule | None:
-        """Give the schedule this state if its present one is among `only`."""
+    async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
+        """Give the schedule this state; `None` where it has one that this does not follow. What has it already stays as
+        it is."""
+        query = {"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, to) | {to})}}
         with translated():
             found = await self._schedules.find_one_and_update(
-                {"_id": id, "state": {"$in": sorted(only)}},
-                {"$set": {"state": to.value}},
-                return_document=ReturnDocument.AFTER,
+                query, {"$set": {"state": to.value}}, return_document=ReturnDocument.AFTER
             )
         return _maybe(found)
 
     async def pause(self, ids: Sequence[str]) -> int:
         """Pause those of these that are active: how many. Their occurrences are held back when they come due."""
-        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
+        query = {"_id": {"$in": list(ids)}} | _before(ScheduleState.PAUSED)
+        change = {"$set": {"state": ScheduleState.PAUSED.value}}
         with translated():
-            return (
-                await self._schedules.update_many(query, {"$set": {"state": ScheduleState.PAUSED.value}})
-            ).modified_count
+            return (await self._schedules.update_many(query, change)).modified_count
 
     async def remove(self, id: str) -> Schedule | None:
         """Forget the schedule: what it was, `None` when there was none."""
@@ -122,7 +122,7 @@ class Schedules:
     async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
         """Nothing is left of these, which `to_sweep` named: active → finished."""
         change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
-        await self._update_swept(ids, {"state": ScheduleState.ACTIVE.value}, before, change)
+        await self._update_swept(ids, _before(ScheduleState.FINISHED), before, change)
 
     async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
         """Nothing follows in these recurrences: have them swept, where the generation is still the same."""
@@ -160,6 +160,10 @@ class Schedules:
         if ids:
             with translated():
                 await self._schedules.update_many(query, change)
+
+
+def _before(to: ScheduleState) -> Document:
+    return {"state": {"$in": sorted(sources(TRANSITIONS, to))}}
 
 
 def _document(schedule: Schedule) -> Document:

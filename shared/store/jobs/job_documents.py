@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
-from shared.domain.jobs.jobs import Job, split_key
+from shared.domain.jobs.jobs import Job, job_key, split_key
 from shared.domain.jobs.templates import Template, check_copies
 from shared.store.documents import Codec, Document
 
 _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
 _templates = Codec(Template, json=("body", "defaults"))
+
+KEY_FIELDS = {"incarnation": 1}
+"""What `key_of` needs of a document, besides the id."""
 
 
 def one_job(job_id: str) -> Document:
@@ -21,6 +24,11 @@ def any_job(job_ids: Sequence[str]) -> Document:
     queries = [one_job(job_id) for job_id in job_ids]
     bare = [query["_id"] for query in queries if len(query) == 1]
     return {"$or": [{"_id": {"$in": bare}}, *(query for query in queries if len(query) > 1)]}
+
+
+def key_of(document: Document, id_field: str = "_id") -> str:
+    """The key of the job, or of what is named in this field."""
+    return job_key(document[id_field], document.get("incarnation", ""))
 
 
 def document_of(job: Job) -> Document:

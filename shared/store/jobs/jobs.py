@@ -1,9 +1,6 @@
 """Jobs: one document each. `open` ones are indexed; that is where upkeep looks. Those that wait for their start may be
 many, and none of them is read before it is due.
 
-Two fields serve retention alone, and are found by sparse indexes until it has done its work: `kept_since` is there
-while a closed job has its batches, `idempotency.created_at` while it has its key.
-
 A `job_id` is a job's id, whichever job has it now, or its key, which means that one job and no other that had its id
 before or has it since. Whoever works in the background goes by keys.
 
@@ -21,27 +18,25 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.sources import Source
 from shared.domain.errors import Conflict
-from shared.domain.instants import from_ms
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import (
     STARTABLE,
+    TRANSITIONS,
     DueMail,
     Event,
     Job,
     JobStatus,
     Standing,
     Totals,
-    job_key,
-    sources,
     split_key,
 )
 from shared.domain.jobs.templates import Template
+from shared.domain.transitions import sources
 from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translated
-from shared.store.jobs.job_documents import any_job, copies_of, counts_of, document_of, job_of, one_job
+from shared.store.jobs.job_documents import KEY_FIELDS, any_job, copies_of, document_of, job_of, key_of, one_job
 
 _STANDING = {"status": 1, "plan.end": 1, "expires_at": 1, "service": 1}
 _VIEW = {"plan.templates": 0}
-_NAMES = {"incarnation": 1}
 _LISTED = _VIEW | {"context": 0}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
@@ -62,7 +57,6 @@ class Jobs:
         await self._jobs.create_index([("group_id", ASCENDING)])
         await self._jobs.create_index([("idempotency.key", ASCENDING)], unique=True, sparse=True)
         await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
-        await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
         """Insert a job.
@@ -77,20 +71,6 @@ class Jobs:
         """Insert those that are not there."""
         await insert_new(self._jobs, [document_of(job) for job in jobs])
 
-    async def add_closed(self, jobs: Sequence[Job]) -> set[int]:
-        """Insert jobs that ended elsewhere, with the feedback that was counted there, where their ids are free: the
-        positions of the others. They have no batches, so `closed_before` never names them."""
-        return await insert_new(self._jobs, [document_of(job) | {"feedbacks": counts_of(job)} for job in jobs])
-
-    async def replace_closed(self, job: Job) -> bool:
-        """Let a closed job be this one; `False` when there is none. Feedback that is counted here stays: a count only
-        grows to what this job has."""
-        fields = {name: value for name, value in document_of(job).items() if name not in {"_id", "feedbacks"}}
-        grown = {f"feedbacks.{name}": count for name, count in counts_of(job).items()}
-        change = {"$set": fields} | ({"$max": grown} if grown else {})
-        with translated():
-            return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
-
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
         """Those of these jobs that there are, whatever their apps, by id; with their contexts only if asked for."""
         with translated():
@@ -102,9 +82,9 @@ class Jobs:
         ids = [split_key(plan_id)[0] for plan_id in plan_ids]
         shown = {"incarnation": 1, "group_id": 1}
         with translated():
-            alone = {_key(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
+            alone = {key_of(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
             grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
-            return alone | {_key(document, "group_id") async for document in grouped}
+            return alone | {key_of(document, "group_id") async for document in grouped}
 
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
@@ -156,33 +136,9 @@ class Jobs:
         async for key in self._keys(query):
             yield key
 
-    async def find_closed_keys(self, app_id: str, *, limit: int) -> list[str]:
-        """The keys of some of an app's jobs with nothing left to do."""
-        with translated():
-            found = self._jobs.find({"app_id": app_id, "open": False}, _NAMES).limit(limit)
-            return [_key(document) async for document in found]
-
-    async def find_closed_before(self, before_ns: int, *, limit: int) -> list[str]:
-        """The keys of some jobs that were closed before then (ns, by the database's clock) and still have their
-        batches, the earliest first."""
-        query = {"kept_since": {"$lt": from_ms(before_ns // 1_000_000)}}
-        with translated():
-            found = self._jobs.find(query, _NAMES).sort("kept_since", ASCENDING).limit(limit)
-            return [_key(document) async for document in found]
-
-    async def batches_forgotten(self, job_ids: Sequence[str]) -> None:
-        """Note that these closed jobs have no batches any more: `closed_before` will not name them again."""
-        with translated():
-            await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
-
     async def expire_keys(self, before_ns: int, *, limit: int) -> int:
         """Free the idempotency keys of some jobs that were made before then (ns); of how many."""
         return await free_keys(self._jobs, before_ns, limit)
-
-    async def remove_closed(self, job_ids: Sequence[str]) -> None:
-        """Forget those of these jobs that have nothing left to do."""
-        with translated():
-            await self._jobs.delete_many(any_job(job_ids) | {"open": False})
 
     async def withdraw(self, job_id: str) -> bool:
         """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
@@ -221,7 +177,7 @@ class Jobs:
         change |= {"failure": failure} if failure else {}
         change |= {"completed_at": completed_at} if completed_at else {}
         change |= {} if forgiven is None else {"forgiven": forgiven}
-        query = one_job(job_id) | {"status": {"$in": sorted(only & sources(to))}}
+        query = one_job(job_id) | {"status": {"$in": sorted(only & sources(TRANSITIONS, to))}}
         if still_forgiven is not None:
             # A job of the first version has no such field.
             query["forgiven"] = still_forgiven or {"$in": [0, None]}
@@ -274,7 +230,7 @@ class Jobs:
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
         query = one_job(job_id) | {"open": True}
         dated = _NOW | {"kept_since": True}
-        runs = {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}
+        runs = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.COMPLETED))}}
         return await self._set(
             query | runs, sums | completed, dated=dated, events=[*events, *failures], mail=mail
         ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated, events=failures)
@@ -286,8 +242,8 @@ class Jobs:
 
     async def _keys(self, query: Document) -> AsyncIterator[str]:
         with translated():
-            async for document in self._jobs.find(query, _NAMES):
-                yield _key(document)
+            async for document in self._jobs.find(query, KEY_FIELDS):
+                yield key_of(document)
 
     async def _set(
         self,
@@ -314,10 +270,6 @@ class Jobs:
                     query, change, projection=shown, return_document=ReturnDocument.AFTER
                 )
             )
-
-
-def _key(document: Document, id_field: str = "_id") -> str:
-    return job_key(document[id_field], document.get("incarnation", ""))
 
 
 def _job_or_none(document: Document | None) -> Job | None:

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from shared.domain.audience.sources import PushTable
 from shared.domain.instants import EPOCH
-from shared.domain.jobs import batches, jobs
+from shared.domain.jobs import jobs
 from shared.domain.jobs.batches import (
     OTHER,
     RECEIPT_ENTRIES,
     RECEIPT_KEY_BYTES,
-    SETTLED,
     BatchStatus,
     Receipt,
     top,
@@ -32,9 +31,9 @@ from shared.domain.jobs.jobs import (
     Standing,
     breaks,
     gate,
-    sources,
 )
 from shared.domain.push.records import APNS
+from shared.domain.transitions import sources
 
 counts = st.dictionaries(st.text(max_size=60), st.integers(1, 10**9), max_size=40)
 receipts = st.builds(
@@ -48,26 +47,11 @@ receipts = st.builds(
 )
 
 
-@pytest.mark.parametrize("table", [jobs.TRANSITIONS, batches.TRANSITIONS])
-def test_every_status_has_its_row_and_every_target_exists(table: dict[object, frozenset[object]]) -> None:
-    kind = type(next(iter(table)))
-    assert set(table) == set(kind)  # type: ignore[call-overload]
-    assert all(targets <= set(table) for targets in table.values())
-
-
-def test_settled_batches_and_ended_jobs_are_final() -> None:
-    assert {BatchStatus.SENT, BatchStatus.FAILED, BatchStatus.DROPPED} == SETTLED
-    assert {status for status, targets in jobs.TRANSITIONS.items() if not targets} == {
-        JobStatus.STOPPED,
-        JobStatus.COMPLETED,
-    }
-
-
 def test_what_users_may_ask_for_is_in_the_table() -> None:
-    assert sources(JobStatus.PAUSED) >= PAUSABLE
-    assert sources(JobStatus.RUNNING) == RESUMABLE | STARTABLE
-    assert sources(JobStatus.SCHEDULED) < RESUMABLE
-    assert sources(JobStatus.STOPPED) == STOPPABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.PAUSED) >= PAUSABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.RUNNING) == RESUMABLE | STARTABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.SCHEDULED) < RESUMABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.STOPPED) == STOPPABLE
     assert JobStatus.COMPLETED not in STOPPABLE | PAUSABLE | RESUMABLE
 
 

@@ -9,7 +9,8 @@ around a `yield` (`automaton.py` tells states apart by position and locals).
 """
 
 from shared.domain.jobs.batches import BatchStatus
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, JobStatus, sources
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, TRANSITIONS, JobStatus
+from shared.domain.transitions import sources
 from tests.domain.protocol.feeding import PLANNED, QUEUED, SENDING, Program, feed, feed_all, move, publish_next_turn
 from tests.domain.protocol.operations import Ack, Chore, Click, Cut, Deliver, Done, Publish, Read, ReadJob, ReadLast
 from tests.domain.protocol.sending import worker
@@ -87,7 +88,7 @@ def user(rules: Rules) -> Program:
             yield MoveJob(tuple(sorted(RESUMABLE)), JobStatus.RUNNING)
             yield from feed_all(rules)
         case JobStatus.STOPPED:
-            yield MoveJob(tuple(sorted(sources(JobStatus.STOPPED))), JobStatus.STOPPED)
+            yield MoveJob(tuple(sorted(sources(TRANSITIONS, JobStatus.STOPPED))), JobStatus.STOPPED)
         case _:
             raise ValueError(wanted)
 

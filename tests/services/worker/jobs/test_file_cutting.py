@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.worker.jobs import cutting
-from services.worker.jobs.cutting import FileCuts, PlannedBatch
+from services.worker.jobs import file_cutting
+from services.worker.jobs.cutting import PlannedBatch
+from services.worker.jobs.file_cutting import FileCuts
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.files import FolderBlobs
 from shared.domain.audience.ranges import ByteRange
@@ -52,7 +53,7 @@ def ranges(pages: list[list[PlannedBatch]]) -> list[ByteRange]:
 async def test_a_file_is_cut_once_and_passed_on_from_anywhere(
     store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    monkeypatch.setattr(cutting, "_READ_FIRST_BYTES", 0 if large else 2**40)
+    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0 if large else 2**40)
     cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs)
     pages = await all_pages(cuts, plan_id)
     assert all(len(page) == PAGE for page in pages[:-1])
@@ -82,7 +83,7 @@ async def test_a_large_file_is_passed_on_while_it_is_read(
     store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many cuts a piece of it holds: none is kept back for the next one."""
-    monkeypatch.setattr(cutting, "_READ_FIRST_BYTES", 0)
+    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0)
     plan_id = await planned(store, blobs)
     sizes = [len(page) async for page in FileCuts(store, blobs).pages(plan_id, 0, zone="")]
     before_the_second_piece = sizes[: sizes.index(0)]
