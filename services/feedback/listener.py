@@ -23,7 +23,8 @@ from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.settings import FeedbackSettings
 from shared.runtime.waiting import pause
 from shared.store import Store
-from shared.stream import Chunk, Reader, Stream
+from shared.stream import Stream
+from shared.stream.reading import Chunk, Reader
 
 log = structlog.get_logger(__name__)
 

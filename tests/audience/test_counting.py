@@ -104,7 +104,7 @@ async def test_what_was_not_looked_at_is_taken_to_be_like_the_rest(large: Audien
         answered += 1
         if answered > 3:
             await asyncio.Event().wait()
-        return await partial(large._ask, TABLE, conditions(wanted), statements.tally)(*bounds)
+        return await partial(large._tables.ask, TABLE, conditions(wanted), statements.tally)(*bounds)
 
     highest = await large.highest(TABLE)
     deadline = asyncio.get_running_loop().time() + 3

@@ -125,14 +125,6 @@ SEND_DIRECT = "direct_worker"
 FINISH = "job_completed_worker"
 
 
-class Counts(Struct, frozen=True):
-    """How many batches a job has by now: those that are settled among them, and of these the failed ones."""
-
-    planned: int = 0
-    settled: int = 0
-    failed: int = 0
-
-
 class Job(Struct, frozen=True, kw_only=True):
     """Messages to one audience of one app; `service` says of which kind the job is. Times are nanoseconds
     since the epoch, 0 where unset.
@@ -276,20 +268,6 @@ class Standing(Struct, frozen=True):
                 return False
             case _:
                 assert_never(self.status)
-
-
-# Before its plan is known to the end, a job is only judged by so many batches.
-_ENOUGH_SETTLED = 20
-
-
-def breaks(counts: Counts, *, forgiven: int, planned: bool, max_failed_share: float) -> bool:
-    """Whether so many batches failed, since the job was last resumed, that it should be held. `planned`: to the end.
-
-    A share of 1 never holds one: nothing would be left to hold.
-    """
-    failed = counts.failed - forgiven
-    judged = planned or counts.settled >= _ENOUGH_SETTLED
-    return max_failed_share < 1 and judged and failed > 0 and failed >= max_failed_share * counts.planned
 
 
 class Gate(Enum):

@@ -90,24 +90,13 @@ class Settlement:
 
     async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
         """Settle them all, in a few round trips: the series' documents that have moved on."""
-        attempts = await self._keep_claimed(attempts)
-        answered = [attempt for attempt in attempts if attempt.answered]
-        for attempt in attempts:
+        claimed = await self._keep_claimed(attempts)
+        for attempt in claimed:
             self._measure(attempt)
-        dead = [attempt for attempt in answered if attempt.result is OutcomeResult.DEAD]
-        await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
-        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
-        tried_again = [attempt for attempt in attempts if _is_tried_again(attempt)]
-        # One for all: what is put off to the same moment is written at once.
-        chance = random.random()
-        copies = [_copy(attempt, chance) for attempt in tried_again if _is_series_refused(attempt)]
-        if copies:
-            await self._store.occurrences.add(copies)
-            await fault("clock.after_copy")
-        await self._store.occurrences.retry(
-            [_again(each, chance) for each in tried_again if not _is_series_refused(each)]
-        )
-        done = [each for each in answered if _is_done(each)]
+        answered = [attempt for attempt in claimed if attempt.answered]
+        await self._store_outcomes(answered)
+        await self._try_again([attempt for attempt in claimed if _is_tried_again(attempt)])
+        done = [attempt for attempt in answered if _is_done(attempt)]
         passed_over = {each.occurrence.id: each.passed_over for each in done if each.passed_over is not None}
         return await self.move_on([(each.occurrence, each.schedule) for each in done], passed_over)
 
@@ -119,6 +108,21 @@ class Settlement:
         ours = await self._store.occurrences.ours(refused, also_held_back=True)
         lost = {each.id for each in refused} - {each.id for each in ours}
         return [attempt for attempt in attempts if attempt.occurrence.id not in lost]
+
+    async def _store_outcomes(self, answered: Sequence[Attempt]) -> None:
+        dead = [attempt for attempt in answered if attempt.result is OutcomeResult.DEAD]
+        await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
+        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
+
+    async def _try_again(self, attempts: Sequence[Attempt]) -> None:
+        # One for all: what is put off to the same moment is written at once.
+        chance = random.random()
+        copies = [_copy(attempt, chance) for attempt in attempts if _is_series_refused(attempt)]
+        if copies:
+            await self._store.occurrences.add(copies)
+            await fault("clock.after_copy")
+        retries = [_again(attempt, chance) for attempt in attempts if not _is_series_refused(attempt)]
+        await self._store.occurrences.retry(retries)
 
     async def move_on(
         self, done: Sequence[tuple[Occurrence, Schedule]], passed_over: Mapping[str, datetime] = MappingProxyType({})

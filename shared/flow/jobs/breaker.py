@@ -2,7 +2,8 @@
 
 import structlog
 
-from shared.domain.jobs.jobs import SEND, DueMail, Event, EventState, Job, JobStatus, breaks
+from shared.domain.jobs.breaking import breaks
+from shared.domain.jobs.jobs import SEND, DueMail, Event, EventState, Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault

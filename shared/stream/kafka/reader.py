@@ -20,10 +20,10 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from shared.stream import Chunk, Positions
 from shared.stream.kafka.cluster import close, connect
 from shared.stream.kafka.connections import stop, translated
 from shared.stream.kafka.topic_ids import topic_ids
+from shared.stream.reading import Chunk, Positions
 
 _METADATA_SECONDS = 10
 _START_SECONDS = 20

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,13 +22,11 @@ from shared.domain.jobs.jobs import (
     RESUMABLE,
     STARTABLE,
     STOPPABLE,
-    Counts,
     Gate,
     Job,
     JobStatus,
     Plan,
     Standing,
-    breaks,
     gate,
 )
 from shared.domain.push.records import APNS
@@ -122,23 +119,3 @@ def test_a_start_is_rounded_up_to_a_millisecond(starts_at: int) -> None:
     start = (a_job(JobStatus.SCHEDULED, starts_at, None).starts - EPOCH) // timedelta(microseconds=1) * 1_000
     assert 0 <= start - starts_at < 1_000_000
     assert start % 1_000_000 == 0
-
-
-@pytest.mark.parametrize(
-    ("counts", "forgiven", "planned", "share", "held"),
-    [
-        (Counts(planned=20, settled=1, failed=1), 0, True, 0.05, True),
-        (Counts(planned=21, settled=21, failed=1), 0, True, 0.05, False),
-        (Counts(planned=10, settled=10, failed=9), 0, False, 0.05, False),
-        (Counts(planned=30, settled=20, failed=2), 0, False, 0.05, True),
-        (Counts(planned=20, settled=20, failed=3), 3, True, 0.05, False),
-        (Counts(planned=20, settled=20, failed=4), 3, True, 0.05, True),
-        (Counts(planned=5, settled=5), 0, True, 0.0, False),
-        (Counts(planned=5, settled=5, failed=1), 0, True, 0.0, True),
-        (Counts(planned=5, settled=5, failed=5), 0, True, 1.0, False),
-    ],
-)
-def test_too_many_failed_batches_hold_a_job(
-    counts: Counts, forgiven: int, planned: bool, share: float, held: bool
-) -> None:
-    assert breaks(counts, forgiven=forgiven, planned=planned, max_failed_share=share) is held

@@ -3,7 +3,8 @@
 import pytest
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import RESUMABLE, Counts, JobStatus
+from shared.domain.jobs.breaking import Counts
+from shared.domain.jobs.jobs import RESUMABLE, JobStatus
 from shared.flow.jobs.breaker import Breaker
 from shared.store import Store
 from tests.clock import ManualClock
