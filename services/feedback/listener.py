@@ -8,7 +8,6 @@ that one stood. All happens in one task: nothing is read while a fold waits for 
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Mapping
 
@@ -19,9 +18,9 @@ from shared.domain.push.feedback import Fold, Position
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import FEEDBACK_FLUSHES, FEEDBACK_RECORDS
-from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.outages import Outage
+from shared.runtime.retries import Backoff
 from shared.runtime.settings import FeedbackSettings
-from shared.runtime.waiting import pause
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.reading import Chunk, Reader
@@ -45,18 +44,16 @@ class Listener(Background):
         self._due = 0.0
 
     async def _serve(self, stopping: asyncio.Event) -> None:
-        failures = 0
+        outage = Outage("feedback waits for the stream", stopping, _BACKOFF)
         while not stopping.is_set():
             try:
                 async with self._stream.reader(
                     self._settings.topics, group=self._settings.group, positions=self._begin
                 ) as reader:
-                    failures = 0
+                    outage.end()
                     await self._listen(reader, stopping)
             except Unavailable as error:
-                failures += 1
-                log.warning("feedback waits for the stream", reason=str(error))
-                await _pause(stopping, failures)
+                await outage.wait(error)
 
     async def _listen(self, reader: Reader, stopping: asyncio.Event) -> None:
         """Read, fold and flush until it is time to stop. Raises `Unavailable` when the reader seems broken."""
@@ -70,15 +67,15 @@ class Listener(Background):
 
     async def _read(self, reader: Reader, stopping: asyncio.Event) -> list[Chunk]:
         wait_seconds = min(max(self._due - time.monotonic(), 0.0), _READ_SECONDS)
-        for failures in range(1, _READ_FAILURES):
+        outage = Outage("feedback waits to read", stopping, _BACKOFF)
+        while not stopping.is_set():
             try:
                 return await reader.read(wait_seconds)
             except Unavailable as error:
-                log.warning("feedback waits to read", reason=str(error), attempt=failures)
-                await _pause(stopping, failures)
-                if stopping.is_set():
-                    return []
-        return await reader.read(wait_seconds)
+                if outage.failures + 1 >= _READ_FAILURES:
+                    raise
+                await outage.wait(error)
+        return []
 
     async def _begin(self, logs: Mapping[str, str]) -> Mapping[str, int]:
         """Begin a fold in each partition at its stored position; what was folded there before is read again. Raises
@@ -113,16 +110,14 @@ class Listener(Background):
 
     async def _flush(self, partition: str, reader: Reader, stopping: asyncio.Event) -> None:
         """Store the partition's fold, however long MongoDB is away; once more only when it is time to stop."""
-        failures = 0
+        outage = Outage("feedback waits to be stored", stopping, _BACKOFF, partition=partition)
         while self._folds[partition].moved:
             try:
                 stored = await self._store_fold(partition, self._folds[partition])
             except Unavailable as error:
-                failures += 1
-                log.warning("feedback waits to be stored", partition=partition, reason=str(error), attempt=failures)
                 if stopping.is_set():
                     return
-                await _pause(stopping, failures)
+                await outage.wait(error)
             else:
                 if not stored:
                     await self._discard(partition, reader)
@@ -152,7 +147,3 @@ class Listener(Background):
         begins = await self._begin({partition: lost.log})
         log.info("feedback fold lost", partition=partition, began=lost.first, stands=begins[partition])
         await reader.rewind(partition, begins[partition])
-
-
-async def _pause(stopping: asyncio.Event, failures: int) -> None:
-    await pause(stopping, next_delay(_BACKOFF, failures, random.random()))

@@ -35,7 +35,8 @@ from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
-from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.outages import Outage
+from shared.runtime.retries import Backoff
 from shared.runtime.settings import SchedulerSettings
 from shared.runtime.waiting import pause
 from shared.store import Store
@@ -118,18 +119,16 @@ class TickingClock(Background):
         await self._give_back()
 
     async def _ticks(self) -> None:
-        failures = 0
+        outage = Outage("clock waits for the store", self._look, _AWAY)
         while not self._stopping.is_set():
             self._look.clear()
             try:
                 await self.tick()
-                failures = 0
-                seconds = self._settings.tick_seconds
             except Unavailable as error:
-                failures += 1
-                seconds = max(self._settings.tick_seconds, next_delay(_AWAY, failures, random.random()))
-                log.warning("clock waits for the store", reason=str(error))
-            await pause(self._look, seconds)
+                await outage.wait(error)
+            else:
+                outage.end()
+                await pause(self._look, self._settings.tick_seconds)
 
     async def tick(self) -> int:
         """Claim and hold what comes due: how many. Raises `Unavailable`."""

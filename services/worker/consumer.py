@@ -35,6 +35,7 @@ from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
 from shared.domain.tasks import RetriedTask, Task
 from shared.runtime.metrics import TASK_SECONDS, TASKS, TASKS_IN_HAND
+from shared.runtime.outages import Outage
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.waiting import pause
 
@@ -69,17 +70,14 @@ class Consumer:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Take messages until it is time to stop, then finish those in hand; cancelled, these go back to the broker."""
-        failures = 0
+        outage = Outage("consumer waits for the broker", stopping, AWAY.backoff, queue=self._queue)
         try:
             while not stopping.is_set():
                 try:
                     await self._consume(stopping)
+                    outage.end()
                 except Unavailable as error:
-                    failures += 1
-                    log.warning("consumer waits for the broker", queue=self._queue, reason=str(error))
-                    await _pause(AWAY, failures, stopping)
-                else:
-                    failures = 0
+                    await outage.wait(error)
             await asyncio.gather(*self._tasks, return_exceptions=True)
         finally:
             for task in self._tasks:
