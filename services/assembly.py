@@ -65,7 +65,7 @@ async def take_up(parts: Parts) -> None:
         await part.take_up()
 
 
-def closing(capabilities: Capabilities) -> Component:
+def connections_closer(capabilities: Capabilities) -> Component:
     """The component that closes the connections when all others have stopped."""
     return Closing("connections", capabilities.close)
 

@@ -25,7 +25,7 @@ from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
 from shared.runtime.clock import Clock, SystemClock
-from shared.runtime.metrics import observed
+from shared.runtime.metrics import measure_calls
 from shared.runtime.settings import Settings
 from shared.store import Store
 from shared.stream import Stream
@@ -76,8 +76,8 @@ async def open_all(settings: Settings, *, service: str) -> Capabilities:
         statement_timeout_seconds=settings.audience.statement_timeout_seconds,
     )
     store = _store(settings, hurried=service == "api")
-    broker = observed(_broker(settings, name, hurried=service == "api"), "broker")
-    stream = observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
+    broker = measure_calls(_broker(settings, name, hurried=service == "api"), "broker")
+    stream = measure_calls(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
     blobs = _blobs(settings)
     # Behind all others, because it must be closed again where a URL cannot be read.
     own_api = OwnApi(settings.api.host, settings.api.port, public_url=settings.api.public_url)
@@ -97,11 +97,11 @@ async def open_all(settings: Settings, *, service: str) -> Capabilities:
         store=store,
         broker=broker,
         stream=stream,
-        audience=observed(audience, "audience"),
-        blobs=observed(blobs, "blobs"),
+        audience=measure_calls(audience, "audience"),
+        blobs=measure_calls(blobs, "blobs"),
         uploads=blobs if isinstance(blobs, FolderBlobs) else None,
-        mail=None if mail is None else observed(mail, "mail"),
-        outgoing=observed(outgoing, "outgoing"),
+        mail=None if mail is None else measure_calls(mail, "mail"),
+        outgoing=measure_calls(outgoing, "outgoing"),
         own_api=own_api,
         time=DatabaseTime(store),
         clock=SystemClock(),
@@ -110,7 +110,7 @@ async def open_all(settings: Settings, *, service: str) -> Capabilities:
 
 def _store(settings: Settings, *, hurried: bool) -> Store:
     patience = _PATIENCE_OF_A_CALLER if hurried else _PATIENCE
-    return Store.open(settings.store.url, timeout_seconds=patience, observe=observed)
+    return Store.open(settings.store.url, timeout_seconds=patience, observe=measure_calls)
 
 
 def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:

@@ -71,7 +71,7 @@ Companion = Callable[[Instance, Capabilities], Awaitable[int]]
 """What runs beside the services and gives the exit code; when it returns, everything ends."""
 
 
-def running(folder: Path) -> Instance | None:
+def find_running(folder: Path) -> Instance | None:
     """The embedded Carillon that runs on this folder now, if there is one."""
     try:
         instance = msgspec.json.decode((folder / "running.json").read_bytes(), type=Instance)
@@ -88,7 +88,7 @@ async def serve(settings: Settings, announce: Callable[[Instance], None], compan
         Unavailable: a server is not installed or does not start.
     """
     folder = data_folder(settings)
-    with private_files(), _locked(folder), _cancel_on_signal() as ending:
+    with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
         async with _servers(folder) as servers:
             own = _own(settings, folder, servers)
             capabilities = await connections.open_all(own, service="embedded")
@@ -117,7 +117,7 @@ async def _serve_all(
         Background("servers", lambda stopping: _watch(servers, stopping)),
         health.server(known, capabilities.settings.health),
         LoopWatch(),
-        assembly.closing(capabilities),
+        assembly.connections_closer(capabilities),
     ]
     for process in assembly.PROCESSES:
         components += assembly.components(process, parts)
@@ -134,7 +134,7 @@ async def _serve_all(
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """The folder, for this process alone."""
     try:
         make_private_folder(folder, ours=OURS)
@@ -145,7 +145,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            instance = running(folder)
+            instance = find_running(folder)
             where = f" (process {instance.process.pid}, {instance.api})" if instance else ""
             raise Conflict(f"Carillon runs on {folder} already{where}; --data-dir takes another folder") from None
         yield
@@ -162,12 +162,12 @@ def _cancel_on_signal() -> Iterator[asyncio.Event]:
     assert task is not None
     cancel = task.cancel
 
-    def received() -> None:
+    def on_signal() -> None:
         told.set()
         cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, received)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield told
     finally:
@@ -302,7 +302,7 @@ class _CompanionTask:
         return EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
 
 
-def described(instance: Instance) -> str:
+def describe(instance: Instance) -> str:
     """Where everything is, as people read it."""
     lines = {
         "API": instance.api,

@@ -252,7 +252,7 @@ class TickingClock(Background):
 
     async def _let_go_shed(self) -> None:
         """One of which attempts began would be suspect again at once: it is left to its lease."""
-        await self._let_go([held.occurrence for held in self._suspects.shed() if not held.occurrence.begun])
+        await self._let_go([held.occurrence for held in self._suspects.take_excess() if not held.occurrence.begun])
 
     async def _fire_on_time(self) -> None:
         while not self._stopping.is_set():
@@ -260,7 +260,7 @@ class TickingClock(Background):
             await self._until_due(self._hold)
             # Waiting for a free hand first: what comes due meanwhile goes with it.
             await self._free_hand()
-            if due := self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES):
+            if due := self._hold.due(self._time.reckon(), _GROUP, _GROUP_BYTES):
                 group = self._start(due)
                 self._groups.add(group)
                 group.add_done_callback(self._groups.discard)
@@ -275,21 +275,21 @@ class TickingClock(Background):
             await self._until_due(self._suspects)
             if self._firings:
                 await asyncio.wait(self._firings)
-            late = self._suspects.expired(asyncio.get_running_loop().time())
-            suspects = self._suspects.due(self._time.carried(), 1, _GROUP_BYTES)
+            late = self._suspects.take_expired(asyncio.get_running_loop().time())
+            suspects = self._suspects.due(self._time.reckon(), 1, _GROUP_BYTES)
             SUSPECTS.inc(len(suspects))
             await asyncio.wait({self._start(late + suspects)})
 
     def _start(self, due: list[Held]) -> "asyncio.Task[None]":
         task = asyncio.create_task(self._fire(due))
         self._firings.add(task)
-        task.add_done_callback(self._fired)
+        task.add_done_callback(self._end_firing)
         return task
 
     async def _until_due(self, hold: Hold | FairHold) -> None:
         while True:
             due = hold.next_due
-            wait = None if due is None else (due - self._time.carried()).total_seconds()
+            wait = None if due is None else (due - self._time.reckon()).total_seconds()
             if wait is not None and wait <= 0:
                 return
             await pause(self._something, wait)
@@ -321,7 +321,7 @@ class TickingClock(Background):
                 occurrence = held.occurrence
                 log.exception("an occurrence cannot be fired", occurrence_id=occurrence.id, owner=occurrence.owner)
 
-    def _fired(self, task: "asyncio.Task[None]") -> None:
+    def _end_firing(self, task: "asyncio.Task[None]") -> None:
         self._firings.discard(task)
         if self._unread:
             self._look.set()

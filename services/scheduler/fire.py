@@ -85,7 +85,7 @@ class Fire:
     ) -> bool:
         if not due:
             return False
-        now = self._time.carried()
+        now = self._time.reckon()
         judged: dict[Verdict, list[tuple[Occurrence, Schedule | None]]] = {verdict: [] for verdict in Verdict}
         for occurrence, schedule_id in due:
             schedule = schedules.get(schedule_id)
@@ -97,7 +97,7 @@ class Fire:
         )
         await self._hold_back(judged[Verdict.HOLD])
         skipped = [
-            self._skipped(occurrence, schedule, now)
+            self._skip(occurrence, schedule, now)
             for occurrence, schedule in judged[Verdict.SKIP]
             if schedule is not None
         ]
@@ -105,14 +105,14 @@ class Fire:
         moved = await self._attempt_and_settle(firing, skipped, trusted_until)
         return any(each.due <= now + self._tick for each in moved)
 
-    def _skipped(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
+    def _skip(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
         passed_over = missed_until(schedule.definition.misfire, now, misfire_after=self._misfire_after)
         return Attempt(occurrence, schedule, now, skipped=True, passed_over=passed_over)
 
     async def _attempt_and_settle(
         self, due: list[Due], skipped: list[Attempt], trusted_until: float
     ) -> list[Occurrence]:
-        now = self._time.carried()
+        now = self._time.reckon()
         buried = [not_attempted(occurrence, schedule, now) for occurrence, schedule in due if occurrence.is_poisonous]
         healthy = [(occurrence, schedule) for occurrence, schedule in due if not occurrence.is_poisonous]
         suspects = [occurrence for occurrence, schedule in healthy if _begins_here(occurrence, schedule)]
@@ -133,7 +133,7 @@ class Fire:
         return lost
 
     async def _attempt(self, due: list[Due]) -> tuple[list[Attempt], list[Occurrence]]:
-        now = self._time.carried()
+        now = self._time.reckon()
         await fault("clock.before_publish")
         attempts, moved = await self._deliveries.deliver(due, now)
         await fault("clock.after_publish")
@@ -170,7 +170,7 @@ class Fire:
                 await self._store.occurrences.complete([occurrence])
 
     async def _retry(self, occurrence: Occurrence, after: timedelta) -> None:
-        moment = self._time.carried() + after
+        moment = self._time.reckon() + after
         await self._store.occurrences.retry([Retry(occurrence, moment, occurrence.attempts)])
 
 

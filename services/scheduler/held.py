@@ -53,14 +53,14 @@ class Hold:
             left -= taken[-1].occurrence.size
         return taken
 
-    def expired(self, now: float) -> list[Held]:
+    def take_expired(self, now: float) -> list[Held]:
         """Take out the first ones for as long as their leases are not trusted any more at `now`."""
         taken: list[Held] = []
         while self._heap and self._heap[0][2].trusted_until <= now:
             taken.append(heapq.heappop(self._heap)[2])
         return taken
 
-    def shed(self) -> list[Held]:
+    def take_excess(self) -> list[Held]:
         """Take out what is over the limit: those that fire last."""
         self._heap.sort()  # which leaves it a heap
         over = [held for _, _, held in self._heap[self._limit :]]

@@ -99,9 +99,9 @@ class Consumer:
     def _spawn(self, delivery: Delivery, stopping: asyncio.Event) -> None:
         task = asyncio.create_task(self._answer(delivery, stopping))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._release_slot)
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _release_slot(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         self._slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -192,7 +192,7 @@ class Audience:
         """
         deadline = asyncio.get_running_loop().time() + seconds
         indexed = (await self._tables.describe(table)).columns[KEY].indexed
-        catalogue = await self._connections.fetch(statements.ROWS, statements.quoted(table))
+        catalogue = await self._connections.fetch(statements.ROWS, statements.quote_name(table))
         ask = partial(self._tables.ask, table, conditions(filters), statements.tally)
         tally, highest, exact = counting.Tally(), 0, False
         with suppress(TimeoutError):
@@ -201,7 +201,7 @@ class Audience:
             await counting.scan(ask, tally, upto=highest, scan_rows=self._scan_rows, deadline=deadline)
             exact = True
         rows = catalogue[0]["rows"] if catalogue else 0
-        return tally.counted(highest=highest, rows=rows, exact=exact, indexed=indexed)
+        return tally.result(highest=highest, rows=rows, exact=exact, indexed=indexed)
 
     async def count_users(self, table: str, users: Sequence[str]) -> Counted:
         """What these users have in the table. `unknown` counts those who have nothing there, as an empty id does; of
@@ -212,7 +212,7 @@ class Audience:
         tally = counting.Tally()
         if named:
             tally.add(await self._tables.ask(table, (), lambda known, _: statements.tally_of_users(known), named))
-        found = tally.counted(highest=0, rows=0, exact=True, indexed=indexed)
+        found = tally.result(highest=0, rows=0, exact=True, indexed=indexed)
         return replace(found, unknown=len(users) - found.users)
 
     async def ping(self) -> None:
@@ -227,7 +227,7 @@ class Audience:
         column = (await self._tables.get(table)).columns[KEY]
         if column.unique:
             return
-        shared = await self._tables.ask(table, (), lambda known, _: statements.shared(known), keys)
+        shared = await self._tables.ask(table, (), lambda known, _: statements.shared_key(known), keys)
         if shared:
             rule = "a localized job over a file needs one for each device"
             raise Invalid(f'several rows of table "{table}" have the {KEY} {shared[0][0]}: {rule}', field="csvPath")

@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.audience import statements
 from shared.audience.connections import Connections
-from shared.audience.tables import DESCRIBE, Table, described
+from shared.audience.tables import DESCRIBE, Table, read_table
 from shared.domain.audience.audiences import Condition
 from shared.domain.errors import Invalid
 
@@ -43,6 +43,6 @@ class Tables:
 
     async def describe(self, table: str) -> Table:
         """The table as it is now. Raises `Invalid` where there is none, or where it is no push table."""
-        rows = await self._connections.fetch(DESCRIBE, statements.quoted(table))
-        self._known[table] = described(table, rows)
+        rows = await self._connections.fetch(DESCRIBE, statements.quote_name(table))
+        self._known[table] = read_table(table, rows)
         return self._known[table]

@@ -53,7 +53,7 @@ class Tally:
         self._users.add(b"".join(group["users"] or b"" for group in kept))
         self._zones, self._locales = frequent(self._zones), frequent(self._locales)
 
-    def counted(self, *, highest: int, rows: int, exact: bool, indexed: bool) -> Counted:
+    def result(self, *, highest: int, rows: int, exact: bool, indexed: bool) -> Counted:
         """The sums. `highest` is the greatest key, `rows` what the catalogue holds for the table's, if anything."""
         return Counted(
             devices=self._devices,

@@ -63,7 +63,7 @@ class Table(Struct, frozen=True):
         raise Invalid(reason, field="app")
 
 
-def described(name: str, rows: Sequence[Any]) -> Table:
+def read_table(name: str, rows: Sequence[Any]) -> Table:
     """The table that `DESCRIBE` found.
 
     Raises:

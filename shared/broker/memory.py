@@ -160,7 +160,7 @@ class MemorySubscription:
         if self._queue is not None:
             self._queue.give_back(unanswered)
 
-    def answered(self, message: _Message) -> "_Queue | None":
+    def take_back(self, message: _Message) -> "_Queue | None":
         """The queue to act on, if this message is still in this consumer's hands, and makes room for the next."""
         if self._unanswered.pop(id(message), None) is None:
             return None
@@ -181,15 +181,15 @@ class MemoryDelivery:
         self._message = message
 
     async def ack(self) -> None:
-        if (queue := self._subscription.answered(self._message)) is not None:
+        if (queue := self._subscription.take_back(self._message)) is not None:
             queue.serve()
 
     async def reject(self) -> None:
-        if (queue := self._subscription.answered(self._message)) is not None:
+        if (queue := self._subscription.take_back(self._message)) is not None:
             if queue.dead is not None:
                 queue.dead.add(_Message(self.body))
             queue.serve()
 
     async def requeue(self) -> None:
-        if (queue := self._subscription.answered(self._message)) is not None:
+        if (queue := self._subscription.take_back(self._message)) is not None:
             queue.give_back([self._message])

@@ -20,7 +20,7 @@ import aiosmtplib
 import structlog
 
 from shared.domain.errors import Invalid, Refused, Unauthorized, Unavailable
-from shared.mail import Letter, MailSender, masked, tellable
+from shared.mail import Letter, MailSender, mask_addresses, tellable
 from shared.mail.urls import Server, Tls, read_url
 
 log = structlog.get_logger(__name__)
@@ -59,11 +59,11 @@ class SmtpMail:
     async def send(self, letter: Letter) -> None:
         recipients = tellable(letter)
         body = _message(letter, self._sender, recipients)
-        with self._translated():
+        with self._translate_errors():
             async with self._connect() as client:
                 refused, _ = await client.sendmail(self._sender.address, recipients, body)
         if refused:
-            left_out = {masked(address): reply.code for address, reply in refused.items()}
+            left_out = {mask_addresses(address): reply.code for address, reply in refused.items()}
             log.warning("recipients refused by the mail server", letter_id=letter.id, recipients=left_out)
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class SmtpMail:
         )
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn the driver's errors into ours. Theirs are cut off: they show addresses."""
         try:
             yield
@@ -118,11 +118,11 @@ def _failure(error: Exception, server: str) -> Refused | Unavailable:
         case TimeoutError():
             return Unavailable(f"{server} did not answer in time")
         case _:
-            return Unavailable(f"{server}: {masked(str(error)) or type(error).__name__}")
+            return Unavailable(f"{server}: {mask_addresses(str(error)) or type(error).__name__}")
 
 
 def _refusal(reply: aiosmtplib.SMTPResponseException, what: str) -> Refused | Unavailable:
-    reason = f"{what}: {reply.code} {masked(reply.message)}"
+    reason = f"{what}: {reply.code} {mask_addresses(reply.message)}"
     if not _final(reply.code):
         return Unavailable(reason)
     return Unauthorized(reason) if reply.code in _STRANGERS else Invalid(reason)

@@ -126,7 +126,7 @@ class Outgoing:
         """
         authority = self._authority(request.url)
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-        with self._translated(authority):
+        with self._translate_errors(authority):
             async with asyncio.timeout_at(deadline):
                 response = await self._send(request)
         try:
@@ -162,7 +162,7 @@ class Outgoing:
         )
 
     @contextmanager
-    def _translated(self, authority: str) -> Iterator[None]:
+    def _translate_errors(self, authority: str) -> Iterator[None]:
         """Turn the driver's errors into ours. Theirs are cut off: they show whole URLs, which may hold credentials."""
         try:
             yield

@@ -89,7 +89,7 @@ class Codec(Generic[T]):
 
     async def values(self, documents: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[T]:
         """The values of a cursor, one at a time."""
-        with translated():
+        with translate_errors():
             async for document in documents:
                 yield self.value(document)
 
@@ -117,7 +117,7 @@ async def read_page(
     found = raw.find(query, without, batch_size=batch).sort([(field, ASCENDING) for field in order]).limit(limit + 1)
     page: Page[V] = Page()
     size = 0
-    with translated():
+    with translate_errors():
         async with found:
             async for document in found:
                 size += len(document.raw)
@@ -155,7 +155,7 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
     if not documents:
         return set()
     try:
-        with translated():
+        with translate_errors():
             await collection.insert_many(documents, ordered=False)
     except BulkWriteError as error:
         if _codes(error) != {_DUPLICATE_KEY}:
@@ -171,10 +171,10 @@ async def insert_once(collection: AsyncCollection[Document], document: Document)
         Unavailable: another one was there, and is gone or cannot be read yet.
     """
     try:
-        with translated():
+        with translate_errors():
             await collection.insert_one(document)
     except DuplicateKeyError:
-        with translated():
+        with translate_errors():
             found = await collection.find_one({"_id": document["_id"]})
         if found is None:
             raise Unavailable("MongoDB: what somebody else has stored first cannot be read") from None
@@ -192,7 +192,7 @@ async def replace_unchanged(
     collection: AsyncCollection[Document], old: Document, new: Document, *, duplicate: Callable[[], Conflict]
 ) -> bool:
     """Put the new document in the place of the old one; `False` when that was changed meanwhile, by `updated_at`."""
-    with translated(duplicate=duplicate):
+    with translate_errors(duplicate=duplicate):
         result = await collection.replace_one({"_id": old["_id"], "updated_at": old["updated_at"]}, new)
     return result.matched_count == 1
 
@@ -200,7 +200,7 @@ async def replace_unchanged(
 async def free_keys(collection: AsyncCollection[Document], before_ns: int, limit: int) -> int:
     """Free the idempotency keys of some documents that were made before then (ns); of how many."""
     query = {"idempotency.created_at": {"$lt": before_ns}}
-    with translated():
+    with translate_errors():
         ids = [document["_id"] async for document in collection.find(query, {"_id": 1}).limit(limit)]
         if not ids:
             return 0
@@ -210,7 +210,7 @@ async def free_keys(collection: AsyncCollection[Document], before_ns: int, limit
 
 async def forget_some(collection: AsyncCollection[Document], query: Document, limit: int) -> int:
     """Delete some of what matches: how many. A query by one range, so that it is taken from an index."""
-    with translated():
+    with translate_errors():
         found = await collection.find(query, {"_id": 1}).limit(limit).to_list()
         if not found:
             return 0
@@ -219,7 +219,7 @@ async def forget_some(collection: AsyncCollection[Document], query: Document, li
 
 
 @contextmanager
-def translated(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[None]:
+def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[None]:
     """Raise our errors instead of the driver's.
 
     Raises:

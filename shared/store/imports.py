@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pymongo import ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.store.documents import Document, insert_new, make, translated
+from shared.store.documents import Document, insert_new, make, translate_errors
 
 
 class Imports:
@@ -24,7 +24,7 @@ class Imports:
     async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
         """The digests by id, of those that have one."""
         keys = [f"{kind}/{each}" for each in ids]
-        with translated():
+        with translate_errors():
             found = await self._imports.find({"_id": {"$in": keys}}).to_list()
         return {document["_id"].partition("/")[2]: document["digest"] for document in found}
 
@@ -34,5 +34,5 @@ class Imports:
         older = await insert_new(self._imports, documents)
         changes = [ReplaceOne({"_id": documents[each]["_id"]}, documents[each]) for each in older]
         if changes:
-            with translated():
+            with translate_errors():
                 await self._imports.bulk_write(changes, ordered=False)

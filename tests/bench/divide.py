@@ -3,7 +3,7 @@
 from time import perf_counter
 
 from shared.domain.audience.zones import offsets, zones
-from shared.domain.jobs.groups import Group, grouped
+from shared.domain.jobs.groups import Group, make_group
 from tests.bench.audience import fill
 from tests.bench.jobs import until
 from tests.bench.machine import Meter, memory
@@ -24,7 +24,7 @@ async def measure(place: Place) -> list[Measured]:
         before = memory(worker.pid).peak
         start = house.capabilities.clock.now_ns() + _DAY_NS
         job = house.job(starts_at=start, localized=True)
-        group, _ = await house.groups.start(grouped(job, [(zone, start) for zone in zones()]))
+        group, _ = await house.groups.start(make_group(job, [(zone, start) for zone in zones()]))
         meter = Meter({"worker": worker.pid, **place.pids})
         began = perf_counter()
         await _planned(house, group, group.job_ids[:1])

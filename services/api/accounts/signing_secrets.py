@@ -12,7 +12,7 @@ from services.api.http import wire
 from services.api.http.identity import Who
 from services.api.http.routes import endpoint
 from services.api.http.wire import Timestamp
-from shared.domain.instants import written
+from shared.domain.instants import format_instant
 from shared.flow.accounts.signing import Signing
 
 
@@ -43,5 +43,5 @@ class SigningSecretsResource:
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         """Give a namespace a new signing secret; the answer holds it, for this one time."""
         issued = await self._signing.issue(namespace_of(request))
-        view = SigningSecretView(issued.namespace, issued.version, issued.secret, written(issued.alone_from))
+        view = SigningSecretView(issued.namespace, issued.version, issued.secret, format_instant(issued.alone_from))
         return wire.answer(view, HTTPStatus.CREATED)

@@ -27,7 +27,7 @@ from shared.domain.clock.schedules import KEY as KEY_RULE
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
 from shared.domain.errors import Invalid, NotFound, Refused
 from shared.domain.idempotency import Idempotency
-from shared.domain.instants import read_instant, written
+from shared.domain.instants import format_instant, read_instant
 from shared.flow.clock.drafts import Accepted, Made, Wanted, nothing_ahead
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.runtime.coalescer import Coalescer
@@ -152,7 +152,7 @@ class SchedulesResource:
         instants = planned(definition, key, await self._flow.now())
         if not instants:
             raise nothing_ahead(definition)
-        return wire.answer(PreviewView([written(instant) for instant in instants]))
+        return wire.answer(PreviewView([format_instant(instant) for instant in instants]))
 
     async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         """Show a schedule, its next instants and its last outcomes."""
@@ -205,7 +205,7 @@ class SchedulesResource:
         asked = await self._flow.fire(id, at=first.at, generation=first.made)
         if asked is None:
             raise not_found(key)
-        return wire.answer(FiredView(asked.message_id, written(asked.due)), HTTPStatus.ACCEPTED)
+        return wire.answer(FiredView(asked.message_id, format_instant(asked.due)), HTTPStatus.ACCEPTED)
 
     async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
         """Use the key: when the first request with it came, and which generation it fired."""

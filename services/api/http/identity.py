@@ -24,7 +24,7 @@ from services.api.http.ids import fresh_id
 from shared.domain.accounts.callers import Caller, Token, User, secret_digest, token_caller, user_caller
 from shared.domain.errors import Conflict, Forbidden, Unauthorized
 from shared.domain.ids import read_uuid
-from shared.outgoing.guard import Address, unmapped
+from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import Coalescer
 from shared.store import Store
@@ -159,7 +159,7 @@ class IdentifyCaller:
 def _address(host: str) -> Address | None:
     """The address of a peer; `None` for a peer without."""
     try:
-        return unmapped(ipaddress.ip_address(host))
+        return unmap(ipaddress.ip_address(host))
     except ValueError:
         return None
 

@@ -78,7 +78,7 @@ def _own(settings: Settings, folder: Path) -> Settings:
 
 
 def _announce(instance: Instance) -> None:
-    click.echo(f"{embedded.described(instance)}\n")
+    click.echo(f"{embedded.describe(instance)}\n")
 
 
 def _companion(count: int, *, keep: bool) -> embedded.Companion:

@@ -52,7 +52,7 @@ async def _watch_job(customer: Customer, seeded: Seeded, job_id: str, receiver: 
     in_time = True
     try:
         async with asyncio.timeout(_patience(seeded.devices)):
-            while not _finished(job, receiver):
+            while not _is_finished(job, receiver):
                 await asyncio.sleep(POLL_SECONDS)
                 job = await customer.job(seeded.app_id, job_id)
                 shown.show(Moment(job["sent"], receiver.tokens.total(), sum(job["feedbacks"].values())))
@@ -70,7 +70,7 @@ async def _watch_job(customer: Customer, seeded: Seeded, job_id: str, receiver: 
     )
 
 
-def _finished(job: Object, receiver: Receiver) -> bool:
+def _is_finished(job: Object, receiver: Receiver) -> bool:
     """Whether the job is completed, all that it sent has come, and all answers to that are counted on it."""
     answered = receiver.answers.total()
     return bool(job["completedAt"] and answered >= job["sent"] and sum(job["feedbacks"].values()) >= answered)

@@ -52,7 +52,7 @@ class Carrier(Generic[R, T]):
         async for rows in pages:
             verdicts = await self._page(rows)
             for row in rows:
-                self._tally.add(Thing(self._kind.name, row.id, self._kind.called(row)), verdicts[row.id])
+                self._tally.add(Thing(self._kind.name, row.id, self._kind.label(row)), verdicts[row.id])
             done += len(rows)
             shown.show(self._kind.name, done)
 
@@ -61,14 +61,14 @@ class Carrier(Generic[R, T]):
         noted = await self._imports.find_noted(self._kind.name, ids)
         here = await self._kind.here(ids)
         verdicts, there = self._read(rows, noted)
-        verdicts |= {each: self._judged(value, here.get(each), noted.get(each)) for each, value in there.items()}
+        verdicts |= {each: self._judge(value, here.get(each), noted.get(each)) for each, value in there.items()}
         reasons = await self._kind.find_refused(_with(Fate.BROUGHT, there, verdicts))
         verdicts |= {each: ImportVerdict(Fate.SKIPPED, reason) for each, reason in reasons.items()}
         if not self._dry_run:
             verdicts |= await self._write(there, here, verdicts)
             await self._note(there, noted, verdicts)
-        self._kind.known(here.values())
-        self._kind.known(_with(Fate.BROUGHT, there, verdicts) + _with(Fate.UPDATED, there, verdicts))
+        self._kind.remember(here.values())
+        self._kind.remember(_with(Fate.BROUGHT, there, verdicts) + _with(Fate.UPDATED, there, verdicts))
         return verdicts
 
     def _read(self, rows: Sequence[R], noted: Mapping[str, str]) -> tuple[Verdicts, dict[str, T]]:
@@ -77,7 +77,7 @@ class Carrier(Generic[R, T]):
         there: dict[str, T] = {}
         for row in rows:
             if noted.get(row.id) == STARTS_HERE:
-                verdicts[row.id] = self._kind.started(row)
+                verdicts[row.id] = self._kind.verdict_if_started(row)
                 continue
             try:
                 there[row.id] = self._kind.read(row)
@@ -85,12 +85,12 @@ class Carrier(Generic[R, T]):
                 verdicts[row.id] = ImportVerdict(Fate.SKIPPED, error.reason)
         return verdicts, there
 
-    def _judged(self, there: T, here: T | None, noted: str | None) -> ImportVerdict:
+    def _judge(self, there: T, here: T | None, noted: str | None) -> ImportVerdict:
         digest = self._kind.digest
         if here is not None:
             return verdict(digest(there), digest(here), noted, behind=self._kind.behind(here, there))
         judged = verdict(digest(there), None, noted)
-        return self._kind.brought(there) if judged is BROUGHT else judged
+        return self._kind.verdict_if_new(there) if judged is BROUGHT else judged
 
     async def _write(self, there: Mapping[str, T], here: Mapping[str, T], verdicts: Verdicts) -> Verdicts:
         """The verdicts that turned out otherwise."""

@@ -27,7 +27,7 @@ class ImportedKind(Protocol[R_contra, T]):
 
     name: str
 
-    def called(self, row: R_contra) -> str:
+    def label(self, row: R_contra) -> str:
         """What people call it."""
 
     def read(self, row: R_contra) -> T:
@@ -39,10 +39,10 @@ class ImportedKind(Protocol[R_contra, T]):
     def note(self, value: T) -> str:
         """What is noted of a value that is here as it is there."""
 
-    def brought(self, value: T) -> ImportVerdict:
+    def verdict_if_new(self, value: T) -> ImportVerdict:
         """The verdict on one that is new here."""
 
-    def started(self, row: R_contra) -> ImportVerdict:
+    def verdict_if_started(self, row: R_contra) -> ImportVerdict:
         """The verdict on one that was brought to start here."""
 
     def behind(self, here: T, there: T) -> bool:
@@ -60,7 +60,7 @@ class ImportedKind(Protocol[R_contra, T]):
     async def replace(self, here: T, there: T) -> bool:
         """Update one; `False` when it was changed meanwhile. Raises `Conflict`."""
 
-    def known(self, present: Iterable[T]) -> None:
+    def remember(self, present: Iterable[T]) -> None:
         """These are here now, or would be."""
 
 
@@ -73,10 +73,10 @@ class _Plain:
     def note(self, value: Struct) -> str:
         return digest(value)
 
-    def brought(self, value: object) -> ImportVerdict:
+    def verdict_if_new(self, value: object) -> ImportVerdict:
         return BROUGHT
 
-    def started(self, row: object) -> ImportVerdict:
+    def verdict_if_started(self, row: object) -> ImportVerdict:
         return AS_BEFORE
 
     def behind(self, here: object, there: object) -> bool:
@@ -107,7 +107,7 @@ class Names:
             raise Conflict("its app was not brought, or was deleted here", field="appId", value=app_id)
         return name
 
-    def told(self, app_id: str) -> str:
+    def name_of(self, app_id: str) -> str:
         """The app's name for people, or else its id."""
         return self._names.get(app_id, app_id)
 
@@ -121,7 +121,7 @@ class AppsKind(_Plain):
         self._apps = store.apps
         self._names = names
 
-    def called(self, row: AppRow) -> str:
+    def label(self, row: AppRow) -> str:
         return row.name
 
     def read(self, row: AppRow) -> App:
@@ -148,7 +148,7 @@ class AppsKind(_Plain):
     async def replace(self, here: App, there: App) -> bool:
         return await self._apps.replace(here, there)
 
-    def known(self, present: Iterable[App]) -> None:
+    def remember(self, present: Iterable[App]) -> None:
         for app in present:
             self._names.add(app)
 
@@ -161,7 +161,7 @@ class UsersKind(_Plain):
     def __init__(self, store: Store) -> None:
         self._users = store.users
 
-    def called(self, row: UserRow) -> str:
+    def label(self, row: UserRow) -> str:
         return row.email
 
     def read(self, row: UserRow) -> User:
@@ -180,7 +180,7 @@ class UsersKind(_Plain):
     async def replace(self, here: User, there: User) -> bool:
         return await self._users.replace(here, there)
 
-    def known(self, present: object) -> None:
+    def remember(self, present: object) -> None:
         """Nothing depends on users."""
 
 
@@ -193,8 +193,8 @@ class TemplatesKind(_Plain):
         self._templates = store.templates
         self._names = names
 
-    def called(self, row: TemplateRow) -> str:
-        return f"{row.name} ({row.locale}) of {self._names.told(row.app_id)}"
+    def label(self, row: TemplateRow) -> str:
+        return f"{row.name} ({row.locale}) of {self._names.name_of(row.app_id)}"
 
     def read(self, row: TemplateRow) -> Template:
         self._names.of(row.app_id)
@@ -215,5 +215,5 @@ class TemplatesKind(_Plain):
     async def replace(self, here: Template, there: Template) -> bool:
         return await self._templates.replace(here, there)
 
-    def known(self, present: object) -> None:
+    def remember(self, present: object) -> None:
         """A job that starts later looks its templates up itself."""

@@ -13,7 +13,7 @@ from services.commands.import_marathon.source import JobRow
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.jobs.jobs import Job, JobStatus, Totals
 from shared.domain.jobs.templates import check_json
-from shared.domain.push.feedback import MAX_OUTCOME_CHARACTERS, admitted
+from shared.domain.push.feedback import MAX_OUTCOME_CHARACTERS, admit_outcomes
 from shared.domain.push.records import SERVICES
 
 MAX_OUTCOMES = 100
@@ -35,7 +35,7 @@ class PastStanding(Enum):
     RUNS = "has not ended there: let it end, or stop it there; then import again"
 
 
-def standing(row: JobRow, now_ns: int) -> PastStanding:
+def past_standing(row: JobRow, now_ns: int) -> PastStanding:
     """Where the job stands at this moment (ns). Raises `Invalid` for a status that Marathon does not have."""
     if row.status not in _MARATHON:
         raise Invalid("invalid status: Marathon has no such", field="status", value=row.status)
@@ -59,7 +59,7 @@ def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job
         Conflict: it has not ended; the reason says what can be done.
         Invalid: a field cannot be kept here.
     """
-    stands = standing(row, now_ns)
+    stands = past_standing(row, now_ns)
     match stands:
         case PastStanding.COMPLETED:
             return _past(row, app_name, JobStatus.COMPLETED)
@@ -109,8 +109,8 @@ def _job(row: JobRow, app_name: str, *, status: JobStatus, **more: Any) -> Job:
         group_id=row.job_group_id,
         status=status,
         filters=_filters(row),
-        context=_kept("context", row.context),
-        metadata=_kept("metadata", row.metadata),
+        context=_checked_json("context", row.context),
+        metadata=_checked_json("metadata", row.metadata),
         past_time_strategy=row.past_time_strategy,
         csv_path=row.csv_path,
         control_group=row.control_group,
@@ -129,14 +129,14 @@ def _service(name: str) -> str:
     return name
 
 
-def _kept(field: str, text: str | None) -> dict[str, Any]:
+def _checked_json(field: str, text: str | None) -> dict[str, Any]:
     value = read_json(field, text)
     check_json(field, value)
     return value
 
 
 def _filters(row: JobRow) -> dict[str, str]:
-    filters = _kept("filters", row.filters)
+    filters = _checked_json("filters", row.filters)
     if not all(isinstance(value, str) for value in filters.values()):
         raise Invalid("invalid filters: every value must be a string", field="filters")
     return filters
@@ -145,9 +145,9 @@ def _filters(row: JobRow) -> dict[str, str]:
 def _feedbacks(row: JobRow) -> dict[str, int]:
     """The counts by outcome, as many and with names as long as those that are counted here."""
     counts: dict[str, int] = {}
-    for outcome, count in _kept("feedbacks", row.feedbacks).items():
+    for outcome, count in _checked_json("feedbacks", row.feedbacks).items():
         if isinstance(count, bool) or not isinstance(count, int):
             raise Invalid("invalid feedbacks: every count must be an integer", field="feedbacks")
         name = outcome[:MAX_OUTCOME_CHARACTERS] or "other"
         counts[name] = counts.get(name, 0) + count
-    return admitted((), counts, MAX_OUTCOMES)
+    return admit_outcomes((), counts, MAX_OUTCOMES)

@@ -55,7 +55,7 @@ class ImportTally:
 
     def text(self, tables: tuple[str, ...]) -> str:
         """The table of counts, and what was not brought, by reason."""
-        return "\n".join([*self._table(tables), *(line for outcome in _TITLES for line in self._told(outcome))])
+        return "\n".join([*self._table(tables), *(line for outcome in _TITLES for line in self._reason_lines(outcome))])
 
     def _key(self, thing: Thing, verdict: ImportVerdict) -> tuple[Fate, str, str]:
         key = (verdict.outcome, thing.table, verdict.reason)
@@ -69,7 +69,7 @@ class ImportTally:
         for table in tables:
             yield f"{table:<{width}}" + "".join(f"{self.count(outcome, table):>{width},}" for outcome in Fate)
 
-    def _told(self, outcome: Fate) -> Iterator[str]:
+    def _reason_lines(self, outcome: Fate) -> Iterator[str]:
         chosen = [(key, count) for key, count in self._reasons.items() if key[0] is outcome]
         if chosen:
             yield f"\n{_TITLES[outcome]}:"

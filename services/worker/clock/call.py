@@ -94,7 +94,7 @@ class HttpCaller:
         schedule_id = read_owner(occurrence.owner).id
         schedule = (await self._store.schedules.many([schedule_id])).get(schedule_id)
         # Whether it is found late was decided when it was handed over.
-        match stands(schedule, occurrence, self._time.carried()):
+        match stands(schedule, occurrence, self._time.reckon()):
             case Verdict.FIRE:
                 return schedule
             case Verdict.VOID:

@@ -36,7 +36,7 @@ class TableCuts:
         batches = _FIRST_PAGE if last is None else self._page_batches
         while cuts := await self._cut(job, after, highest, size, batches):
             whole = after == BEGINNING and await self._is_whole(job, cuts, highest)
-            yield _planned(after, cuts, whole=whole)
+            yield _planned_batches(after, cuts, whole=whole)
             after, batches = cuts[-1].upto, self._page_batches
 
     async def _cut(self, job: Job, after: int, highest: int, size: int, batches: int) -> list[Cut]:
@@ -52,6 +52,6 @@ class TableCuts:
         return not await self._cut(job, cuts[0].upto, highest, 1, 1)
 
 
-def _planned(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[PlannedBatch]:
+def _planned_batches(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[PlannedBatch]:
     begins = [after, *(cut.upto for cut in cuts)]
     return [PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole) for begin, cut in zip(begins, cuts, strict=False)]

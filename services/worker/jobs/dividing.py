@@ -152,7 +152,7 @@ class Divider:
 
     async def _look_up_cuts(self, job: Job, cuts: Sequence[ByteRange], file: File, *, upto: int) -> FoundDevices:
         found: list[DividedUsers] = []
-        for some in _by(_CUTS_AT_ONCE, cuts):
+        for some in _portions(_CUTS_AT_ONCE, cuts):
             found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in some))
         keys = chain.from_iterable(part.keys for part in found)
         unknown = sum(lines.users for lines in cuts) - sum(part.users for part in found)
@@ -201,5 +201,5 @@ def _table(job: Job) -> str:
     return table_name(job.app_name, job.service)
 
 
-def _by(size: int, cuts: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
+def _portions(size: int, cuts: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
     return (cuts[first : first + size] for first in range(0, len(cuts), size))

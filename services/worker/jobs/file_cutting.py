@@ -36,7 +36,7 @@ class FileCuts:
         file."""
         number, passed = divmod(first, PAGE)
         while (page := await self._store.files.page(plan_id, number)) is not None:
-            yield _planned(number, page, zone)[passed:]
+            yield _planned_batches(number, page, zone)[passed:]
             number, passed = number + 1, 0
         plan = await self._store.files.plan(plan_id)
         if plan is None or plan.failure:
@@ -45,7 +45,7 @@ class FileCuts:
             return
         async with aclosing(self._add_pages(plan, number)) as pages:
             async for page in pages:
-                yield _planned(number, page, zone)[passed:]
+                yield _planned_batches(number, page, zone)[passed:]
                 number, passed = (number + 1, 0) if page else (number, passed)
 
     async def _add_pages(self, plan: FilePlan, wanted: int) -> AsyncGenerator[list[ByteRange]]:
@@ -90,7 +90,7 @@ class FileCuts:
             page = page[PAGE:]
 
 
-def _planned(number: int, cuts: Sequence[ByteRange], zone: str) -> list[PlannedBatch]:
+def _planned_batches(number: int, cuts: Sequence[ByteRange], zone: str) -> list[PlannedBatch]:
     """What a page's cuts become. How many of their users belong to a zone is only known when they are read.
 
     Only the last page may have a single cut, so the first page has one where it is all that there is.

@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
 from shared.domain.jobs.jobs import DueMail, Job, Totals
-from shared.domain.jobs.mails import Mailing, MailKind, written
+from shared.domain.jobs.mails import Mailing, MailKind, write_letter
 from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
@@ -97,7 +97,7 @@ class Mailer(Stage[SendMail]):
     async def _deliver(self, job: Job, due: DueMail, mail: Mail) -> str:
         totals = (await self._jobs.progress([job])).get(job.id, Totals())
         try:
-            letter = written(MailKind(due.kind), job, totals, at_ns=due.at, mailing=self._mailing, by=due.by)
+            letter = write_letter(MailKind(due.kind), job, totals, at_ns=due.at, mailing=self._mailing, by=due.by)
             if letter is None:
                 return "unwanted"
             await mail.send(letter)
@@ -112,4 +112,4 @@ class Mailer(Stage[SendMail]):
         return "sent"
 
     def _is_old(self, due: DueMail) -> bool:
-        return due.at < (self._time.carried() - _OLDEST).timestamp() * 1e9
+        return due.at < (self._time.reckon() - _OLDEST).timestamp() * 1e9

@@ -83,7 +83,7 @@ class PlanInputs:
 
     def batch_size(self, job: Job) -> int:
         """How many devices, or users of a file, a batch of the job has."""
-        return min(self._batch_size, self._kinds.of(job.service).fitting(job))
+        return min(self._batch_size, self._kinds.of(job.service).recipients_per_part(job))
 
     async def _read_again(self, job: Job) -> Job:
         found = await self._store.jobs.get(job.key)

@@ -119,7 +119,7 @@ def _as_part(batch: Batch, rows: Sequence[Row], limit: int, *, upto: int) -> Rec
     """What was read, up to so many rows: all the rest of the batch, or a part that others follow."""
     if len(rows) >= limit and rows[-1][0] < upto:
         return Recipients(rows, (), Receipt(), next=rows[-1][0])
-    return Recipients(rows, (), _gone(batch.size - batch.receipt.recipients - len(rows)))
+    return Recipients(rows, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(rows)))
 
 
 def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Recipients:
@@ -132,7 +132,7 @@ def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Rec
     return Recipients(rows, sorted(users), receipt, found.next)
 
 
-def _gone(missing: int) -> Receipt:
+def _receipt_for_missing(missing: int) -> Receipt:
     """Rows that were planned and are not there any more are skipped ones."""
     return Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt()
 

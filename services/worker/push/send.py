@@ -179,7 +179,7 @@ class Sender(Stage[SendBatch]):
             return await self._fail_unreadable(sending.job, batch, error)
         rendered = sending.renderer.render(recipients.rows, now=self._clock.now())
         receipt = batch.receipt + rendered.receipt + recipients.receipt
-        part = BatchPart(receipt.bounded(), batch.parts + 1, recipients.next)
+        part = BatchPart(receipt.limit_entries(), batch.parts + 1, recipients.next)
         async with self._stream.lane() as lane:
             taken = await self._take(batch, lane, recipients)
             if taken is None:
@@ -279,12 +279,12 @@ class Sender(Stage[SendBatch]):
     async def _fail(self, batch: Batch, key: str, reason: str) -> Batch | None:
         """Settle a batch that no lane owns."""
         log.error("batch cannot be sent", key=key, reason=reason)
-        receipt = _rest_failed(batch, key).bounded()
+        receipt = _rest_failed(batch, key).limit_entries()
         return await self._count_settled(await self._store.batches.fail(batch, receipt=receipt))
 
     async def _settle(self, batch: Batch, status: BatchStatus, receipt: Receipt) -> Batch | None:
         """Settle a batch whose lane can send nothing more of it."""
-        settled = await self._store.batches.settle(batch, to=status, receipt=receipt.bounded())
+        settled = await self._store.batches.settle(batch, to=status, receipt=receipt.limit_entries())
         return await self._count_settled(settled)
 
     async def _count_settled(self, settled: Batch | None) -> Batch | None:

@@ -42,11 +42,11 @@ class NamespaceSecrets(Struct, frozen=True, kw_only=True):
         return self.versions[-1]
 
 
-def rotated(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: datetime) -> NamespaceSecrets:
+def rotate(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: datetime) -> NamespaceSecrets:
     """The namespace's secrets with a new one. Raises `Conflict` where too many sign already."""
     if secrets is None:
         return NamespaceSecrets(id=namespace, versions=(SigningVersion(1, salt, now),))
-    current = tuple(_signing(secrets.versions, now))
+    current = tuple(_active_versions(secrets.versions, now))
     if len(current) >= VERSIONS:
         raise Conflict(f"{VERSIONS} secrets of this namespace sign already; the oldest ends within a day")
     fresh = SigningVersion(secrets.newest.number + 1, salt, now)
@@ -58,20 +58,20 @@ def signing_secrets(secrets: NamespaceSecrets | None, deployment_key: str, now: 
     of their own, and for a day after they did."""
     if secrets is None:
         return (deployment_key,)
-    own = [derived(deployment_key, secrets.id, version) for version in _signing(secrets.versions, now)]
+    own = [derive_secret(deployment_key, secrets.id, version) for version in _active_versions(secrets.versions, now)]
     first = secrets.versions[0]
     shared = [deployment_key] if first.number == 1 and now < first.made_at + OVERLAP else []
     return (*reversed(own), *shared)
 
 
-def derived(deployment_key: str, namespace: str, version: SigningVersion) -> str:
+def derive_secret(deployment_key: str, namespace: str, version: SigningVersion) -> str:
     """The secret of this version, as Standard Webhooks write secrets."""
     told = f"carillon signing secret\n{namespace}\n{version.number}\n{version.salt}"
     key = hmac.digest(deployment_key.encode(), told.encode(), hashlib.sha256)
     return PREFIX + base64.b64encode(key).decode()
 
 
-def _signing(versions: Sequence[SigningVersion], now: datetime) -> Iterator[SigningVersion]:
+def _active_versions(versions: Sequence[SigningVersion], now: datetime) -> Iterator[SigningVersion]:
     """Those that sign: each for a day after the next was made."""
     yield from (version for version, following in pairwise(versions) if now < following.made_at + OVERLAP)
     yield versions[-1]

@@ -37,7 +37,7 @@ class Counted(Struct, frozen=True, kw_only=True):
     unknown: int = 0
     repeated: int = 0
 
-    def estimated(self, found: int) -> int | None:
+    def estimate(self, found: int) -> int | None:
         """How many there are in all if `found` are in the part that was scanned, taking the rest to be like it."""
         if self.exact:
             return found

@@ -47,13 +47,13 @@ def first_flaw(layout: Layout, columns: int | None, *, record_bytes: int, ended:
     has `ended`, nothing may be left behind the last complete line.
     """
     endless = _endless(layout, record_bytes, ended=ended)
-    judged = _judged(layout, columns, endless)
+    judged = _judge(layout, columns, endless)
     # Of two found at one place the former is told: what never ends hides what would follow.
     flaws = [*([endless] if endless else ()), *(flaw for check in _CHECKS for flaw in check(judged))]
     return min(flaws, key=attrgetter("found"), default=None)
 
 
-def _judged(layout: Layout, columns: int | None, endless: Flaw | None) -> _Judged:
+def _judge(layout: Layout, columns: int | None, endless: Flaw | None) -> _Judged:
     if endless is None or endless.found <= layout.complete:
         return _Judged(layout, layout.starts, layout.stops, columns, layout.complete)
     starts, stops = np.append(layout.starts, layout.complete), np.append(layout.stops, endless.found)
@@ -79,10 +79,10 @@ def _open_quote(layout: Layout, at: int) -> int | None:
     quotes = layout.quotes[: layout.quotes.searchsorted(at)]
     if quotes.size % 2 == 0:
         return None
-    return int(quotes[::2][~_doubled(quotes)][-1])
+    return int(quotes[::2][~_doubled_quotes(quotes)][-1])
 
 
-def _doubled(quotes: Positions) -> NDArray[np.bool_]:
+def _doubled_quotes(quotes: Positions) -> NDArray[np.bool_]:
     """Which of every other quote, from the first on, is the second one of a pair inside a field."""
     openings, closings = quotes[::2], quotes[1::2]
     doubled = np.zeros(openings.size, np.bool_)
@@ -96,7 +96,7 @@ def _nul(judged: _Judged) -> Iterator[Flaw]:
         yield Flaw("a NUL byte", at, at)
 
 
-def _encoding(judged: _Judged) -> Iterator[Flaw]:
+def _bad_encoding(judged: _Judged) -> Iterator[Flaw]:
     content = judged.layout.content
     if content.isascii():
         return
@@ -114,7 +114,7 @@ def _stray_quotes(judged: _Judged) -> Iterator[Flaw]:
         return
     codes, openings, behind = judged.layout.codes, quotes[::2], quotes[1::2] + 1
     at_start = (openings == 0) | _BEFORE_OPENING[codes[openings - 1]]
-    for at in openings[~(at_start | _doubled(quotes))][:1].tolist():
+    for at in openings[~(at_start | _doubled_quotes(quotes))][:1].tolist():
         yield Flaw("a quote inside a field that does not begin with one", at, at)
     for at in behind[~_BEHIND_CLOSING[codes[behind]]][:1].tolist():
         yield Flaw("neither a comma nor a line end behind a closing quote", at, at)
@@ -141,7 +141,7 @@ def _long_ids(judged: _Judged) -> Iterator[Flaw]:
 
 
 _CHECKS: tuple[Callable[[_Judged], Iterator[Flaw]], ...] = (
-    _encoding,
+    _bad_encoding,
     _nul,
     _stray_quotes,
     _uneven_columns,

@@ -63,7 +63,7 @@ def lay_out(content: bytes) -> Layout:
     """
     codes = np.frombuffer(content, np.uint8)
     breaks = _line_ends(content, codes)
-    quotes = _found(codes, QUOTE) if b'"' in content else _NONE
+    quotes = _places_of(codes, QUOTE) if b'"' in content else _NONE
     last_bytes = _outside(quotes, breaks)
     ends = last_bytes + 1
     starts = np.concatenate(([0], ends[:-1])) if ends.size else ends
@@ -74,7 +74,7 @@ def lay_out(content: bytes) -> Layout:
         codes=codes,
         breaks=breaks,
         quotes=quotes,
-        commas=_outside(quotes, _found(codes, COMMA)) if b"," in content else _NONE,
+        commas=_outside(quotes, _places_of(codes, COMMA)) if b"," in content else _NONE,
         starts=starts[written],
         stops=stops[written],
         ends=ends[written],
@@ -82,15 +82,15 @@ def lay_out(content: bytes) -> Layout:
     )
 
 
-def _found(codes: NDArray[np.uint8], code: int) -> Positions:
+def _places_of(codes: NDArray[np.uint8], code: int) -> Positions:
     return np.flatnonzero(codes == code)
 
 
 def _line_ends(content: bytes, codes: NDArray[np.uint8]) -> Positions:
-    line_feeds = _found(codes, LF) if b"\n" in content else _NONE
+    line_feeds = _places_of(codes, LF) if b"\n" in content else _NONE
     if b"\r" not in content:
         return line_feeds
-    returns = _found(codes[:-1], CR)
+    returns = _places_of(codes[:-1], CR)
     alone = returns[codes[returns + 1] != LF]
     return np.sort(np.concatenate((line_feeds, alone))) if alone.size else line_feeds
 

@@ -73,7 +73,7 @@ class RowReader:
             self.columns = int(layout.commas.searchsorted(layout.stops[0])) + 1
         flaw = first_flaw(layout, self.columns, record_bytes=self._record_bytes, ended=ended)
         if flaw is not None:
-            raise Invalid(f"the file has {self._told(layout, flaw)}", field=FIELD)
+            raise Invalid(f"the file has {self._describe_flaw(layout, flaw)}", field=FIELD)
         rows = self._rows(layout, size=len(content) - ended)
         self._rest = content[layout.complete :]
         self._at += layout.complete
@@ -89,7 +89,7 @@ class RowReader:
         ends = np.minimum(layout.ends, size) + self._at
         return Rows(layout.first_columns()[header:], layout.starts[header:] + self._at, ends[header:])
 
-    def _told(self, layout: Layout, flaw: Flaw) -> str:
+    def _describe_flaw(self, layout: Layout, flaw: Flaw) -> str:
         byte = self._at + flaw.where
         if byte == 0 and layout.content.startswith(_UTF_16_MARKS):
             return "UTF-16 where UTF-8 must be, at byte 0, line 1"

@@ -39,16 +39,16 @@ class Slicer:
 
     def feed(self, chunk: bytes) -> list[Slice]:
         """The rows that this chunk completes."""
-        return [*self._sliced(self._reader.feed(chunk))]
+        return [*self._slice(self._reader.feed(chunk))]
 
     def finish(self) -> list[Slice]:
         """The last row, if it has no line end."""
-        slices = [*self._sliced(self._reader.finish())]
+        slices = [*self._slice(self._reader.finish())]
         if self._is_empty:
             raise Invalid(HEADER_ONLY, field=FIELD)
         return slices
 
-    def _sliced(self, rows: Rows) -> Iterator[Slice]:
+    def _slice(self, rows: Rows) -> Iterator[Slice]:
         fresh = ~self._repeats.mark(hashes_of(rows.ids, self._normalize))
         self._is_empty = self._is_empty and not rows.ids
         for first in range(0, len(rows.ids), self._size):

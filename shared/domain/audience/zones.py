@@ -36,7 +36,7 @@ _DAY_NS = 24 * 60 * _MINUTE_NS
 def offsets() -> tuple[str, ...]:
     """All offsets from west to east, as `±HHMM`. The first call in a process takes about 0.2 s."""
     minutes = {minutes for place in _places() for minutes in _minutes_of(place)}
-    return tuple(map(_written, sorted(minutes)))
+    return tuple(map(_format_offset, sorted(minutes)))
 
 
 def zones() -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def _minutes_of(place: ZoneInfo) -> Iterator[int]:
         instant += _STEP
 
 
-def _written(minutes: int) -> str:
+def _format_offset(minutes: int) -> str:
     hours, rest = divmod(abs(minutes), 60)
     return f"{'-' if minutes < 0 else '+'}{hours:02}{rest:02}"
 

@@ -112,15 +112,15 @@ def once(
     size: int = 0,
 ) -> Occurrence:
     """An occurrence that fires once."""
-    return _made(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
+    return _make(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
 
 
 def series(owner: str, generation: str, first: datetime, *, accepted_at: datetime, size: int = 0) -> Occurrence:
     """The one moving document of a recurrence, at its first instant."""
-    return _made(_hash(owner, generation, "series"), owner, generation, first, accepted_at, OccurrenceKind.SERIES, size)
+    return _make(_hash(owner, generation, "series"), owner, generation, first, accepted_at, OccurrenceKind.SERIES, size)
 
 
-def retried(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
+def retry_entry(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
     """The instant at which a series stands, as an entry of its own that is tried again at a moment."""
     entry = once(occurrence.owner, occurrence.generation, occurrence.due, accepted_at=occurrence.accepted_at)
     return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts, size=occurrence.size)
@@ -128,11 +128,11 @@ def retried(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occ
 
 def handed_over(occurrence: Occurrence, token: str, *, leased_until: datetime) -> Occurrence:
     """The instant at which a claimed series stands, as an entry of its own that this token claims."""
-    entry = retried(occurrence, fires_at=occurrence.due, attempts=0)
+    entry = retry_entry(occurrence, fires_at=occurrence.due, attempts=0)
     return replace(entry, visible_at=leased_until, token=token)
 
 
-def _made(
+def _make(
     id: str, owner: str, generation: str, due: datetime, accepted_at: datetime, kind: OccurrenceKind, size: int
 ) -> Occurrence:
     return Occurrence(

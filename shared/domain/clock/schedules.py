@@ -32,7 +32,7 @@ from shared.domain.clock.occurrences import (
 )
 from shared.domain.clock.recurrence import Recurrence, next_after
 from shared.domain.errors import Invalid
-from shared.domain.instants import spread_ms, written
+from shared.domain.instants import format_instant, spread_ms
 from shared.domain.transitions import final
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
@@ -146,11 +146,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 def schedule_id(namespace: str, key: str) -> str:
     """The id of a caller's key. Those of one namespace stand together, by their keys."""
-    return f"{_quoted(namespace)}/{key}"
+    return f"{_quote_namespace(namespace)}/{key}"
 
 
 @lru_cache(maxsize=1_024)
-def _quoted(namespace: str) -> str:
+def _quote_namespace(namespace: str) -> str:
     return quote(namespace, safe=":@")
 
 
@@ -187,7 +187,7 @@ def next_due(definition: Definition, key: str, after: datetime) -> datetime | No
     return None if following is None else following + delay
 
 
-def upcoming(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
+def due_instants(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
     """The instants that follow `after`, with their delay, for as long as there are some; `runs` have been."""
     if definition.recurrence is None:
         delay = spread(definition, key)
@@ -219,7 +219,7 @@ def last_due(definition: Definition, key: str) -> datetime | None:
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
 
 
-def following(
+def next_occurrence(
     definition: Definition, key: str, occurrence: Occurrence, *, passed_over: datetime | None = None
 ) -> Occurrence | None:
     """A series' document at its next instant; `None` when the series has ended. Instants up to `passed_over` are passed
@@ -265,7 +265,7 @@ def judge(
     if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
         return verdict
     late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
-    if occurrence.attempts == 0 and missed(schedule.definition.misfire, late, misfire_after=misfire_after):
+    if occurrence.attempts == 0 and is_missed(schedule.definition.misfire, late, misfire_after=misfire_after):
         return Verdict.SKIP
     return Verdict.FIRE
 
@@ -281,7 +281,7 @@ def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> d
             return now - timedelta(seconds=rule.within_seconds)
 
 
-def missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
+def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
     """Whether the rule lets an instant go that is so late."""
     match rule.mode:
         case MisfireMode.FIRE:
@@ -296,6 +296,6 @@ def carillon_headers(occurrence: Occurrence, schedule: Schedule) -> dict[str, st
     """What every message tells beside its payload and its id."""
     return {
         "carillon-key": schedule.key,
-        "carillon-due": written(occurrence.due),
+        "carillon-due": format_instant(occurrence.due),
         "carillon-attempt": str(occurrence.attempts + 1),
     }

@@ -73,7 +73,7 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
         """How many devices the receipt accounts for."""
         return self.sent + self.failed + self.skipped + self.held_out
 
-    def bounded(self) -> Self:
+    def limit_entries(self) -> Self:
         """The same sums with at most `RECEIPT_ENTRIES` reasons and locales each, the rarest folded into `other`."""
         return replace(self, reasons=top(self.reasons), locales=top(self.locales))
 
@@ -84,8 +84,8 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
             self.skipped + more.skipped,
             self.held_out + more.held_out,
             self.unknown + more.unknown,
-            merged(self.reasons, more.reasons),
-            merged(self.locales, more.locales),
+            add_counts(self.reasons, more.reasons),
+            add_counts(self.locales, more.locales),
         )
 
 
@@ -224,7 +224,7 @@ def verdict(receipt: Receipt, *, max_failed_share: float) -> BatchStatus:
     return BatchStatus.SENT
 
 
-def merged(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+def add_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     """Key by key sums."""
     return dict(Counter(one) + Counter(other))
 

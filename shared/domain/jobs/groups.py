@@ -44,7 +44,7 @@ class Group(Struct, frozen=True, kw_only=True):
         return tuple(job_key(job_id, self.job.incarnation) for job_id in self.job_ids)
 
 
-def grouped(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
+def make_group(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
     """The group that a localized job asks for; the job's own id becomes that of the group. Its devices will be divided
     by the offsets that this process knows, whichever process divides them."""
     return Group(

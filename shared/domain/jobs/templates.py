@@ -115,7 +115,7 @@ def check_copies(size: int) -> None:
         raise Invalid(f"invalid template: {rule}, not {size}", field="template")
 
 
-def unterminated(text: str) -> bool:
+def has_open_tag(text: str) -> bool:
     """Whether a `{{` has no `}}` after it."""
     return text.rfind("{{") > text.rfind("}}")
 
@@ -188,11 +188,11 @@ def _first_fault(
 
 
 def _path(field: str, keys: list[str | int]) -> str:
-    steps = (f"[{key}]" if isinstance(key, int) else f".{_shortened(key)}" for key in reversed(keys))
+    steps = (f"[{key}]" if isinstance(key, int) else f".{_shorten(key)}" for key in reversed(keys))
     return field + "".join(steps)
 
 
-def _shortened(key: str) -> str:
+def _shorten(key: str) -> str:
     return key if len(key) <= KEY_BYTES else f"{key[:_SHOWN_CHARACTERS]}…"
 
 
@@ -217,7 +217,7 @@ def _key_fault(key: str) -> str:
 
 
 def _tag_fault(leaf: Any) -> str:
-    return "opens a tag with {{ and never closes it" if isinstance(leaf, str) and unterminated(leaf) else ""
+    return "opens a tag with {{ and never closes it" if isinstance(leaf, str) and has_open_tag(leaf) else ""
 
 
 def _text_fault(text: str, most: int) -> str:

@@ -240,7 +240,7 @@ def by_job(counts: Mapping[Key, int]) -> dict[str, dict[str, int]]:
     return jobs
 
 
-def admitted(present: Iterable[str], new: Mapping[str, int], most: int) -> dict[str, int]:
+def admit_outcomes(present: Iterable[str], new: Mapping[str, int], most: int) -> dict[str, int]:
     """The increments for a job that has the `present` outcomes: at most `most` different ones, the rest is `other`.
 
     An outcome keeps its place once it has one. Free places go to the most frequent of the new ones; `other` needs none.

@@ -60,7 +60,9 @@ def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_rec
     for use in used:
         if tags := valueless_tags(use.template, job.context):
             place = _template(use.template.name, use.template.locale)
-            yield Notice("tag-without-value", f"{place}: nothing fills {_named([f'{{{{{tag}}}}}' for tag in tags])}.")
+            yield Notice(
+                "tag-without-value", f"{place}: nothing fills {_list_first([f'{{{{{tag}}}}}' for tag in tags])}."
+            )
     for sample in shown:
         place = _template(sample.template_name, sample.locale)
         if sample.failure:
@@ -98,7 +100,7 @@ def of_zones(
     for code, found in chosen.items():
         if found:
             number = "" if devices is None else f" ({_devices(sum(devices.get(zone, 0) for zone in found))} counted)"
-            yield Notice(code, f"{_named(found)}{number}: {_ZONES[code]}.")
+            yield Notice(code, f"{_list_first(found)}{number}: {_ZONES[code]}.")
 
 
 def _nobody(job: Job, counted: Counted) -> str:
@@ -114,7 +116,8 @@ def _in_english(name: str, locales: Mapping[str | None, int]) -> Iterator[Notice
         ]
         number = _devices(sum(locales.values()))
         yield Notice(
-            "english-used", f"{name!r} has no template for the locales {_named(texts)} ({number}): English is used."
+            "english-used",
+            f"{name!r} has no template for the locales {_list_first(texts)} ({number}): English is used.",
         )
 
 
@@ -130,6 +133,6 @@ def _devices(number: int) -> str:
     return f"{number:,} device{'' if number == 1 else 's'}"
 
 
-def _named(texts: Sequence[str]) -> str:
+def _list_first(texts: Sequence[str]) -> str:
     more = len(texts) - NAMED
     return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")

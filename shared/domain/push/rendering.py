@@ -151,8 +151,8 @@ class Renderer:
             return []
         seq_ids, users, real_tokens, *_ = zip(*rows, strict=True)
         dry_run = is_dry_run(self._job)
-        tokens = fake_tokens(self._job.service, self._token_key, seq_ids) if dry_run else escaped(real_tokens)
-        columns = zip(frames, tokens, self._message_ids(seq_ids, real_tokens, users), escaped(users), strict=True)
+        tokens = fake_tokens(self._job.service, self._token_key, seq_ids) if dry_run else escape_texts(real_tokens)
+        columns = zip(frames, tokens, self._message_ids(seq_ids, real_tokens, users), escape_texts(users), strict=True)
         return [
             f"{head}{token}{before_message_id}{message_id}{before_user_id}{user}{tail}".encode()
             for (head, before_message_id, before_user_id, tail), token, message_id, user in columns
@@ -198,7 +198,7 @@ def _body_bytes(template: Template, context: Mapping[str, Any]) -> int:
         return 0
 
 
-def escaped(texts: Sequence[str | None]) -> Sequence[str]:
+def escape_texts(texts: Sequence[str | None]) -> Sequence[str]:
     """Each text as it stands between the quotes of a JSON string; `None` is empty.
 
     Nearly always there is nothing to escape in a whole batch, and one pass of a fast encoder over it shows that.

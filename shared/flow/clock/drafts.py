@@ -103,14 +103,14 @@ def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
     return replace(fresh, created_at=existing.created_at, state=state)
 
 
-def compared(wanted: Wanted, existing: Schedule) -> Answer:
+def answer_taken_key(wanted: Wanted, existing: Schedule) -> Answer:
     """The answer to a request whose key is taken."""
     if existing.digest != digest(wanted.definition):
         return Conflict("a schedule with this key and another content exists", field="key", value=wanted.key)
-    return unchanged(existing)
+    return answer_unchanged(existing)
 
 
-def unchanged(existing: Schedule) -> Accepted:
+def answer_unchanged(existing: Schedule) -> Accepted:
     """The answer to a request that changes nothing."""
     return Accepted(existing, skipped=skipped_of(existing))
 
@@ -119,7 +119,7 @@ def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
     """The answer to a repeated request whose schedule is gone, or was replaced: nothing is left of what it made."""
     schedule = draft_one(wanted, made.accepted_at, made.generation).schedule
     gone = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
-    return unchanged(gone)
+    return answer_unchanged(gone)
 
 
 def nothing_ahead(definition: Definition) -> Invalid:
@@ -144,7 +144,7 @@ def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
     return tuple(split_by_now(schedule.definition, schedule.accepted_at)[1])
 
 
-def revived(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
+def revive(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
     """The instant of a dead letter, to be attempted now."""
     again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=OccurrenceKind.ASKED)
     return replace(again, fires_at=now, visible_at=now, size=schedule.size)

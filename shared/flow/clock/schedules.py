@@ -20,15 +20,15 @@ from shared.flow.clock.drafts import (
     Made,
     ScheduleDraft,
     Wanted,
+    answer_taken_key,
+    answer_unchanged,
     as_first_answered,
-    compared,
     draft_all,
     draft_one,
     fresh_generation,
     keep_identity_of,
-    revived,
+    revive,
     skipped_of,
-    unchanged,
 )
 from shared.flow.clock.settlement import let_go_if_active
 from shared.flow.time import DatabaseTime
@@ -69,7 +69,7 @@ class ScheduleFlow:
         """Answer a repeated request by what the first one made: as it is now, or as it was if it is gone."""
         existing = await self._store.schedules.get(wanted.id)
         if existing is not None and existing.generation == made.generation:
-            return unchanged(existing)
+            return answer_unchanged(existing)
         return as_first_answered(wanted, made)
 
     async def put(self, wanted: Wanted) -> Accepted:
@@ -77,7 +77,7 @@ class ScheduleFlow:
         while True:
             existing = await self._store.schedules.get(wanted.id)
             if existing is not None and existing.digest == digest(wanted.definition):
-                return unchanged(existing)
+                return answer_unchanged(existing)
             draft = draft_one(wanted, await self._time.now(), fresh_generation())
             if existing is None:
                 if not await self._commit([draft]):
@@ -160,7 +160,7 @@ class ScheduleFlow:
         await self._store.schedules.keep_finished(ids, at=now)
         schedules = await self._store.schedules.many(ids)
         possible = [letter for letter in letters if letter.schedule_id in schedules]
-        await self._store.occurrences.add([revived(schedules[letter.schedule_id], letter, now) for letter in possible])
+        await self._store.occurrences.add([revive(schedules[letter.schedule_id], letter, now) for letter in possible])
         await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]
 
@@ -169,7 +169,7 @@ class ScheduleFlow:
         answers: dict[str, Answer] = {}
         while left := {id: each for id, each in wanted.items() if id not in answers}:
             there = await self._store.schedules.many(list(left), whole=True)
-            answers |= {id: compared(left[id], schedule) for id, schedule in there.items()}
+            answers |= {id: answer_taken_key(left[id], schedule) for id, schedule in there.items()}
             fresh, refused = await draft_all(
                 [each for id, each in left.items() if id not in there], await self._time.now()
             )

@@ -19,9 +19,9 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from shared.domain.clock.deliveries import Undeliverable
-from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, lateness, retried
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, lateness, retry_entry
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id
-from shared.domain.clock.schedules import RetryPolicy, Schedule, following
+from shared.domain.clock.schedules import RetryPolicy, Schedule, next_occurrence
 from shared.domain.errors import CarillonError, Unavailable
 from shared.runtime.faults import fault
 from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
@@ -121,7 +121,7 @@ class Settlement:
         if copies:
             await self._store.occurrences.add(copies)
             await fault("clock.after_copy")
-        retries = [_again(attempt, chance) for attempt in attempts if not _is_series_refused(attempt)]
+        retries = [_next_try(attempt, chance) for attempt in attempts if not _is_series_refused(attempt)]
         await self._store.occurrences.retry(retries)
 
     async def move_on(
@@ -132,7 +132,7 @@ class Settlement:
         ended: list[Occurrence] = []
         finished: list[Schedule] = []
         for occurrence, schedule in done:
-            moved = _moved(occurrence, schedule, passed_over.get(occurrence.id))
+            moved = _next_of_series(occurrence, schedule, passed_over.get(occurrence.id))
             if moved is not None:
                 moves.append((occurrence, moved))
                 continue
@@ -203,18 +203,18 @@ def _is_done(attempt: Attempt) -> bool:
     return not _is_tried_again(attempt) or _is_series_refused(attempt)
 
 
-def _again(attempt: Attempt, chance: float) -> Retry:
+def _next_try(attempt: Attempt, chance: float) -> Retry:
     occurrence = attempt.occurrence
     if attempt.answered:
         return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number)
-    return Retry(occurrence, attempt.ended_at + _soon(attempt, chance), occurrence.attempts, attempt.made)
+    return Retry(occurrence, attempt.ended_at + _pause_unanswered(attempt, chance), occurrence.attempts, attempt.made)
 
 
 def _copy(attempt: Attempt, chance: float) -> Occurrence:
-    return retried(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
+    return retry_entry(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
 
 
-def _soon(attempt: Attempt, chance: float) -> timedelta:
+def _pause_unanswered(attempt: Attempt, chance: float) -> timedelta:
     """The later it is, the longer the pause, unless its turn is known: how often nobody answered is not counted."""
     if attempt.retry_after_seconds is not None:
         return timedelta(seconds=attempt.retry_after_seconds)
@@ -234,10 +234,10 @@ def _delay(attempt: Attempt, chance: float) -> timedelta:
     return timedelta(milliseconds=round(seconds * 1000))
 
 
-def _moved(occurrence: Occurrence, schedule: Schedule, passed_over: datetime | None) -> Occurrence | None:
+def _next_of_series(occurrence: Occurrence, schedule: Schedule, passed_over: datetime | None) -> Occurrence | None:
     if occurrence.kind is not OccurrenceKind.SERIES:
         return None
-    return following(schedule.definition, schedule.key, occurrence, passed_over=passed_over)
+    return next_occurrence(schedule.definition, schedule.key, occurrence, passed_over=passed_over)
 
 
 def _letter(attempt: Attempt) -> DeadLetter:

@@ -36,7 +36,7 @@ class JobKind(ABC):
         """What `service` of its jobs may be, and what people call the devices of each."""
 
     @abstractmethod
-    def fitting(self, job: Job) -> int:
+    def recipients_per_part(self, job: Job) -> int:
         """How many recipients one part of a batch may have."""
 
     @abstractmethod

@@ -7,7 +7,7 @@ from pymongo import ASCENDING, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.outcomes import DeadLetter
-from shared.store.documents import Codec, Document, Page, insert_new, read_page, translated
+from shared.store.documents import Codec, Document, Page, insert_new, read_page, translate_errors
 
 _codec = Codec(DeadLetter)
 _BATCH = 500  # of a few kilobytes each
@@ -35,12 +35,12 @@ class DeadLetters:
             for place in taken
         ]
         if newer:
-            with translated():
+            with translate_errors():
                 await self._letters.bulk_write(newer, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
         """One of a caller's."""
-        with translated():
+        with translate_errors():
             return _codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
     async def page(self, namespace: str, *, key: str = "", after: str = "", limit: int) -> Page[DeadLetter]:
@@ -52,7 +52,7 @@ class DeadLetters:
         """Forget these, but not what has died again since: how many were there."""
         if not letters:
             return 0
-        with translated():
+        with translate_errors():
             result = await self._letters.bulk_write(
                 [DeleteOne({"_id": each.id, "died_at": each.died_at}) for each in letters], ordered=False
             )

@@ -7,7 +7,7 @@ from pymongo import ASCENDING, DESCENDING, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.outcomes import Outcome, OutcomeResult
-from shared.store.documents import Codec, Document, forget_some, insert_new, translated
+from shared.store.documents import Codec, Document, forget_some, insert_new, translate_errors
 
 _codec = Codec(Outcome)
 
@@ -29,12 +29,12 @@ class Outcomes:
         taken = await insert_new(self._outcomes, [_codec.document(each) for each in outcomes])
         repeated = [outcomes[place] for place in taken]
         if repeated:
-            with translated():
+            with translate_errors():
                 await self._outcomes.bulk_write([_overrule(each) for each in repeated], ordered=False)
 
     async def has(self, outcome_id: str) -> bool:
         """Whether this attempt has ended."""
-        with translated():
+        with translate_errors():
             return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
 
     async def latest(self, owner: str, limit: int) -> list[Outcome]:

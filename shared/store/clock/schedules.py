@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.clock.schedules import PENDING, TRANSITIONS, Definition, Schedule, ScheduleState, schedule_id
 from shared.domain.instants import from_ms, ms
 from shared.domain.transitions import sources
-from shared.store.documents import Document, Page, insert_new, read_page, translated
+from shared.store.documents import Document, Page, insert_new, read_page, translate_errors
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -41,14 +41,14 @@ class Schedules:
 
     async def get(self, id: str) -> Schedule | None:
         """The whole schedule."""
-        with translated():
+        with translate_errors():
             return _maybe(await self._schedules.find_one({"_id": id}))
 
     async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
         """Those that are there, by id, without their instants unless `whole`. One query; one round trip as well if they
         are `small`, which is that the caller knows that all fit into a reply."""
         query = {"_id": {"$in": list(ids)}}
-        with translated():
+        with translate_errors():
             found = await self._schedules.find(
                 query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1 if small else _BATCH
             ).to_list()
@@ -71,7 +71,7 @@ class Schedules:
     async def count_pending(self, namespace: str) -> int:
         """How many of a caller's schedules are not finished."""
         query = {"namespace": namespace, "state": {"$in": sorted(PENDING)}}
-        with translated():
+        with translate_errors():
             return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
@@ -81,7 +81,7 @@ class Schedules:
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
         gone = [field for field in _OPTIONAL if field not in change]
-        with translated():
+        with translate_errors():
             result = await self._schedules.update_one(
                 {"_id": schedule.id, "generation": generation}, [{"$set": literal | {"state": state}}, {"$unset": gone}]
             )
@@ -91,7 +91,7 @@ class Schedules:
         """Give the schedule this state; `None` where it has one that this does not follow. What has it already stays as
         it is."""
         query = {"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, to) | {to})}}
-        with translated():
+        with translate_errors():
             found = await self._schedules.find_one_and_update(
                 query, {"$set": {"state": to.value}}, return_document=ReturnDocument.AFTER
             )
@@ -99,19 +99,19 @@ class Schedules:
 
     async def pause(self, ids: Sequence[str]) -> int:
         """Pause those of these that are active: how many. Their occurrences are held back when they come due."""
-        query = {"_id": {"$in": list(ids)}} | _before(ScheduleState.PAUSED)
+        query = {"_id": {"$in": list(ids)}} | _may_become(ScheduleState.PAUSED)
         change = {"$set": {"state": ScheduleState.PAUSED.value}}
-        with translated():
+        with translate_errors():
             return (await self._schedules.update_many(query, change)).modified_count
 
     async def remove(self, id: str) -> Schedule | None:
         """Forget the schedule: what it was, `None` when there was none."""
-        with translated():
+        with translate_errors():
             return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
     async def to_sweep(self, *, before: datetime, limit: int) -> list[Schedule]:
         """Some of those that are to be looked at since before that moment."""
-        with translated():
+        with translate_errors():
             found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=_BATCH)
             return [_value(document) async for document in found.limit(limit)]
 
@@ -122,19 +122,19 @@ class Schedules:
     async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
         """Nothing is left of these, which `to_sweep` named: active → finished."""
         change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
-        await self._update_swept(ids, _before(ScheduleState.FINISHED), before, change)
+        await self._update_swept(ids, _may_become(ScheduleState.FINISHED), before, change)
 
     async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
         """Nothing follows in these recurrences: have them swept, where the generation is still the same."""
         updates = [
             UpdateOne({"_id": each.id, "generation": each.generation}, {"$set": {"sweep_at": at}}) for each in schedules
         ]
-        with translated():
+        with translate_errors():
             await self._schedules.bulk_write(updates, ordered=False)
 
     async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
         """Some of those that were finished before then."""
-        with translated():
+        with translate_errors():
             found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
             return [_value(document) async for document in found.limit(limit)]
 
@@ -143,14 +143,14 @@ class Schedules:
         if not ids:
             return 0
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
-        with translated():
+        with translate_errors():
             return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
 
     async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
         """Forget those of these that were finished before then: how many."""
         if not ids:
             return 0
-        with translated():
+        with translate_errors():
             result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
         return result.deleted_count
 
@@ -158,11 +158,11 @@ class Schedules:
         # Whatever replaced one meanwhile has an instant ahead, or none that it ends at.
         query = {"_id": {"$in": list(ids)}} | query | {"sweep_at": {"$lt": before}}
         if ids:
-            with translated():
+            with translate_errors():
                 await self._schedules.update_many(query, change)
 
 
-def _before(to: ScheduleState) -> Document:
+def _may_become(to: ScheduleState) -> Document:
     return {"state": {"$in": sorted(sources(TRANSITIONS, to))}}
 
 

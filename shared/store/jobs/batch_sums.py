@@ -9,7 +9,7 @@ from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.breaking import Counts
 from shared.domain.jobs.jobs import Totals
 from shared.domain.jobs.progress import Settled
-from shared.store.documents import Document, translated
+from shared.store.documents import Document, translate_errors
 from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, receipt_of
 
 
@@ -37,7 +37,7 @@ class BatchSums:
                 }
             },
         ]
-        with translated():
+        with translate_errors():
             groups = [group async for group in await self._batches.aggregate(pipeline)]
         return {group.pop("_id"): Totals(**group) for group in groups}
 
@@ -54,31 +54,31 @@ class BatchSums:
                 }
             },
         ]
-        with translated():
+        with translate_errors():
             groups = [group async for group in await self._batches.aggregate(pipeline)]
         return Counts(**{name: groups[0][name] for name in Counts.__struct_fields__}) if groups else Counts()
 
     async def has_failed(self, job_id: str) -> bool:
         """Whether a batch of the job has failed."""
-        with translated():
+        with translate_errors():
             return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
 
     async def outcomes(self, job_id: str) -> AsyncIterator[Settled]:
         """What became of the job's settled batches, one at a time, in any order."""
         query, shown = {"job_id": job_id, "settled": True}, {"receipt": 1, "taken_at": 1, "changed_at": 1}
-        with translated():
+        with translate_errors():
             async for document in self._batches.find(query, shown):
                 times = document.get("taken_at"), document.get("changed_at")
                 yield Settled(receipt_of(document["receipt"]), *times)
 
     async def read_settled(self, job_id: str) -> AsyncIterator[Batch]:
         """The job's settled batches, in their order."""
-        with translated():
+        with translate_errors():
             async for document in self._batches.find({"job_id": job_id, "settled": True}).sort("ordinal", ASCENDING):
                 yield batch_of(document)
 
     async def receipts(self, job_id: str) -> AsyncIterator[Receipt]:
         """The receipts of the job's settled batches, one at a time."""
-        with translated():
+        with translate_errors():
             async for document in self._batches.find({"job_id": job_id, "settled": True}, {"receipt": 1}):
                 yield receipt_of(document["receipt"])

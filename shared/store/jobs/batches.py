@@ -25,7 +25,7 @@ from shared.domain.jobs.batches import (
     smaller,
 )
 from shared.domain.transitions import source_of, sources
-from shared.store.documents import Document, is_duplicate, translated
+from shared.store.documents import Document, is_duplicate, translate_errors
 from shared.store.jobs.batch_documents import END, batch_of, document_of, receipt_document
 
 
@@ -67,13 +67,13 @@ class Batches:
 
     async def get(self, job_id: str, ordinal: int) -> Batch | None:
         """The batch, if the plan has one there."""
-        with translated():
+        with translate_errors():
             document = await self._batches.find_one({"_id": batch_id(job_id, ordinal), "status": {"$ne": END}})
         return None if document is None else batch_of(document)
 
     async def last(self, job_id: str) -> Batch | PlanEnd | None:
         """The last entry of the plan, `None` while there is none."""
-        with translated():
+        with translate_errors():
             document = await self._batches.find_one({"job_id": job_id}, sort=[("ordinal", DESCENDING)])
         if document is None:
             return None
@@ -85,25 +85,25 @@ class Batches:
             {"$match": {"job_id": job_id, "settled": False}},
             {"$group": {"_id": "$slot", "lowest": {"$min": {"ordinal": "$ordinal", "status": "$status"}}}},
         ]
-        with translated():
+        with translate_errors():
             lowest = [group["lowest"] async for group in await self._batches.aggregate(pipeline)]
         return sorted(Head(head["ordinal"], is_unfed(BatchStatus(head["status"]))) for head in lowest)
 
     async def find_settled(self, job_id: str, ordinals: Sequence[int]) -> set[int]:
         """Which of these batches are settled."""
         query = {"_id": {"$in": [batch_id(job_id, ordinal) for ordinal in ordinals]}, "settled": True}
-        with translated():
+        with translate_errors():
             return {document["ordinal"] async for document in self._batches.find(query, {"ordinal": 1})}
 
     async def has_unsettled(self, job_id: str) -> bool:
         """Whether a batch of the job is still to be settled."""
-        with translated():
+        with translate_errors():
             return await self._batches.find_one({"job_id": job_id, "settled": False}, {"_id": 1}) is not None
 
     async def find_unchanged_since(self, job_id: str, status: BatchStatus, moment: datetime) -> list[Batch]:
         """The batches that have stood in an unsettled status since before the moment (the database's time)."""
         query = {"job_id": job_id, "settled": False, "status": status.value}
-        with translated():
+        with translate_errors():
             found = [batch_of(document) async for document in self._batches.find(query)]
         return [batch for batch in found if batch.changed_at is None or batch.changed_at < moment]
 
@@ -165,18 +165,18 @@ class Batches:
         unsent = {"$in": sorted(sources(TRANSITIONS, BatchStatus.DROPPED))}
         query = {"job_id": job_id, "settled": False, "status": unsent}
         dropped = {"status": BatchStatus.DROPPED.value, "settled": True}
-        with translated():
+        with translate_errors():
             result = await self._batches.update_many(query, {"$set": dropped, "$currentDate": {"changed_at": True}})
         return result.modified_count
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
         """Forget the batches of these jobs."""
-        with translated():
+        with translate_errors():
             await self._batches.delete_many({"job_id": {"$in": list(job_ids)}})
 
     async def _insert(self, documents: list[Document]) -> bool:
         try:
-            with translated():
+            with translate_errors():
                 await self._batches.insert_many(documents, ordered=True)
         except BulkWriteError as error:
             if is_duplicate(error):
@@ -205,7 +205,7 @@ class Batches:
             change["$set"] = fields
         if raise_turn:
             change["$inc"] = {"turn": 1}
-        with translated():
+        with translate_errors():
             document = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
         return None if document is None else batch_of(document)
 

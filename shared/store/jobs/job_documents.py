@@ -49,7 +49,7 @@ def job_of(document: Document) -> Job:
     """The job, with the templates if these were read."""
     plan = dict(document["plan"])
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
-    feedbacks = {unescaped(key): count for key, count in document["feedbacks"].items()}
+    feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
     return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
 
 
@@ -62,14 +62,14 @@ def copies_of(templates: Sequence[Template]) -> list[Document]:
 
 def counts_of(job: Job) -> dict[str, int]:
     """Its feedback as fields."""
-    return {escaped(outcome): count for outcome, count in job.feedbacks.items()}
+    return {escape_key(outcome): count for outcome, count in job.feedbacks.items()}
 
 
-def escaped(key: str) -> str:
+def escape_key(key: str) -> str:
     """A feedback outcome as a field name: MongoDB gives dots, dollars and NUL a meaning of their own."""
     return key.replace("%", "%25").replace(".", "%2E").replace("$", "%24").replace("\0", "%00")
 
 
-def unescaped(key: str) -> str:
-    """What `escaped` was given."""
+def unescape_key(key: str) -> str:
+    """What `escape_key` was given."""
     return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")

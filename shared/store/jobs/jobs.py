@@ -32,7 +32,7 @@ from shared.domain.jobs.jobs import (
 )
 from shared.domain.jobs.templates import Template
 from shared.domain.transitions import sources
-from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translated
+from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, copies_of, document_of, job_of, key_of, one_job
 
 _STANDING = {"status": 1, "plan.end": 1, "expires_at": 1, "service": 1}
@@ -64,7 +64,7 @@ class Jobs:
         Raises:
             Conflict: its id or its idempotency key is taken.
         """
-        with translated(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
+        with translate_errors(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
             await self._jobs.insert_one(document_of(job))
 
     async def add_missing(self, jobs: Sequence[Job]) -> None:
@@ -73,7 +73,7 @@ class Jobs:
 
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
         """Those of these jobs that there are, whatever their apps, by id; with their contexts only if asked for."""
-        with translated():
+        with translate_errors():
             found = self._jobs.find(any_job(job_ids), _VIEW if context else _LISTED, batch_size=BATCH)
             return {document["_id"]: job_of(document) async for document in found}
 
@@ -81,24 +81,24 @@ class Jobs:
         """Which of these keys of file plans are those of a job, or of a group that has jobs."""
         ids = [split_key(plan_id)[0] for plan_id in plan_ids]
         shown = {"incarnation": 1, "group_id": 1}
-        with translated():
+        with translate_errors():
             alone = {key_of(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
             grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
             return alone | {key_of(document, "group_id") async for document in grouped}
 
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
-        with translated():
+        with translate_errors():
             return _job_or_none(await self._jobs.find_one(one_job(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
         """The job, whatever its app."""
-        with translated():
+        with translate_errors():
             return _job_or_none(await self._jobs.find_one(one_job(job_id), _VIEW))
 
     async def with_key(self, key: str) -> Job | None:
         """The job that was made with this idempotency key."""
-        with translated():
+        with translate_errors():
             return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, _VIEW))
 
     async def page(
@@ -117,12 +117,12 @@ class Jobs:
 
     async def has_open(self, app_id: str) -> bool:
         """Whether an app has work that is not finished."""
-        with translated():
+        with translate_errors():
             return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
 
     async def has_open_in(self, group_id: str) -> bool:
         """Whether a group has work that is not finished."""
-        with translated():
+        with translate_errors():
             return await self._jobs.find_one({"group_id": group_id, "open": True}, {"_id": 1}) is not None
 
     async def open_keys(self) -> AsyncIterator[str]:
@@ -143,13 +143,13 @@ class Jobs:
     async def withdraw(self, job_id: str) -> bool:
         """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
         such."""
-        with translated():
+        with translate_errors():
             result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
         return result.deleted_count == 1
 
     async def get_standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""
-        with translated():
+        with translate_errors():
             document = await self._jobs.find_one(one_job(job_id), _STANDING)
         if document is None:
             return None
@@ -202,7 +202,7 @@ class Jobs:
 
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""
-        with translated():
+        with translate_errors():
             await self._jobs.update_one(one_job(job_id), {"$currentDate": _NOW})
 
     async def close(
@@ -241,7 +241,7 @@ class Jobs:
         await self._set(one_job(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
 
     async def _keys(self, query: Document) -> AsyncIterator[str]:
-        with translated():
+        with translate_errors():
             async for document in self._jobs.find(query, KEY_FIELDS):
                 yield key_of(document)
 
@@ -264,7 +264,7 @@ class Jobs:
         if mail is not None:
             change.setdefault("$push", {})["mails"] = msgspec.to_builtins(mail)
             change.setdefault("$set", {})["mail_since"] = mail.at
-        with translated():
+        with translate_errors():
             return _job_or_none(
                 await self._jobs.find_one_and_update(
                     query, change, projection=shown, return_document=ReturnDocument.AFTER

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.connections import translated
+from shared.stream.kafka.connections import translate_errors
 from shared.stream.kafka.producers import Producers, SharedProducer
 from shared.stream.kafka.topics import Topics
 
@@ -60,7 +60,7 @@ class TopicDeliverer:
         outcomes: dict[int, Outcome] = {}
         reason = Unavailable("Kafka: deliver: no answer")
         try:
-            with translated():
+            with translate_errors():
                 async with asyncio.timeout(self._timeout_seconds):
                     await self._deliver(messages, outcomes)
         except Unavailable as error:
@@ -72,7 +72,7 @@ class TopicDeliverer:
         await asyncio.gather(self._together.close(), self._singly.close(), self._topics.close())
 
     async def _deliver(self, messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> None:
-        records = _encoded(messages, outcomes)
+        records = _encode_records(messages, outcomes)
         refused = await self._topics.find_refused({record.topic for record in records.values()})
         for place, record in records.items():
             if record.topic in refused:
@@ -83,7 +83,7 @@ class TopicDeliverer:
         outcomes.update(await _send(self._singly, {place: going[place] for place in spoiled}, outcomes))
 
 
-def _encoded(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> dict[int, _KafkaRecord]:
+def _encode_records(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> dict[int, _KafkaRecord]:
     records = {}
     for place, message in enumerate(messages):
         try:

@@ -13,7 +13,7 @@ from shared.domain.errors import LaneLost
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.faults import fault
 from shared.stream import Aborted
-from shared.stream.kafka.connections import stop, translated
+from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.ledger import entry, group_of
 from shared.stream.kafka.produce import append, wait_for_all
 
@@ -148,7 +148,7 @@ class Lanes:
     async def _start(self, lane_id: str) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(transactional_id=lane_id, **self._options)
         try:
-            with translated():
+            with translate_errors():
                 async with asyncio.timeout(self._start_seconds):
                     await producer.start()
         except BaseException:

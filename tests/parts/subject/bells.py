@@ -133,7 +133,7 @@ class Tolling(JobKind):
     def services(self) -> dict[str, str]:
         return {"bells": "bell ropes"}
 
-    def fitting(self, job: Job) -> int:
+    def recipients_per_part(self, job: Job) -> int:
         return 1_000
 
     async def prepare(self, job: Job) -> None: ...

@@ -47,7 +47,7 @@ class Marathon:
 
     async def counts(self) -> dict[str, int]:
         """How many rows each table has, by its name."""
-        with _translated():
+        with _translate_errors():
             counted = await self._connection.fetchrow(statements.COUNTS, timeout=STATEMENT_SECONDS)
         return dict(counted or {})
 
@@ -69,7 +69,7 @@ class Marathon:
 
     async def check(self) -> None:
         """Raise `Invalid` unless this is a Marathon database with all that its last release has."""
-        with _translated():
+        with _translate_errors():
             found = await self._connection.fetch(statements.COLUMNS, list(statements.NEEDED), timeout=STATEMENT_SECONDS)
         present: dict[str, set[str]] = {row["relation"]: set(row["columns"]) for row in found}
         for table, columns in statements.NEEDED.items():
@@ -80,10 +80,10 @@ class Marathon:
                 raise Invalid(f"{lacks}: bring it up to date with Marathon's own migrations", field="--from")
 
     async def _pages(self, statement: str, kind: type[T]) -> AsyncIterator[list[T]]:
-        with _translated():
+        with _translate_errors():
             cursor = await self._connection.cursor(statement, timeout=STATEMENT_SECONDS)
         while True:
-            with _translated():
+            with _translate_errors():
                 records = await cursor.fetch(PAGE, timeout=STATEMENT_SECONDS)
             if not records:
                 return
@@ -100,7 +100,7 @@ async def open_source(url: str) -> AsyncIterator[Marathon]:
     """
     connection = await _connect(url)
     try:
-        with _translated():
+        with _translate_errors():
             transaction = connection.transaction(isolation="repeatable_read", readonly=True)
             await transaction.start()
         marathon = Marathon(connection)
@@ -116,7 +116,7 @@ async def _connect(url: str) -> _Connection:
     if not url.startswith(_SCHEMES):
         raise Invalid("not a postgresql:// URL", field="--from")
     try:
-        with _translated():
+        with _translate_errors():
             return await asyncpg.connect(
                 url,
                 timeout=CONNECT_SECONDS,
@@ -132,7 +132,7 @@ async def _connect(url: str) -> _Connection:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
