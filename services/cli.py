@@ -169,10 +169,10 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
         or f"CARILLON_{name.upper()}_PORT" in os.environ
     }
     try:
-        settings, said = choose_ports(settings, asked=asked)
+        settings, notes = choose_ports(settings, asked=asked)
     except CarillonError as error:
         raise click.ClickException(describe_error(error)) from error
-    for sentence in said:
+    for sentence in notes:
         click.echo(sentence, err=True)
     return settings
 

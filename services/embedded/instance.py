@@ -158,18 +158,18 @@ def _cancel_on_signal() -> Iterator[asyncio.Event]:
     Python 3.11's `wait_for`, inside the drivers, swallows a cancellation now and then; so whoever serves afterwards
     learns from the event that it is to end.
     """
-    loop, task, told = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+    loop, task, asked_to_end = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
     assert task is not None
     cancel = task.cancel
 
     def on_signal() -> None:
-        told.set()
+        asked_to_end.set()
         cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     try:
-        yield told
+        yield asked_to_end
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -82,7 +82,9 @@ class Listener(Background):
         `Unavailable` where a log was left: the next answer may name the one that is there."""
         await self._store_orphans(logs)
         stored = await self._store.feedbacks.positions(list(logs))
-        self._folds |= {each: Fold(stored.get(each, Position()), log_id) for each, log_id in logs.items()}
+        self._folds |= {
+            partition: Fold(stored.get(partition, Position()), log_id) for partition, log_id in logs.items()
+        }
         log.info("feedback positions read", partitions=len(logs), stored=len(stored))
         return {partition: self._folds[partition].first for partition in logs}
 

@@ -166,8 +166,8 @@ class TickingClock(Background):
         claimed = 0
         while shards and self._room(is_late=is_late) and asyncio.get_running_loop().time() < ends:
             at_once = 1 if is_late and self._hold.is_crowded else self._slices_at_once
-            some, shards = shards[:at_once], shards[at_once:]
-            claimed += await self._claim(some, visible, is_late=is_late)
+            group, shards = shards[:at_once], shards[at_once:]
+            claimed += await self._claim(group, visible, is_late=is_late)
             if not is_late and self._has_crowd(visible):
                 break
         return claimed
@@ -236,7 +236,7 @@ class TickingClock(Background):
 
     def _readable(self) -> _Slice | None:
         """The first slice for which there is room, or that is over."""
-        return next((each for each in self._unread if self._is_over(each) or self._room_for(each)), None)
+        return next((slice_ for slice_ in self._unread if self._is_over(slice_) or self._room_for(slice_)), None)
 
     def _room_for(self, slice_: _Slice) -> int:
         return self._room(is_late=slice_.is_late or self._has_crowd(slice_.visible))

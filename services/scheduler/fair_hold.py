@@ -74,10 +74,10 @@ class FairHold:
         turn = deque(names)
         while turn and len(taken) < most and left > 0:
             name = turn.popleft()
-            some = self._holds[name].due(now, min(_TURN, most - len(taken)), left)
-            if some:
-                taken += some
-                left -= sum(held.occurrence.size for held in some)
+            share = self._holds[name].due(now, min(_TURN, most - len(taken)), left)
+            if share:
+                taken += share
+                left -= sum(held.occurrence.size for held in share)
                 turn.append(name)
         self._count -= len(taken)
         for name in names:

@@ -93,7 +93,10 @@ class Fire:
             judged[verdict].append((occurrence, schedule))
         await self._store.occurrences.complete([occurrence for occurrence, _ in judged[Verdict.VOID]])
         await self._store.occurrences.retry(
-            [Retry(each, _look_again(each, now), each.attempts) for each, _ in judged[Verdict.WAIT]]
+            [
+                Retry(occurrence, _look_again(occurrence, now), occurrence.attempts)
+                for occurrence, _ in judged[Verdict.WAIT]
+            ]
         )
         await self._hold_back(judged[Verdict.HOLD])
         skipped = [
@@ -103,7 +106,7 @@ class Fire:
         ]
         firing = [(occurrence, schedule) for occurrence, schedule in judged[Verdict.FIRE] if schedule is not None]
         moved = await self._attempt_and_settle(firing, skipped, trusted_until)
-        return any(each.due <= now + self._tick for each in moved)
+        return any(occurrence.due <= now + self._tick for occurrence in moved)
 
     def _skip(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
         passed_over = missed_until(schedule.definition.misfire, now, misfire_after=self._misfire_after)
@@ -118,7 +121,7 @@ class Fire:
         suspects = [occurrence for occurrence, schedule in healthy if _begins_here(occurrence, schedule)]
         try:
             lost = await self._begin(suspects, trusted_until)
-            attempts, moved = await self._attempt([each for each in healthy if each[0].id not in lost])
+            attempts, moved = await self._attempt([entry for entry in healthy if entry[0].id not in lost])
             return moved + await self._settlement.settle(skipped + buried + attempts)
         except Unavailable:
             await self._store.occurrences.acquit(suspects)

@@ -65,16 +65,16 @@ class InHand:
         """Those that may be handed over now; and those over the bound of their namespace, with the seconds until their
         turn. Raises `Unavailable`."""
         by_namespace: dict[str, list[Due]] = {}
-        for each in due:
-            by_namespace.setdefault(each[1].namespace, []).append(each)
-        await self._look({namespace for namespace, some in by_namespace.items() if len(some) > self._room(namespace)})
+        for entry in due:
+            by_namespace.setdefault(entry[1].namespace, []).append(entry)
+        await self._look({namespace for namespace, calls in by_namespace.items() if len(calls) > self._room(namespace)})
         fitting: list[Due] = []
         over: list[tuple[Due, float]] = []
         now = asyncio.get_running_loop().time()
-        for namespace, some in by_namespace.items():
+        for namespace, calls in by_namespace.items():
             room = self._room(namespace)
-            fitting += some[:room]
-            over += [(each, self._calls_of(namespace).pause(now)) for each in some[room:]]
+            fitting += calls[:room]
+            over += [(entry, self._calls_of(namespace).pause(now)) for entry in calls[room:]]
         self._forget(now)
         return fitting, over
 
@@ -95,7 +95,7 @@ class InHand:
     async def _look(self, full: set[str]) -> None:
         """Ask which calls of these namespaces have ended, where this was not asked just now."""
         now = asyncio.get_running_loop().time()
-        asked = [calls for each in full if now >= (calls := self._calls_of(each)).looked_at + _LOOK_SECONDS]
+        asked = [calls for namespace in full if now >= (calls := self._calls_of(namespace)).looked_at + _LOOK_SECONDS]
         if not asked:
             return
         ids = [id for calls in asked for id in calls.ends]
@@ -108,10 +108,10 @@ class InHand:
         if now < self._forget_at:
             return
         self._forget_at = now + self._lease_seconds
-        gone = [
+        idle = [
             namespace
             for namespace, calls in self._calls.items()
             if calls.last_turn < now and all(end <= now for end in calls.ends.values())
         ]
-        for namespace in gone:
+        for namespace in idle:
             del self._calls[namespace]

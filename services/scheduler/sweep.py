@@ -40,8 +40,8 @@ class Sweep:
             before = now - _PAST_FOR
             past = await self._store.schedules.to_sweep(before=before, limit=_STEP)
             busy = await self._store.occurrences.with_any([schedule.owner for schedule in past])
-            ended = [each.id for each in past if _has_ended(each, busy)]
-            others = [each.id for each in past if not _has_ended(each, busy)]
+            ended = [schedule.id for schedule in past if _has_ended(schedule, busy)]
+            others = [schedule.id for schedule in past if not _has_ended(schedule, busy)]
             await self._store.schedules.finish(ended, before=before, at=now)
             await self._store.schedules.sweep_again(others, before=before, at=now + _AGAIN)
             finished += len(ended)

@@ -45,8 +45,8 @@ def highest(table: str) -> str:
 def sample(table: Table) -> str:
     """A device with locale and region, if there is one among some $1 of them."""
     texts = "locale::text AS locale, region::text AS region"
-    some = f"SELECT {texts} FROM {quote_name(table.name)} LIMIT $1::bigint"
-    return f"SELECT locale, region FROM ({some}) looked WHERE locale IS NOT NULL AND region IS NOT NULL LIMIT 1"
+    sampled = f"SELECT {texts} FROM {quote_name(table.name)} LIMIT $1::bigint"
+    return f"SELECT locale, region FROM ({sampled}) looked WHERE locale IS NOT NULL AND region IS NOT NULL LIMIT 1"
 
 
 def probe(column_type: str) -> str:
@@ -164,7 +164,9 @@ def _rows_of_users(table: Table) -> str:
 
 
 def _all_clauses(table: Table, conditions: Sequence[Condition], *, first: int) -> str:
-    clauses = [_clause(each, table.type_of(each), number) for number, each in enumerate(conditions, first)]
+    clauses = [
+        _clause(condition, table.type_of(condition), number) for number, condition in enumerate(conditions, first)
+    ]
     return f"({' AND '.join(clauses) or 'true'})"
 
 
@@ -184,4 +186,4 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:
     """What the parameters of the conditions are bound to."""
-    return [each.values[0] if len(each.values) == 1 else list(each.values) for each in conditions]
+    return [condition.values[0] if len(condition.values) == 1 else list(condition.values) for condition in conditions]

@@ -102,7 +102,7 @@ class _Queue:
 
     def serve(self) -> None:
         while self.ready:
-            consumer = next((each for each in self.consumers if each.has_room), None)
+            consumer = next((consumer for consumer in self.consumers if consumer.has_room), None)
             if consumer is None:
                 return
             self.consumers.remove(consumer)

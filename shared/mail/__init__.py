@@ -60,10 +60,10 @@ class Mail(Protocol):
 
 def tellable(letter: Letter) -> tuple[str, ...]:
     """The recipients as a server is told of them. Raises `Invalid` when there are none left."""
-    told = {address: in_ascii(address) for address in letter.to}
-    if left_out := [mask_addresses(address) for address, known in told.items() if known is None]:
+    spelled = {address: in_ascii(address) for address in letter.to}
+    if left_out := [mask_addresses(address) for address, known in spelled.items() if known is None]:
         log.warning("recipients left out, their addresses cannot be told", letter_id=letter.id, recipients=left_out)
-    recipients = tuple(dict.fromkeys(known for known in told.values() if known is not None))
+    recipients = tuple(dict.fromkeys(known for known in spelled.values() if known is not None))
     if not recipients:
         raise Invalid("no recipient has an address in ASCII", field="to")
     return recipients

@@ -111,7 +111,7 @@ def _failure(error: Exception, server: str) -> Refused | Unavailable:
     match error:
         case aiosmtplib.SMTPRecipientsRefused():
             replies = error.recipients
-            hopeful = next((each for each in replies if not _final(each.code)), replies[0])
+            hopeful = next((reply for reply in replies if not _final(reply.code)), replies[0])
             return _refusal(hopeful, f"{server} takes none of {len(replies)} recipients")
         case aiosmtplib.SMTPResponseException():
             return _refusal(error, f"{server} refuses")

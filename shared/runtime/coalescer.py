@@ -34,21 +34,21 @@ class Coalescer(Generic[Asked, Answered]):
     async def _rounds(self) -> None:
         try:
             while self._waiting:
-                some = self._waiting[: self._most]
+                calls = self._waiting[: self._most]
                 del self._waiting[: self._most]
-                if still_wanted := [(asked, future) for asked, future in some if not future.done()]:
+                if still_wanted := [(asked, future) for asked, future in calls if not future.done()]:
                     await self._answer(still_wanted)
         finally:
             self._round = None
 
-    async def _answer(self, some: Sequence[tuple[Asked, "asyncio.Future[Answered]"]]) -> None:
+    async def _answer(self, calls: Sequence[tuple[Asked, "asyncio.Future[Answered]"]]) -> None:
         try:
-            answers = await self._work([asked for asked, _ in some])
+            answers = await self._work([asked for asked, _ in calls])
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
-            for _, future in some:
+            for _, future in calls:
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), answer in zip(some, answers, strict=True):
+        for (_, future), answer in zip(calls, answers, strict=True):
             if not future.done():
                 future.set_result(answer)

@@ -23,16 +23,16 @@ class Imports:
 
     async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
         """The digests by id, of those that have one."""
-        keys = [f"{kind}/{each}" for each in ids]
+        keys = [f"{kind}/{id}" for id in ids]
         with translate_errors():
             found = await self._imports.find({"_id": {"$in": keys}}).to_list()
         return {document["_id"].partition("/")[2]: document["digest"] for document in found}
 
     async def note(self, kind: str, digests: Mapping[str, str]) -> None:
         """Keep these digests, by id, in the place of older ones."""
-        documents = [{"_id": f"{kind}/{each}", "digest": digest} for each, digest in digests.items()]
+        documents = [{"_id": f"{kind}/{id}", "digest": digest} for id, digest in digests.items()]
         older = await insert_new(self._imports, documents)
-        changes = [ReplaceOne({"_id": documents[each]["_id"]}, documents[each]) for each in older]
+        changes = [ReplaceOne({"_id": documents[position]["_id"]}, documents[position]) for position in older]
         if changes:
             with translate_errors():
                 await self._imports.bulk_write(changes, ordered=False)

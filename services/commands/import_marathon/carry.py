@@ -61,9 +61,9 @@ class Carrier(Generic[R, T]):
         noted = await self._imports.find_noted(self._kind.name, ids)
         here = await self._kind.here(ids)
         verdicts, there = self._read(rows, noted)
-        verdicts |= {each: self._judge(value, here.get(each), noted.get(each)) for each, value in there.items()}
+        verdicts |= {id: self._judge(value, here.get(id), noted.get(id)) for id, value in there.items()}
         reasons = await self._kind.find_refused(_with(Fate.BROUGHT, there, verdicts))
-        verdicts |= {each: ImportVerdict(Fate.SKIPPED, reason) for each, reason in reasons.items()}
+        verdicts |= {id: ImportVerdict(Fate.SKIPPED, reason) for id, reason in reasons.items()}
         if not self._dry_run:
             verdicts |= await self._write(there, here, verdicts)
             await self._note(there, noted, verdicts)
@@ -104,12 +104,10 @@ class Carrier(Generic[R, T]):
         return otherwise
 
     async def _note(self, there: Mapping[str, T], noted: Mapping[str, str], verdicts: Verdicts) -> None:
-        same = (each for each in there if verdicts[each].outcome in _HERE_AS_THERE)
-        notes = {each: self._kind.note(there[each]) for each in same}
-        await self._imports.note(
-            self._kind.name, {each: note for each, note in notes.items() if noted.get(each) != note}
-        )
+        same = (id for id in there if verdicts[id].fate in _HERE_AS_THERE)
+        notes = {id: self._kind.note(there[id]) for id in same}
+        await self._imports.note(self._kind.name, {id: note for id, note in notes.items() if noted.get(id) != note})
 
 
-def _with(outcome: Fate, there: Mapping[str, T], verdicts: Verdicts) -> list[T]:
-    return [value for each, value in there.items() if verdicts[each].outcome is outcome]
+def _with(fate: Fate, there: Mapping[str, T], verdicts: Verdicts) -> list[T]:
+    return [value for id, value in there.items() if verdicts[id].fate is fate]

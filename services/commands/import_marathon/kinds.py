@@ -204,10 +204,10 @@ class TemplatesKind(_Plain):
         return await self._templates.with_ids(ids)
 
     async def find_refused(self, new: Sequence[Template]) -> Reasons:
-        app_ids, names = {each.app_id for each in new}, {each.name for each in new}
+        app_ids, names = {template.app_id for template in new}, {template.name for template in new}
         taken = await self._templates.ids_of(sorted(app_ids), sorted(names))
         reason = "its app has another template with this name and locale here"
-        return {each.id: reason for each in new if (each.app_id, each.name, each.locale) in taken}
+        return {template.id: reason for template in new if (template.app_id, template.name, template.locale) in taken}
 
     async def add(self, new: Sequence[Template]) -> set[str]:
         return {new[position].id for position in await self._templates.add_new(new)}

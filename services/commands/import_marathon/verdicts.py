@@ -34,7 +34,7 @@ class Fate(StrEnum):
 class ImportVerdict(Struct, frozen=True):
     """An outcome, and where people should know more, why or what they have to do."""
 
-    outcome: Fate
+    fate: Fate
     reason: str = ""
 
 
@@ -56,8 +56,8 @@ def digest(value: Struct, *, without: tuple[str, ...] = ()) -> str:
     """What tells a thing from its later versions. What is empty does not count, so that a field which a later release
     adds changes nothing."""
     fields: dict[str, Any] = msgspec.to_builtins(value)
-    told = {name: field for name, field in fields.items() if field and name not in without}
-    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
+    present = {name: field for name, field in fields.items() if field and name not in without}
+    return hashlib.sha256(msgspec.json.encode(present, order="deterministic")).hexdigest()
 
 
 def verdict(there: str, here: str | None, noted: str | None, *, behind: bool = False) -> ImportVerdict:

@@ -45,7 +45,7 @@ class Customer:
         """Make those of the templates that the app lacks."""
         path = f"/apps/{app_id}/templates"
         present = {(template["name"], template["locale"]) for template in await self._list_all(path)}
-        missing = [each for each in wanted if (each["name"], each["locale"]) not in present]
+        missing = [template for template in wanted if (template["name"], template["locale"]) not in present]
         if missing:
             await self._call("POST", path, params={"multiple": "true"}, json=missing)
 

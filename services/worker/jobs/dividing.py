@@ -102,8 +102,8 @@ class Divider:
         """Add step after step. Where somebody else was first, go on from the last that they stored."""
         before = await self._store.divisions.last_step(division.id)
         while before is None or not before.last:
-            async with aclosing(self._read_on(job, division, before)) as parts:
-                async for found in parts:
+            async with aclosing(self._read_on(job, division, before)) as findings:
+                async for found in findings:
                     mine = True
                     if found is not None:
                         mine, before = await self._add_step(division, before, found)
@@ -136,26 +136,26 @@ class Divider:
     async def _walk_table(self, job: Job, after: int, highest: int) -> AsyncGenerator[FoundDevices | None]:
         table, texts, last = _table(job), spellings(job.offsets), False
         while not last:
-            part = await self._audience.divide(
+            divided = await self._audience.divide(
                 table, job.filters, texts, after=after, upto=highest, rows=self._step_rows
             )
-            after, last = part.edge, part.last
-            yield FoundDevices(after, by_zone(part.keys, job.offsets), last=last)
+            after, last = divided.edge, divided.last
+            yield FoundDevices(after, by_zone(divided.keys, job.offsets), last=last)
 
     async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[FoundDevices | None]:
         async with aclosing(self._file_cuts.pages(plan_id, cut, zone="")) as pages:
             async for page in pages:
-                ranges = [part.range for part in page if isinstance(part.range, ByteRange)]
+                ranges = [batch.range for batch in page if isinstance(batch.range, ByteRange)]
                 cut += len(ranges)
                 yield await self._look_up_cuts(job, ranges, file, upto=cut) if ranges else None
         yield FoundDevices(cut, {}, last=True)
 
     async def _look_up_cuts(self, job: Job, cuts: Sequence[ByteRange], file: File, *, upto: int) -> FoundDevices:
         found: list[DividedUsers] = []
-        for some in _portions(_CUTS_AT_ONCE, cuts):
-            found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in some))
-        keys = chain.from_iterable(part.keys for part in found)
-        unknown = sum(lines.users for lines in cuts) - sum(part.users for part in found)
+        for portion in _portions(_CUTS_AT_ONCE, cuts):
+            found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in portion))
+        keys = chain.from_iterable(divided.keys for divided in found)
+        unknown = sum(lines.users for lines in cuts) - sum(divided.users for divided in found)
         return FoundDevices(upto, by_zone(keys, job.offsets), unknown=unknown)
 
     async def _look_up_cut(self, job: Job, lines: ByteRange, file: File) -> DividedUsers:

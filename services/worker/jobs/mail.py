@@ -59,7 +59,7 @@ class Mailer(Stage[SendMail]):
     async def run(self, task: SendMail) -> None:
         """Send the mail, if it is still due. Raises `Unavailable`."""
         job = await self._store.jobs.view(task.job_id)
-        due = next((each for each in job.mails if (each.kind, each.at) == (task.kind, task.at)), None) if job else None
+        due = next((mail for mail in job.mails if (mail.kind, mail.at) == (task.kind, task.at)), None) if job else None
         if job is None or due is None:
             return
         key = (job.key, due.kind, due.at)

@@ -78,11 +78,13 @@ def _policy(queue: str, definition: Mapping[str, str | int]) -> Policy:
 def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The definition that wins for this queue among a virtual host's policies, as the API lists them."""
     fitting = [
-        each for each in listed if each["apply-to"] in QUEUE_POLICIES and re.search(each["pattern"], queue) is not None
+        policy
+        for policy in listed
+        if policy["apply-to"] in QUEUE_POLICIES and re.search(policy["pattern"], queue) is not None
     ]
     if not fitting:
         return {}
-    definition: Mapping[str, Any] = max(fitting, key=lambda each: each["priority"])["definition"]
+    definition: Mapping[str, Any] = max(fitting, key=lambda policy: policy["priority"])["definition"]
     return definition
 
 
@@ -109,7 +111,7 @@ class Management:
             if not policy.definition.items() <= rules.items():
                 raise Unavailable(f"policy of queue {policy.name} is {dict(rules)}: `carillon init` sets it")
         bound = await self._call("GET", f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
-        routes = {(each["routing_key"], each["destination"]) for each in bound or []}
+        routes = {(binding["routing_key"], binding["destination"]) for binding in bound or []}
         for queue in queues:
             if (queue, queue + DEAD_LETTERS) not in routes:
                 raise Unavailable(f"dead letters of {queue} have no binding: `carillon init` makes it")

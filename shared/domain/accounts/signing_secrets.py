@@ -66,8 +66,8 @@ def signing_secrets(secrets: NamespaceSecrets | None, deployment_key: str, now: 
 
 def derive_secret(deployment_key: str, namespace: str, version: SigningVersion) -> str:
     """The secret of this version, as Standard Webhooks write secrets."""
-    told = f"carillon signing secret\n{namespace}\n{version.number}\n{version.salt}"
-    key = hmac.digest(deployment_key.encode(), told.encode(), hashlib.sha256)
+    message = f"carillon signing secret\n{namespace}\n{version.number}\n{version.salt}"
+    key = hmac.digest(deployment_key.encode(), message.encode(), hashlib.sha256)
     return PREFIX + base64.b64encode(key).decode()
 
 

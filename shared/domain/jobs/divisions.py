@@ -107,8 +107,8 @@ def by_zone(keys: Iterable[tuple[str | None, Keys]], offsets: Sequence[str]) -> 
     """The keys found with each text, by zone. Rows that share a key belong together, whatever their texts: to the first
     of their zones."""
     parts: defaultdict[str, list[Keys]] = defaultdict(list)
-    for text, some in keys:
-        parts[zone_of(text, offsets)].append(some)
+    for text, keys_of_text in keys:
+        parts[zone_of(text, offsets)].append(keys_of_text)
     found = {zone: np.sort(np.concatenate(parts[zone])) for zone in (*offsets, zone_of(None)) if zone in parts}
     every = np.sort(np.concatenate([NO_KEYS, *found.values()]))
     return found if (every[1:] != every[:-1]).all() else _put_together(found)

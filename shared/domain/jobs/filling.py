@@ -73,8 +73,8 @@ def check_filled(
         except Unrenderable:
             continue  # it makes no record at all, and a preview tells so
         if size > most:
-            made = f"the template {template.name!r} in {template.locale!r} makes records of {size:,} bytes or more"
-            raise Invalid(f"invalid {field}: {made}, {most:,} are allowed", field=field)
+            fault = f"the template {template.name!r} in {template.locale!r} makes records of {size:,} bytes or more"
+            raise Invalid(f"invalid {field}: {fault}, {most:,} are allowed", field=field)
 
 
 def _fill_value(value: Any, values: Mapping[str, Any]) -> Any:

@@ -36,7 +36,7 @@ class Group(Struct, frozen=True, kw_only=True):
     @property
     def job_ids(self) -> tuple[str, ...]:
         """The ids of its jobs, in the order of their zones."""
-        return tuple(zone_job_id(self, each.zone) for each in self.zones)
+        return tuple(zone_job_id(self, start.zone) for start in self.zones)
 
     @property
     def job_keys(self) -> tuple[str, ...]:
@@ -66,21 +66,21 @@ def zone_jobs(group: Group) -> list[Job]:
     return [
         replace(
             group.job,
-            id=zone_job_id(group, each.zone),
-            zone=each.zone,
-            starts_at=each.starts_at,
+            id=zone_job_id(group, start.zone),
+            zone=start.zone,
+            starts_at=start.starts_at,
             status=JobStatus.SCHEDULED,
-            mails=group.job.mails if each is last else (),
-            events=(_lateness(late, group.created_at),) if late and each is last else (),
-            counts_unknown=each is last,
+            mails=group.job.mails if start is last else (),
+            events=(_lateness(late, group.created_at),) if late and start is last else (),
+            counts_unknown=start is last,
         )
-        for each in group.zones
+        for start in group.zones
     ]
 
 
 def late_zones(group: Group) -> list[str]:
     """The zones whose start lies behind the end of the job."""
-    return [each.zone for each in group.zones if 0 < group.job.expires_at <= each.starts_at]
+    return [start.zone for start in group.zones if 0 < group.job.expires_at <= start.starts_at]
 
 
 def _lateness(zones: Sequence[str], at: int) -> Event:

@@ -98,7 +98,7 @@ def is_mailbox(address: str) -> bool:
 
 def printable(text: str) -> str:
     """The text on one line: whatever is no character to be seen or a blank becomes `?`."""
-    return "".join("?" if unicodedata.category(each) in _UNPRINTABLE else each for each in text)
+    return "".join("?" if unicodedata.category(character) in _UNPRINTABLE else character for character in text)
 
 
 def arrival(job: Job) -> MailKind:

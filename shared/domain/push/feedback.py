@@ -223,12 +223,12 @@ class Fold:
         """
         counts, skipped = self.counts, self.skipped
         for value in values:
-            said = read(value)
-            if isinstance(said, CountedPush):
-                key = (said.job_id, said.outcome)
+            record = read(value)
+            if isinstance(record, CountedPush):
+                key = (record.job_id, record.outcome)
                 counts[key] = counts.get(key, 0) + 1
             else:
-                skipped[said.reason] = skipped.get(said.reason, 0) + 1
+                skipped[record.reason] = skipped.get(record.reason, 0) + 1
         self.end = upto
 
 

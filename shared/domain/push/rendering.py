@@ -111,11 +111,11 @@ class Renderer:
         return frames, refused
 
     def _frame(self, template: Template, now: int) -> Frame:
-        made = records.frame(Push(self._job, template.name, self._body(template), now, self._rules))
+        frame = records.frame(Push(self._job, template.name, self._body(template), now, self._rules))
         # Before a batch of them fills the memory. A character is a byte or more.
-        if sum(map(len, made)) > self._rules.max_record_bytes:
+        if sum(map(len, frame)) > self._rules.max_record_bytes:
             raise Unrenderable(TOO_LARGE)
-        return made
+        return frame
 
     def _body(self, template: Template) -> dict[str, Any]:
         key = template.name, template.locale

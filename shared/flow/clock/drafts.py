@@ -66,16 +66,16 @@ Answer = Accepted | Refused
 
 async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[ScheduleDraft], dict[str, Answer]]:
     """What is to be stored, and what cannot be. A list may have 10,000 instants, so others run between two of them."""
-    made: list[ScheduleDraft] = []
+    drafts: list[ScheduleDraft] = []
     refused: dict[str, Answer] = {}
     generation, turns = fresh_generation(), Turns()
-    for each in wanted:
+    for want in wanted:
         try:
-            made.append(draft_one(each, now, generation))
+            drafts.append(draft_one(want, now, generation))
         except Invalid as error:
-            refused[each.id] = error
+            refused[want.id] = error
         await turns.give()
-    return made, refused
+    return drafts, refused
 
 
 def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
@@ -118,8 +118,8 @@ def answer_unchanged(existing: Schedule) -> Accepted:
 def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
     """The answer to a repeated request whose schedule is gone, or was replaced: nothing is left of what it made."""
     schedule = draft_one(wanted, made.accepted_at, made.generation).schedule
-    gone = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
-    return answer_unchanged(gone)
+    removed = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
+    return answer_unchanged(removed)
 
 
 def nothing_ahead(definition: Definition) -> Invalid:

@@ -41,7 +41,9 @@ class Retention:
         was fired by hand, has something left to do."""
         finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
         busy = await self._store.occurrences.with_any([schedule.owner for schedule in finished])
-        await self._store.schedules.keep_finished([each.id for each in finished if each.owner in busy], at=now)
-        ended = [each.id for each in finished if each.owner not in busy]
+        await self._store.schedules.keep_finished(
+            [schedule.id for schedule in finished if schedule.owner in busy], at=now
+        )
+        ended = [schedule.id for schedule in finished if schedule.owner not in busy]
         await self._store.schedules.forget_finished(ended, before=before)
         return len(finished)

@@ -167,15 +167,17 @@ class ScheduleFlow:
     async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
         """Insert; those whose key is taken, now or before, are compared with what is there."""
         answers: dict[str, Answer] = {}
-        while left := {id: each for id, each in wanted.items() if id not in answers}:
+        while left := {id: want for id, want in wanted.items() if id not in answers}:
             there = await self._store.schedules.many(list(left), whole=True)
             answers |= {id: answer_taken_key(left[id], schedule) for id, schedule in there.items()}
             fresh, refused = await draft_all(
-                [each for id, each in left.items() if id not in there], await self._time.now()
+                [want for id, want in left.items() if id not in there], await self._time.now()
             )
             taken = await self._commit(fresh)
-            made = [each.schedule for each in fresh if each.schedule.id not in taken]
-            answers |= refused | {each.id: Accepted(each, created=True, skipped=skipped_of(each)) for each in made}
+            schedules = [draft.schedule for draft in fresh if draft.schedule.id not in taken]
+            answers |= refused | {
+                schedule.id: Accepted(schedule, created=True, skipped=skipped_of(schedule)) for schedule in schedules
+            }
         return answers
 
     async def _commit(self, drafts: Sequence[ScheduleDraft]) -> set[str]:
@@ -190,7 +192,9 @@ class ScheduleFlow:
         await fault("schedule.after_insert")
         if taken:
             void = [draft.schedule for draft in drafts if draft.schedule.id in taken]
-            await self._store.occurrences.remove_of(*(each.owner for each in void), generation=void[0].generation)
+            await self._store.occurrences.remove_of(
+                *(schedule.owner for schedule in void), generation=void[0].generation
+            )
         return taken
 
     async def _replace(self, existing: Schedule, draft: ScheduleDraft) -> bool:
@@ -205,8 +209,8 @@ class ScheduleFlow:
         return True
 
     async def _insert_occurrences(self, drafts: Sequence[ScheduleDraft]) -> None:
-        for some in _in_steps([each for draft in drafts for each in draft.occurrences]):
-            await self._store.occurrences.add(some)
+        for step in _in_steps([occurrence for draft in drafts for occurrence in draft.occurrences]):
+            await self._store.occurrences.add(step)
         await fault("schedule.after_occurrences")
         # Occurrences of nobody are kept for a while only: a process that slept for so long must not make them count.
         if await self._time.now() > drafts[0].schedule.accepted_at + COMMITTED_WITHIN / 2:

@@ -97,8 +97,10 @@ class Settlement:
         await self._store_outcomes(answered)
         await self._try_again([attempt for attempt in claimed if _is_tried_again(attempt)])
         done = [attempt for attempt in answered if _is_done(attempt)]
-        passed_over = {each.occurrence.id: each.passed_over for each in done if each.passed_over is not None}
-        return await self.move_on([(each.occurrence, each.schedule) for each in done], passed_over)
+        passed_over = {
+            attempt.occurrence.id: attempt.passed_over for attempt in done if attempt.passed_over is not None
+        }
+        return await self.move_on([(attempt.occurrence, attempt.schedule) for attempt in done], passed_over)
 
     async def _keep_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Without those that were refused and are somebody else's by now."""
@@ -106,7 +108,7 @@ class Settlement:
         if not refused:
             return list(attempts)
         ours = await self._store.occurrences.ours(refused, also_held_back=True)
-        lost = {each.id for each in refused} - {each.id for each in ours}
+        lost = {occurrence.id for occurrence in refused} - {occurrence.id for occurrence in ours}
         return [attempt for attempt in attempts if attempt.occurrence.id not in lost]
 
     async def _store_outcomes(self, answered: Sequence[Attempt]) -> None:
@@ -140,7 +142,7 @@ class Settlement:
             if occurrence.kind is OccurrenceKind.SERIES:
                 finished.append(schedule)
         if finished:
-            await self._store.schedules.end(finished, at=max(each.due for each in ended))
+            await self._store.schedules.end(finished, at=max(occurrence.due for occurrence in ended))
         await self._store.occurrences.complete(ended)
         await self._store.occurrences.move(moves)
         if moves:

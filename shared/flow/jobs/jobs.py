@@ -145,8 +145,8 @@ class JobFlow:
         """Stop a job whose file cannot be used. The other zones of its group meet the same file: the mail about the
         first of them tells of it."""
         plan = await self._store.files.plan(job.file_plan_id)
-        told = bool(job.zone) and plan is not None and bool(plan.failure)
-        await self.stop(job.key, failure=failure, stage=READ_FILE, quietly=told)
+        is_told_already = bool(job.zone) and plan is not None and bool(plan.failure)
+        await self.stop(job.key, failure=failure, stage=READ_FILE, quietly=is_told_already)
         await self._store.files.fail(job.file_plan_id, failure, path=job.csv_path)
 
     async def withdraw(self, job_key: str) -> bool:

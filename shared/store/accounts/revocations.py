@@ -29,7 +29,7 @@ class Revocations:
 
     async def all(self) -> list[Revocation]:
         """The revocations that upkeep still has to look at."""
-        return [each async for each in _codec.values(self._revocations.find({}))]
+        return [revocation async for revocation in _codec.values(self._revocations.find({}))]
 
     async def mark_paused(self, revocation: Revocation) -> None:
         """Note that all schedules that were there are paused, unless a later one stands in its place."""

@@ -26,7 +26,7 @@ class DeadLetters:
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:
         """Insert them; an instant that has died again takes the place of its earlier letter."""
-        documents = [_codec.document(each) for each in letters]
+        documents = [_codec.document(letter) for letter in letters]
         taken = await insert_new(self._letters, documents)
         newer = [
             ReplaceOne(
@@ -54,6 +54,6 @@ class DeadLetters:
             return 0
         with translate_errors():
             result = await self._letters.bulk_write(
-                [DeleteOne({"_id": each.id, "died_at": each.died_at}) for each in letters], ordered=False
+                [DeleteOne({"_id": letter.id, "died_at": letter.died_at}) for letter in letters], ordered=False
             )
         return result.deleted_count

@@ -68,7 +68,7 @@ class Occurrences:
 
     async def add(self, occurrences: Sequence[Occurrence]) -> None:
         """Insert those that are not there."""
-        await insert_new(self._occurrences, [_document(each) for each in occurrences])
+        await insert_new(self._occurrences, [_document(occurrence) for occurrence in occurrences])
 
     async def heads(self, visible: Visible) -> Heads | None:
         """What is visible; `None` for nothing. One query."""
@@ -99,16 +99,17 @@ class Occurrences:
 
     async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
         """Those that are still there, under the same token and not held back by a pause. One query."""
-        wanted = {each.id: each for each in claimed}
+        wanted = {occurrence.id: occurrence for occurrence in claimed}
         query = {"_id": {"$in": list(wanted)}}
         with translate_errors():
             found = await self._occurrences.find(
                 query, {"token": 1, "visible_at": 1}, batch_size=len(wanted) + 1
             ).to_list()
         return [
-            wanted[each["_id"]]
-            for each in found
-            if each.get("token") == wanted[each["_id"]].token and (also_held_back or each["visible_at"] < HELD_BACK)
+            wanted[document["_id"]]
+            for document in found
+            if document.get("token") == wanted[document["_id"]].token
+            and (also_held_back or document["visible_at"] < HELD_BACK)
         ]
 
     async def find_claimed(self, ids: Sequence[str]) -> set[str]:
@@ -138,8 +139,8 @@ class Occurrences:
     async def retry(self, retries: Sequence[Retry]) -> None:
         """Make claimed ones visible again, each at its moment, unless they are held back."""
         alike: dict[tuple[datetime, int, bool], list[Occurrence]] = {}
-        for each in retries:
-            alike.setdefault((each.fires_at, each.attempts, each.made), []).append(each.occurrence)
+        for retry in retries:
+            alike.setdefault((retry.fires_at, retry.attempts, retry.made), []).append(retry.occurrence)
         await self._write(
             [
                 UpdateMany(_not_held_back(query), _retry_update(*values))
@@ -166,8 +167,8 @@ class Occurrences:
         change = {"$set": {"claims": 0}, "$unset": {"begun": ""}}
         await self._write(
             [
-                UpdateMany({"_id": each.id, "$or": [{"token": each.token}, {"begun": each.begun + 1}]}, change)
-                for each in suspects
+                UpdateMany({"_id": suspect.id, "$or": [{"token": suspect.token}, {"begun": suspect.begun + 1}]}, change)
+                for suspect in suspects
             ]
         )
 
@@ -267,8 +268,8 @@ def fresh_token() -> str:
 def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
     """A query for each token: few writes of many are worth many of one, and go by an index everywhere."""
     by_token: dict[str, list[str]] = {}
-    for each in claimed:
-        by_token.setdefault(each.token, []).append(each.id)
+    for occurrence in claimed:
+        by_token.setdefault(occurrence.token, []).append(occurrence.id)
     return [{"_id": {"$in": ids}, "token": token} for token, ids in by_token.items()]
 
 

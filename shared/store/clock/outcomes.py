@@ -26,11 +26,11 @@ class Outcomes:
     async def add(self, outcomes: Sequence[Outcome]) -> None:
         """Insert them. Where an attempt was made twice, by a process that died and by another one, what the target has
         is told; otherwise the last word is."""
-        taken = await insert_new(self._outcomes, [_codec.document(each) for each in outcomes])
+        taken = await insert_new(self._outcomes, [_codec.document(outcome) for outcome in outcomes])
         repeated = [outcomes[place] for place in taken]
         if repeated:
             with translate_errors():
-                await self._outcomes.bulk_write([_overrule(each) for each in repeated], ordered=False)
+                await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)
 
     async def has(self, outcome_id: str) -> bool:
         """Whether this attempt has ended."""

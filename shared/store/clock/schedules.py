@@ -36,7 +36,7 @@ class Schedules:
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
         """Insert those whose ids are free; the ids that were taken."""
-        taken = await insert_new(self._schedules, [_document(each) for each in schedules])
+        taken = await insert_new(self._schedules, [_document(schedule) for schedule in schedules])
         return {schedules[index].id for index in taken}
 
     async def get(self, id: str) -> Schedule | None:
@@ -80,10 +80,11 @@ class Schedules:
         del change["_id"], change["created_at"], change["state"]
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
-        gone = [field for field in _OPTIONAL if field not in change]
+        unset = [field for field in _OPTIONAL if field not in change]
         with translate_errors():
             result = await self._schedules.update_one(
-                {"_id": schedule.id, "generation": generation}, [{"$set": literal | {"state": state}}, {"$unset": gone}]
+                {"_id": schedule.id, "generation": generation},
+                [{"$set": literal | {"state": state}}, {"$unset": unset}],
             )
         return result.matched_count == 1
 
@@ -127,7 +128,8 @@ class Schedules:
     async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
         """Nothing follows in these recurrences: have them swept, where the generation is still the same."""
         updates = [
-            UpdateOne({"_id": each.id, "generation": each.generation}, {"$set": {"sweep_at": at}}) for each in schedules
+            UpdateOne({"_id": schedule.id, "generation": schedule.generation}, {"$set": {"sweep_at": at}})
+            for schedule in schedules
         ]
         with translate_errors():
             await self._schedules.bulk_write(updates, ordered=False)

@@ -259,8 +259,8 @@ class Jobs:
         if fields:
             change["$set"] = dict(fields)
         if events:
-            each = [msgspec.to_builtins(event) for event in events]
-            change["$push"] = {"events": {"$each": each, "$slice": -_EVENTS}}
+            event_documents = [msgspec.to_builtins(event) for event in events]
+            change["$push"] = {"events": {"$each": event_documents, "$slice": -_EVENTS}}
         if mail is not None:
             change.setdefault("$push", {})["mails"] = msgspec.to_builtins(mail)
             change.setdefault("$set", {})["mail_since"] = mail.at

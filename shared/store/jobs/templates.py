@@ -109,7 +109,7 @@ class Templates:
         query = {"app_id": {"$in": list(app_ids)}, "name": {"$in": list(names)}}
         with translate_errors():
             found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
-        return {(each["app_id"], each["name"], each["locale"]): each["_id"] for each in found}
+        return {(document["app_id"], document["name"], document["locale"]): document["_id"] for document in found}
 
     async def replace(self, old: Template, new: Template) -> bool:
         """Put the new template in the place of the old one; `False` when that was changed meanwhile.

@@ -143,7 +143,9 @@ class KafkaReader:
         if not standing:
             return
         logs = await self._logs(standing)
-        stored = await self._positions({_name(each): log for each, log in logs.items()}) if self._positions else {}
+        stored = (
+            await self._positions({_name(partition): log for partition, log in logs.items()}) if self._positions else {}
+        )
         if rebalances != self._seats.rebalances:
             return  # the next read sees the new assignment
         self._seats.taken |= {
