@@ -1,4 +1,4 @@
-"""The processes: what each of them is made of, as all parts bring it (`services.parts`)."""
+"""What each process is made of. The parts bring it (`services.parts`)."""
 
 import os
 import socket

@@ -61,7 +61,7 @@ def settings_of(context: click.Context) -> Settings:
 
 
 def run_async(work: Coroutine[Any, Any, int]) -> None:
-    """Run to the end and leave with its exit code."""
+    """Run the work to its end and leave with its exit code."""
     try:
         code = uvloop.run(work)
     except CarillonError as error:

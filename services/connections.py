@@ -32,14 +32,14 @@ from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.local import LocalStream
 
-# Whoever calls the API would rather hear 503 soon; work in the background would rather not be done again.
+# A caller of the API is served best by a quick 503; work in the background waits rather than be done again.
 _PATIENCE_OF_A_CALLER = 5.0
 _PATIENCE = 20.0
 _CONFIRM_OF_A_CALLER = 1.0
 
 
 class Capabilities(Struct, frozen=True):
-    """What services are made of."""
+    """The open capabilities of one process."""
 
     settings: Settings
     store: Store
@@ -194,7 +194,7 @@ def _mail(settings: Settings, outgoing: Outgoing) -> Mail | None:
 
 
 class _Post:
-    """What a mail service that speaks HTTP is called with."""
+    """Lends our HTTP client to a mail service that is called by HTTP."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing

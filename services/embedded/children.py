@@ -129,7 +129,7 @@ class Child:
 
 
 def _words(failure: Exception) -> str:
-    """What the failed program itself said, where it said anything."""
+    """What the failed program wrote to stderr, or else the failure itself."""
     stderr = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else None
     return str(stderr or failure)
 

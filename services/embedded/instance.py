@@ -3,8 +3,8 @@
     data folder ──> lock ──> MongoDB, PostgreSQL as children ──> setup ──> take up unfinished work ──> the services
 
 MongoDB and PostgreSQL keep their data in the folder and the stream is a file there. Only the broker forgets, so at the
-start everything unfinished is queued again, without the patience that upkeep has with others: the lock says that there
-are none. `running.json` in the folder tells other commands where this process can be reached.
+start everything unfinished is queued again. That needs no patience, as upkeep has it with other processes: the lock
+says that there are none. `running.json` in the folder tells other commands where this process can be reached.
 
 The folder is its user's alone, and PostgreSQL asks for a password that lies in it. MongoDB's stand-in knows none:
 whoever can log in to the machine can reach its port.
@@ -42,7 +42,7 @@ from shared.runtime.settings import Settings
 from shared.runtime.waiting import pause
 
 FIRST_ADMIN = "admin@example.com"
-OURS = ("up.lock", "carillon.log")  # either tells a folder that we made
+OURS = ("up.lock", "carillon.log")  # each of them tells that we made the folder
 EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
 _LOOK_SECONDS = 0.5
 
@@ -197,7 +197,7 @@ async def _servers(folder: Path) -> AsyncIterator[tuple[Child, Child]]:
 async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
     """Raise `Unavailable` when one of the servers has died: without it nothing works here."""
     while not stopping.is_set():
-        # Where no file can be opened, nobody can be looked at; that tells nothing of them.
+        # Where no file can be opened, no process can be looked at. That does not mean that it died.
         with suppress(OSError):
             ended = [server for server in servers if not server.alive]
             if ended:
@@ -206,7 +206,8 @@ async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
 
 
 def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Settings:
-    """The settings with our own servers in the places of all others. Nothing balances load before a laptop."""
+    """The settings with our own servers in the places of all others. Shutdown waits for no load balancer: a laptop has
+    none."""
     mongodb, postgresql = servers
     return replace(
         settings,
@@ -240,7 +241,7 @@ def _http(server: HttpServer) -> str:
 
 
 class _RunningFile:
-    """A component: tells where we are, once all services have started."""
+    """A component that tells where we can be reached, once all services have started."""
 
     name = "running file"
 
@@ -265,7 +266,7 @@ class _RunningFile:
 
 
 class _CompanionTask:
-    """A component: the companion, whose end is everybody's."""
+    """A component that runs the companion. When that ends, everything ends."""
 
     name = "companion"
 

@@ -152,8 +152,8 @@ def _run_in(data: Path, user: str | None, argv: list[str], stdin: str = "") -> N
 def as_seen_by(user: str | None, data: Path) -> str:
     """How a program that runs as the user, in the folder, names that folder.
 
-    Another user may not pass through the folders above it, and need not: the kernel has the working folder at hand.
-    Raises PermissionError where there is no /proc and no way.
+    Another user may not pass through the folders above it, and need not: the kernel knows the working folder. Raises
+    PermissionError where there is no /proc and no way.
     """
     if user is None:
         return str(data)
@@ -171,7 +171,7 @@ def postgres_command(programs: Path, data: str, port: int) -> list[str]:
 
 
 def postgres_user() -> str | None:
-    """Whom PostgreSQL runs as: it refuses root. None: as ourselves."""
+    """The user that PostgreSQL runs as, because it refuses root; `None` for our own user."""
     if os.geteuid() != 0:
         return None
     return next(name for name in _UNPRIVILEGED if has_user(name))

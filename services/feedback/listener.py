@@ -79,7 +79,7 @@ class Listener(Background):
 
     async def _begin(self, logs: Mapping[str, str]) -> Mapping[str, int]:
         """Begin a fold in each partition at its stored position; what was folded there before is read again. Raises
-        `Unavailable` where a log was left: the next answer may name the one that is there."""
+        `Unavailable` where a log was replaced by another: the next answer may name that one."""
         await self._store_orphans(logs)
         stored = await self._store.feedbacks.positions(list(logs))
         self._folds |= {
@@ -143,8 +143,8 @@ class Listener(Background):
         return True
 
     async def _discard(self, partition: str, reader: Reader) -> None:
-        """Drop the fold, as somebody else moved the position, and read on from there. Raises `Unavailable` where they
-        read another log by now: this reader stands in one that was left, and only a new one begins elsewhere."""
+        """Drop the fold, because another process moved the position, and read on from there. Raises `Unavailable` where
+        that process reads another log by now: this reader cannot change to it, and a new one can."""
         lost = self._folds[partition]
         begins = await self._begin({partition: lost.log})
         log.info("feedback fold lost", partition=partition, began=lost.first, stands=begins[partition])

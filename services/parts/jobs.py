@@ -41,7 +41,7 @@ _AT_LATEST = 10
 
 
 class JobsPart(Part):
-    """Jobs."""
+    """What every kind of job has."""
 
     @cached_property
     def kinds(self) -> JobKinds:

@@ -1,8 +1,8 @@
 """Handing out: each kind of callback to its target, a whole group at once.
 
 RabbitMQ and Kafka are published to from here, with confirms. HTTP is called by the workers: the entry's lease is moved
-past the call, and a task with its id and token goes to their queue; the worker settles it by that token. No more calls
-wait there than a bound, and no more of one namespace are in workers' hands than a bound of its own. The others stay in
+past the call, and a task with its id and token goes to their queue; the worker settles it by that token. The number of
+calls that wait there is bounded, and so is the number of one namespace's calls in workers' hands. The others stay in
 the store until it is their turn (`in_hand.py`).
 """
 
@@ -28,7 +28,7 @@ from shared.stream import Stream
 
 
 class Deliveries:
-    """The ways out."""
+    """Hands occurrences out to their targets."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Deliveries:
         self._in_hand = in_hand
 
     async def deliver(self, due: Sequence[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
-        """Hand them out: the attempts to settle, and the documents of series that have moved on already."""
+        """Hand them out; returns the attempts to settle, and the documents of series that have moved on already."""
         queues = [
             (occurrence, schedule, callback)
             for occurrence, schedule in due
@@ -99,7 +99,7 @@ class Deliveries:
         return [_over_share(entry, pause, now) for entry, pause in over], await self._hand_over(due, now)
 
     async def _hand_over(self, due: list[Due], now: datetime) -> list[Occurrence]:
-        """Give these to the workers: the documents of series that have moved on."""
+        """Give these to the workers; returns the documents of series that have moved on."""
         if not due:
             return []
         leased_until = now + self._call_lease
@@ -141,7 +141,7 @@ def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
 
 
 def _over_share(due: Due, pause: float, now: datetime) -> Attempt:
-    """Nothing was attempted."""
+    """A call over its namespace's bound: it was not attempted, and has its turn after the pause."""
     occurrence, schedule = due
     reason = Unavailable("enough calls of this namespace are in workers' hands")
     return Attempt(occurrence, schedule, now, reason, retry_after_seconds=pause, made=False)

@@ -6,8 +6,8 @@ Right before a group fires, one query tells which of it are still there under ou
 What they tell is only true for as long as the leases are trusted: a store that is away answers late, and somebody else
 may have claimed all of it by then.
 
-A suspect comes alone, and that its attempt begins is stored right before it; that of a call, by the worker which makes
-it. Where the attempt ends as `Unavailable`, nobody has died of it, and this is stored too. A fault of ours is counted
+A suspect comes alone. That its attempt begins is stored right before it; for a call, the worker that makes it stores
+that. When the attempt ends as `Unavailable`, nobody has died of it, and this is stored too. A fault of ours is counted
 like a death.
 """
 
@@ -39,7 +39,8 @@ _NOBODYS = timedelta(seconds=1)
 
 
 OnDue = Callable[[Occurrence], Awaitable[None]]
-"""Does what an occurrence of one kind of owner waited for. It may be done again. Raises `Unavailable`: again soon."""
+"""Does what an occurrence of one kind of owner waited for. It is safe to repeat. Raises `Unavailable`: then it is
+called again soon."""
 
 
 class Fire:
@@ -128,7 +129,7 @@ class Fire:
             raise
 
     async def _begin(self, suspects: Sequence[Occurrence], trusted_until: float) -> set[str]:
-        """Store that their attempts begin: the ids of those that are not ours any more."""
+        """Store that their attempts begin; returns the ids of those that are not ours any more."""
         lost = {suspect.id for suspect in suspects if not await self._store.occurrences.begin(suspect)}
         if suspects:
             CONFLICTS.inc(len(lost))
@@ -178,7 +179,7 @@ class Fire:
 
 
 def _owner_of(occurrence: Occurrence) -> Owner:
-    """Its owner; one of no kind, where nobody can read it."""
+    """The occurrence's owner; one of no kind, if this process cannot read it."""
     try:
         return read_owner(occurrence.owner)
     except ValueError:
@@ -196,5 +197,5 @@ def _begins_here(occurrence: Occurrence, schedule: Schedule) -> bool:
 
 
 def _look_again(occurrence: Occurrence, now: datetime) -> datetime:
-    """Its schedule is there in a moment, or never: more and more rarely."""
+    """When to look again for a schedule that is not there. It comes within a moment or never, so the pauses grow."""
     return now + max((now - occurrence.accepted_at) / 2, _NOBODYS)

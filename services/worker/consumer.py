@@ -49,7 +49,7 @@ class Patience(Struct, frozen=True):
     backoff: Backoff
 
 
-# From the first failure; the pauses of `AWAY` make some five tries of it where failing is quick.
+# Counted from the first failure. The pauses of `AWAY` make some five tries of it if each fails quickly.
 IN_PLACE_SECONDS = 2.0
 # Some four minutes: far less than RabbitMQ's consumer time-out of 30.
 AWAY = Patience(20, Backoff(first_seconds=0.1, cap_seconds=15))
@@ -140,7 +140,7 @@ class Consumer:
                     await self._give_up(task, failure)
                     return MessageAnswer.DEAD
                 case _:
-                    # Counted also where it cannot be put off: a fault of ours ends the work at some time.
+                    # Counted even if it cannot be put off, so that a fault of ours ends the work some day.
                     task = tasks.next_try(task, fault=True)
                     if await self._put_off(task):
                         return MessageAnswer.PUT_OFF
@@ -189,7 +189,7 @@ class MessageAnswer(StrEnum):
     DEAD = "dead"
 
     async def give(self, delivery: Delivery) -> None:
-        """Tell it. Raises `Unavailable`: then the broker delivers the message again."""
+        """Give this answer. Raises `Unavailable`: then the broker delivers the message again."""
         match self:
             case MessageAnswer.DONE | MessageAnswer.PUT_OFF:
                 await delivery.ack()
@@ -200,8 +200,8 @@ class MessageAnswer(StrEnum):
 
 
 def _is_last(task: Task) -> bool:
-    """Whether a fault of ours ends the work. What counts its tries elsewhere has had its only one here: a call is
-    handed out again by its lease."""
+    """Whether a fault of ours ends the work. A task that counts its tries elsewhere has only one here: a call is handed
+    out again by its lease."""
     return not isinstance(task, RetriedTask) or task.faults + 1 >= FAULTS
 
 

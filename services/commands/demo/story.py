@@ -23,7 +23,7 @@ POLL_SECONDS = 0.25
 
 
 class Story(Struct, frozen=True, kw_only=True):
-    """What was seen. Times in seconds after the call that started the job; `job` is its last answer."""
+    """What the demo saw. Times are in seconds after the call that started the job; `job` is its last answer."""
 
     seeded: Seeded
     job: Object
@@ -82,7 +82,8 @@ def _patience(devices: int) -> float:
 
 @asynccontextmanager
 async def _receive_meanwhile(receiver: Receiver) -> AsyncIterator[None]:
-    """Receive meanwhile. Raises `Unavailable` where the stream could not be read or answered to."""
+    """Let the receiver read while the block runs. Raises `Unavailable` where the stream could not be read or answered
+    to."""
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(receiver.run(), name="receiver")

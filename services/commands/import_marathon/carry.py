@@ -1,7 +1,7 @@
 """Bringing one kind of things, page by page: each page is read, judged, written and noted before the next is asked for.
 
-What was written is noted afterwards. Whoever is killed in between leaves things without a note, which the next import
-finds to be the same, and notes.
+A thing is noted after it was written. An import that is killed in between leaves things without a note; the next one
+finds them equal and notes them.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,13 +28,13 @@ R = TypeVar("R", bound=Row)
 T = TypeVar("T", bound=Identified)
 
 Verdicts = dict[str, ImportVerdict]
-"""By id."""
+"""The verdict on each thing, by its id."""
 
 _HERE_AS_THERE = (Fate.BROUGHT, Fate.UPDATED, Fate.AS_BEFORE)
 
 
 class Carrier(Generic[R, T]):
-    """Brings one kind. A dry run judges alike and writes nothing."""
+    """Brings the things of one kind. A dry run judges alike and writes nothing."""
 
     def __init__(self, kind: ImportedKind[R, T], imports: Imports, tally: ImportTally, *, dry_run: bool) -> None:
         self._kind = kind
@@ -43,7 +43,7 @@ class Carrier(Generic[R, T]):
         self._dry_run = dry_run
 
     async def carry(self, pages: AsyncIterator[list[R]], shown: ImportDisplay) -> None:
-        """Bring all of it.
+        """Bring all rows of these pages.
 
         Raises:
             Unavailable: a server is away. What was brought until then stays.
@@ -93,7 +93,7 @@ class Carrier(Generic[R, T]):
         return self._kind.verdict_if_new(there) if judged is BROUGHT else judged
 
     async def _write(self, there: Mapping[str, T], here: Mapping[str, T], verdicts: Verdicts) -> Verdicts:
-        """The verdicts that turned out otherwise."""
+        """Add and replace what the verdicts say; returns the verdicts that turned out otherwise."""
         otherwise = dict.fromkeys(await self._kind.add(_with(Fate.BROUGHT, there, verdicts)), TAKEN_MEANWHILE)
         for value in _with(Fate.UPDATED, there, verdicts):
             try:

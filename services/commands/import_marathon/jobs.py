@@ -55,7 +55,7 @@ class Starts:
 
 
 class JobsKind:
-    """Jobs."""
+    """How jobs are brought."""
 
     name = "jobs"
 

@@ -23,21 +23,21 @@ Reasons = dict[str, str]
 
 
 class ImportedKind(Protocol[R_contra, T]):
-    """One kind. `name` is the table's there."""
+    """One kind of things to bring. `name` is that of its table in Marathon's database."""
 
     name: str
 
     def label(self, row: R_contra) -> str:
-        """What people call it."""
+        """What people call the thing in this row."""
 
     def read(self, row: R_contra) -> T:
         """The row's value. Raises `Refused` where it cannot come."""
 
     def digest(self, value: T) -> str:
-        """What tells it from its later versions."""
+        """The digest of the value: a later version has another one."""
 
     def note(self, value: T) -> str:
-        """What is noted of a value that is here as it is there."""
+        """The note that is kept of a value once it is here as it is there."""
 
     def verdict_if_new(self, value: T) -> ImportVerdict:
         """The verdict on one that is new here."""
@@ -49,19 +49,19 @@ class ImportedKind(Protocol[R_contra, T]):
         """Whether one with the same digest still lacks something."""
 
     async def here(self, ids: Sequence[str]) -> dict[str, T]:
-        """Those that are here, by id."""
+        """Those of these things that are here, by id."""
 
     async def find_refused(self, new: Sequence[T]) -> Reasons:
         """Which of these, whose ids are free, cannot be added."""
 
     async def add(self, new: Sequence[T]) -> set[str]:
-        """Insert them: the ids of those that were taken meanwhile."""
+        """Insert these; returns the ids that were taken meanwhile."""
 
     async def replace(self, here: T, there: T) -> bool:
         """Update one; `False` when it was changed meanwhile. Raises `Conflict`."""
 
     def remember(self, present: Iterable[T]) -> None:
-        """These are here now, or would be."""
+        """Remember that these are here now, or would be after a dry run."""
 
 
 class _Plain:
@@ -91,7 +91,7 @@ class Names:
         self._holders: dict[str, str] = {}
 
     def add(self, app: App) -> None:
-        """Know this app."""
+        """Remember this app."""
         self._holders.setdefault(name_key(app.name), app.id)
         if not app.deleting:
             self._names[app.id] = app.name
@@ -113,7 +113,7 @@ class Names:
 
 
 class AppsKind(_Plain):
-    """Apps."""
+    """How apps are brought."""
 
     name = "apps"
 
@@ -154,7 +154,7 @@ class AppsKind(_Plain):
 
 
 class UsersKind(_Plain):
-    """Users."""
+    """How users are brought."""
 
     name = "users"
 
@@ -185,7 +185,7 @@ class UsersKind(_Plain):
 
 
 class TemplatesKind(_Plain):
-    """Templates."""
+    """How templates are brought."""
 
     name = "templates"
 

@@ -1,8 +1,7 @@
-"""What Marathon's jobs are here: those that have ended as history, those whose start lies ahead as jobs that will
-start. Pure.
+"""What Marathon's jobs become here: ended ones are history, and those whose start lies ahead will start. Pure.
 
-Marathon's status alone does not tell: it is empty while a job waits or runs and when it is completed, a completed job
-can be paused, and one that expired is never completed.
+Marathon's status alone does not tell which is which: it is empty while a job waits or runs and when it is completed, a
+completed job can be paused, and one that expired is never completed.
 """
 
 from enum import Enum
@@ -76,7 +75,8 @@ def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job
 
 
 def _past(row: JobRow, app_name: str, status: JobStatus, *, failure: str = "") -> Job:
-    """Marathon does not tell what was sent from what was held out or failed: all that is done counts as sent."""
+    """A job that has ended. Marathon does not tell what was sent from what was held out or failed, so all that is done
+    counts as sent."""
     totals = Totals(
         batches=row.total_batches,
         settled=row.completed_batches,
@@ -143,7 +143,7 @@ def _filters(row: JobRow) -> dict[str, str]:
 
 
 def _feedbacks(row: JobRow) -> dict[str, int]:
-    """The counts by outcome, as many and with names as long as those that are counted here."""
+    """The counts by outcome, within the limits of those that are counted here: so many, with names so long."""
     counts: dict[str, int] = {}
     for outcome, count in _checked_json("feedbacks", row.feedbacks).items():
         if isinstance(count, bool) or not isinstance(count, int):

@@ -1,4 +1,5 @@
-"""What an import did, counted while it goes on and told at the end; every single thing on request, as JSON lines."""
+"""What an import did. It is counted while the import runs and told at the end; on request each thing gets a line of
+JSON."""
 
 import json
 from collections import Counter

@@ -28,7 +28,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What tells the API who is calling."""
+        """The headers that tell the API who is calling."""
         if self.token:
             return {"authorization": f"Bearer {self.token}"}
         vouching = {"x-carillon-proxy-secret": self.proxy_secret} if self.proxy_secret else {}
@@ -41,7 +41,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 class Seeded(Struct, frozen=True, kw_only=True):
-    """What is there now. `devices` may be more than were asked for."""
+    """What the app has now. `devices` may be more than were asked for."""
 
     app_id: str
     app: str
@@ -50,7 +50,7 @@ class Seeded(Struct, frozen=True, kw_only=True):
 
 
 async def seed(customer: Customer, audience: str, *, app: str, service: str, count: int) -> Seeded:
-    """See to an app, its templates and at least `count` devices.
+    """Make what is missing of an app, its templates and `count` devices.
 
     Raises:
         Refused: the API does not allow it, or the app's push table is somebody's own.

@@ -14,7 +14,8 @@ _PATIENCE_SECONDS = 15.0
 
 
 class Customer:
-    """Calls the API as one identity. Whatever it refuses is `Refused`, whatever it does not answer `Unavailable`."""
+    """Calls the API as one identity. Raises `Refused` for what the API refuses, `Unavailable` for what it does not
+    answer."""
 
     def __init__(self, api: str, headers: dict[str, str]) -> None:
         self.api = api.rstrip("/")

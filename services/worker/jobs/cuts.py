@@ -29,7 +29,7 @@ class Cuts:
         """The batches behind the last one, a page at a time; an empty page says that reading goes on. Raises `Invalid`
         and `Unavailable`."""
         first = 0 if last is None else last.ordinal + 1
-        # What a worker of an earlier version has begun to plan is gone on with in its way.
+        # A plan that a worker of an earlier version began goes on in that version's way.
         if job.divided and (last is None or isinstance(last.range, DeviceList)):
             return self._zones.pages(job, first, size)
         match job.plan.source:

@@ -14,7 +14,8 @@ _FIRST_PAGE = 4
 
 
 class PlannedBatch(Struct, frozen=True):
-    """What becomes a batch: a range of so many devices, or users of a file. `whole`: it is all that there is."""
+    """What becomes a batch: a range of so many devices, or users of a file. `whole` says that it is the whole
+    audience."""
 
     range: Range
     size: int
@@ -46,7 +47,7 @@ class TableCuts:
         )
 
     async def _is_whole(self, job: Job, cuts: Sequence[Cut], highest: int) -> bool:
-        """Whether nothing follows the one cut; only who holds users out needs to know."""
+        """Whether nothing follows the one cut. Only a job that holds users out needs to know."""
         if not job.control_group or len(cuts) > 1:
             return False
         return not await self._cut(job, cuts[0].upto, highest, 1, 1)

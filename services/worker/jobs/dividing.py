@@ -1,8 +1,8 @@
 """Dividing a localized push's devices among its zones, once for the whole group.
 
 Whoever plans a zone's job completes the division first, from wherever it stands. One planner at a time does so: it
-holds the division, and the plans of other zones are put off meanwhile. That only spares work;
-`shared.domain.jobs.divisions` says why nobody is in two lists though two should divide at once.
+holds the division, and the plans of other zones are put off meanwhile. That only spares work:
+`shared.domain.jobs.divisions` says why no device is in two lists even if two planners divide at once.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _LEASE = timedelta(seconds=15)
 
 
 class ZoneCuts:
-    """The batches of zones, out of the division of their group."""
+    """Makes the batches of zones from the division of their group."""
 
     def __init__(self, store: Store, divider: "Divider", *, page_batches: int) -> None:
         self._store = store
@@ -93,7 +93,7 @@ class Divider:
                 yield
 
     async def _begin(self, job: Job, size: int) -> Division:
-        """What the division is made of: of the jobs of a group, what the first one reads."""
+        """What the division is made of: whatever the first job of the group reads."""
         assert job.plan.source is not None
         wanted = Division(id=job.file_plan_id, source=job.plan.source, size=size)
         return await self._store.divisions.get(wanted.id) or await self._store.divisions.begin(wanted)
@@ -107,14 +107,14 @@ class Divider:
                     mine = True
                     if found is not None:
                         mine, before = await self._add_step(division, before, found)
-                    # Also behind somebody else's step: whoever was overtaken is told so here.
+                    # Yield behind somebody else's step too: there the caller learns that it was overtaken.
                     yield
                     if not mine:
                         before = await self._store.divisions.last_step(division.id)
                         break
 
     async def _add_step(self, division: Division, before: Step | None, found: FoundDevices) -> tuple[bool, Step]:
-        """The step that counts, and whether it is ours."""
+        """Store a step; returns whether it is ours that counts, and the one that does."""
         step, lists = next_step(division, before, found, attempt=secrets.token_hex(8))
         await self._store.divisions.add_lists(lists)
         await fault("divide.after_lists")
@@ -191,7 +191,7 @@ class Divider:
         if await self._store.divisions.renew(division.id, holder):
             return
         if await self._store.divisions.get(division.id) is None:
-            # It was forgotten with its jobs: so must be what we have just stored of it.
+            # It was forgotten with its jobs, so what we have just stored of it must go too.
             await self._store.divisions.remove_of([division.id])
             raise Invalid("the division is gone", field="job")
         raise Unavailable("another planner divides the devices of this group by now")

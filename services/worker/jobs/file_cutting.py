@@ -1,10 +1,10 @@
 """Cutting a file of users into batches, once for all jobs of its group.
 
-A file is always read from its beginning: only who has read all before knows whether a user stands in it twice. Cuts
-that are stored already are passed on without reading. A file that is not too large is read to its end before the first
-of its batches is made, so that a broken line keeps all of it from being sent.
+A file is always read from its beginning: only so we know whether a user stands in it twice. Cuts that are stored
+already are passed on without reading. A file that is not too large is read to its end before the first of its batches
+is made, so that a broken line keeps all of it from being sent.
 
-Pages may be empty: that says that reading goes on.
+An empty page says that reading goes on.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -91,9 +91,9 @@ class FileCuts:
 
 
 def _planned_batches(number: int, cuts: Sequence[ByteRange], zone: str) -> list[PlannedBatch]:
-    """What a page's cuts become. How many of their users belong to a zone is only known when they are read.
+    """The batches that a page's cuts become. How many of their users belong to a zone is only known when they are read.
 
-    Only the last page may have a single cut, so the first page has one where it is all that there is.
+    Only the last page may have a single cut. So a first page with a single cut is the whole file.
     """
     whole = number == 0 and len(cuts) == 1
     return [PlannedBatch(cut, 0 if zone else cut.users, whole) for cut in cuts]

@@ -1,8 +1,8 @@
 """The stage behind `push.mail`: sends the mails that moves of jobs made due.
 
 A due mail stands in its job's document, put there by the move itself. It is sent under a short lease, so that two tasks
-for one mail send it once, and taken out when it is sent. So it is repeated only where a process died in between, or the
-mail server's answer was lost; with the same Message-ID.
+for one mail send it once, and taken out when it is sent. So it is repeated only if a process died in between or the
+mail server's answer was lost, and then with the same Message-ID.
 """
 
 from datetime import timedelta
@@ -83,7 +83,7 @@ class Mailer(Stage[SendMail]):
                 await self._store.mails.note_sent(task.job_id, due)
 
     async def _send_under_lease(self, job: Job, due: DueMail, mail: Mail) -> str:
-        """The token of the lease under which it was sent, which is still held."""
+        """Send the mail under a lease; returns the token of that lease, which is still held."""
         token, now = fresh_token(), await self._time.now()
         if not await self._store.mails.lease(job.key, due, token, now=now, until=now + self._lease):
             raise Unavailable("somebody else sends a mail about this job")

@@ -56,7 +56,7 @@ class PlanInputs:
         return begun or await self._read_again(job)
 
     async def _source(self, job: Job) -> Source:
-        """What the job reads: where its group is divided already, what was divided."""
+        """What the job reads. If its group is divided already, that is what the division has read."""
         division = await self._store.divisions.get(job.file_plan_id) if job.divided else None
         if division is not None:
             return division.source
@@ -69,7 +69,7 @@ class PlanInputs:
         try:
             file = await self._blobs.stat(job.csv_path)
         except Hidden as error:
-            # It could be seen when the job was posted.
+            # The file could be seen when the job was posted, so the access was taken away.
             raise Denied(error.reason) from error
         except NotFound as error:
             raise Invalid(error.reason, field="csvPath") from error

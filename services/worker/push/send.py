@@ -45,7 +45,7 @@ UNREADABLE = "unreadable"
 REFUSED = "refused"
 FAULT = "fault"
 HOPELESS = "not-taken"
-# Takes that sent nothing, one after the other; then the job's events tell.
+# After so many takes in a row that sent nothing, the job's events tell of it.
 _TOLD_AT = 3
 
 
@@ -119,7 +119,7 @@ class Sender(Stage[SendBatch]):
         """Have the batch brought back later with a new turn. One that a lane owns goes the same way: whoever takes that
         message recovers it, and once another lane has taken it, it does not come back.
 
-        What we know of our lost lane ends with this turn: of a new one nobody has lost a lane yet.
+        We forget our lost lane with this turn: in the new one nobody has lost a lane yet.
         """
         await self._feed.put_off(task)
 
@@ -150,7 +150,7 @@ class Sender(Stage[SendBatch]):
     async def _send(self, batch: Batch) -> Batch | None:
         """The batch as we leave it: settled, or back in its plan; `None` where somebody else goes on with it."""
         if batch.has_failed:
-            # Whoever settled it may have died before the look.
+            # The worker that settled it may have died before it looked.
             await self._breaker.look(batch.job_id)
         standing = await self._recover(batch)
         while standing is not None and standing.is_on_its_way:
@@ -295,7 +295,7 @@ class Sender(Stage[SendBatch]):
         return settled
 
     async def _prepare(self, job_key: str) -> _Sending:
-        """Raises `Unavailable` where there is none: of a job that is gone, or of another kind."""
+        """What the job's batches have in common. Raises `Unavailable` for one that is gone, or of another kind."""
         known = self._sendings.get(job_key)
         if known is None:
             job = await self._store.jobs.get(job_key)
@@ -308,6 +308,6 @@ class Sender(Stage[SendBatch]):
 
 
 def _rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
-    """What is known of the batch, where all that is left of it fails."""
+    """The receipt of the batch where all that is left of it fails."""
     failed = max(batch.recipients_left, at_least)
     return batch.receipt + Receipt(failed=failed, reasons={key: failed})

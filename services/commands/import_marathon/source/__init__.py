@@ -6,8 +6,8 @@ named on a command line, read once from end to end, and its tables are Marathon'
 Guarantees:
 
 - **One moment.** All rows are as they were when `reading` was entered: one read-only transaction sees them.
-- **Bounded memory.** Rows come in pages of `PAGE`, by a cursor that the server keeps. JSON that makes more than
-  `MAX_JSON_BYTES` in a row stays there, and the row says so with `None`.
+- **Bounded memory.** Rows come in pages of `PAGE`, by a cursor that the server keeps. Where the JSON of a row makes
+  more than `MAX_JSON_BYTES`, it is not read, and the row says so with `None`.
 - **Nothing is judged.** NULL becomes 0 or `""`, as Marathon's own API shows it, and JSON comes as the text that it is;
   whether a row can be brought over is the importer's to say.
 """
@@ -107,7 +107,7 @@ async def open_source(url: str) -> AsyncIterator[Marathon]:
         await marathon.check()
         yield marathon
     finally:
-        # Nothing was written, so there is nothing to end well.
+        # Nothing was written, so it does not matter how the transaction ends.
         with suppress(*_FAILURES):
             await connection.close(timeout=GRACE_SECONDS)
 
