@@ -1,8 +1,8 @@
-"""Signing secrets of namespaces: by them a receiver tells whose callback it was sent.
+"""Signing secrets of namespaces, by which a receiver tells whose callback it was sent.
 
 A secret is derived from the deployment's key and from random bytes in the store, so that neither is enough to make it:
-the deployment's key is known to everybody who verifies by it. It is shown once, and nowhere stored. What it replaces
-goes on signing beside it for a day, so that receivers can change over.
+the deployment's key is known to everybody who verifies by it. A secret is shown once, and nowhere stored. The one that
+it replaces goes on signing beside it for a day, so that receivers can change over.
 """
 
 import base64
@@ -38,7 +38,7 @@ class NamespaceSecrets(Struct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> SigningVersion:
-        """The one that stays."""
+        """The secret that goes on signing."""
         return self.versions[-1]
 
 
@@ -54,8 +54,8 @@ def rotate(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: dat
 
 
 def signing_secrets(secrets: NamespaceSecrets | None, deployment_key: str, now: datetime) -> tuple[str, ...]:
-    """What signs a namespace's callbacks, the newest first. The deployment's own signs for whoever never asked for one
-    of their own, and for a day after they did."""
+    """The secrets that sign a namespace's callbacks, the newest first. The deployment's own secret signs for a
+    namespace that never asked for one, and for a day after it did."""
     if secrets is None:
         return (deployment_key,)
     own = [derive_secret(deployment_key, secrets.id, version) for version in _active_versions(secrets.versions, now)]
@@ -72,6 +72,6 @@ def derive_secret(deployment_key: str, namespace: str, version: SigningVersion) 
 
 
 def _active_versions(versions: Sequence[SigningVersion], now: datetime) -> Iterator[SigningVersion]:
-    """Those that sign: each for a day after the next was made."""
+    """The versions that sign. Each does so for a day after the next was made."""
     yield from (version for version, following in pairwise(versions) if now < following.made_at + OVERLAP)
     yield versions[-1]

@@ -105,7 +105,7 @@ def _in_case_of(sample: Mapping[str, str], column: str) -> Callable[[str], str]:
 
 
 def zone_condition(zone: str) -> tuple[Condition, ...]:
-    """What the rows of a zone's users fulfil; all rows do where no zone is given."""
+    """The conditions that the rows of a zone's users fulfil; none where no zone is given."""
     if not zone:
         return ()
     others = zone == REST

@@ -71,5 +71,5 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 def frequent(found: Counter[str | None]) -> Counter[str | None]:
-    """The most frequent ones, as many as are told apart."""
+    """The most frequent texts, as many as are told apart."""
     return found if len(found) <= TEXTS else Counter(dict(found.most_common(TEXTS)))

@@ -48,7 +48,7 @@ def first_flaw(layout: Layout, columns: int | None, *, record_bytes: int, ended:
     """
     endless = _endless(layout, record_bytes, ended=ended)
     judged = _judge(layout, columns, endless)
-    # Of two found at one place the former is told: what never ends hides what would follow.
+    # Of two flaws found at one place the first is told: a record that never ends hides what would follow.
     flaws = [*([endless] if endless else ()), *(flaw for check in _CHECKS for flaw in check(judged))]
     return min(flaws, key=attrgetter("found"), default=None)
 
@@ -75,7 +75,7 @@ def _endless(layout: Layout, record_bytes: int, *, ended: bool) -> Flaw | None:
 
 
 def _open_quote(layout: Layout, at: int) -> int | None:
-    """Where the quotes begin that `at` stands in."""
+    """Where the quoted field begins in which `at` stands."""
     quotes = layout.quotes[: layout.quotes.searchsorted(at)]
     if quotes.size % 2 == 0:
         return None
@@ -83,7 +83,8 @@ def _open_quote(layout: Layout, at: int) -> int | None:
 
 
 def _doubled_quotes(quotes: Positions) -> NDArray[np.bool_]:
-    """Which of every other quote, from the first on, is the second one of a pair inside a field."""
+    """Which of the quotes that seem to open (every other one, from the first) is the second of a pair inside a
+    field."""
     openings, closings = quotes[::2], quotes[1::2]
     doubled = np.zeros(openings.size, np.bool_)
     doubled[1:] = openings[1:] == closings[: openings.size - 1] + 1

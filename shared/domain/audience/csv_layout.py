@@ -4,8 +4,8 @@ The grammar is RFC 4180's, with LF, CRLF and CR as line ends, also mixed. A fiel
 its closing quote and may hold commas, line ends and doubled quotes. A blank line is no record.
 
 Nothing is looked at byte by byte: positions of quotes, commas and line ends are found by numpy, and whatever has an odd
-number of quotes before it stands inside quotes. That holds as far as all quotes stand where they may; whether they do
-is asked by `csv_flaws`.
+number of quotes before it stands inside quotes. That holds as far as all quotes stand where they may, which `csv_flaws`
+checks.
 """
 
 import numpy as np

@@ -85,7 +85,7 @@ class RowReader:
             return NO_ROWS
         header = int(self._header_is_due)
         self._header_is_due = False
-        # The line end that a file's last record lacks was lent to it.
+        # A last record without a line end was read with one, which the file does not have.
         ends = np.minimum(layout.ends, size) + self._at
         return Rows(layout.first_columns()[header:], layout.starts[header:] + self._at, ends[header:])
 

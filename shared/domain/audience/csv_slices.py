@@ -1,5 +1,5 @@
-"""Slices: a CSV audience as a count looks it up, some rows after the others. Who stands in it several times is found
-where he stands first, as by the cuts of a job's batches."""
+"""Slices: the rows of a CSV audience as a count looks them up, some at a time. A user who stands in the file several
+times counts where he stands first, as in the cuts of a job's batches."""
 
 from collections.abc import Iterator
 from itertools import compress
@@ -13,8 +13,8 @@ from shared.domain.errors import Invalid
 
 
 class Slice(Struct, frozen=True):
-    """Neighbouring rows: the `users` of them who do not stand before, how many rows are `repeated` ones, and the byte
-    `upto` which the file has been read with them."""
+    """Neighbouring rows: the `users` who do not stand in an earlier row, how many rows are `repeated` ones, and the
+    byte `upto` which the file has been read with them."""
 
     users: list[str]
     repeated: int

@@ -80,7 +80,7 @@ class Repeats:
             self._put_away()
 
     def _put_away(self) -> None:
-        # From the last, so that places stay what they are; one by one, as shelves of hashes grow alike.
+        # From the last one, so that the places of the others stay; one by one, because all shelves grow alike.
         for shelf, first, last in reversed([*self._by_shelf(self._tray)]):
             self._shelves[shelf : shelf + 1] = _cut(_merge(self._shelves[shelf], self._tray[first:last]))
         self._tray = np.empty(0, np.int64)

@@ -45,15 +45,15 @@ def zones() -> tuple[str, ...]:
 
 
 def texts(zone: str) -> tuple[str, ...]:
-    """What the `tz` of a zone's users equals one of; for `REST`, what it must not: NULL and all other texts are its."""
+    """The texts of which the `tz` of a zone's users is one. For `REST`, those of which it is none: NULL and all other
+    texts are its."""
     if zone == REST:
         return tuple(spellings(offsets()))
     return (zone, "-0000") if zone == UTC_ZONE else (zone,)
 
 
 def zone_of(tz: str | None, among: Sequence[str] | None = None) -> str:
-    """The one zone that a user with this text belongs to, where the zones are these offsets, by default all, and
-    `REST`."""
+    """The one zone that a user with this text belongs to. The zones are these offsets, by default all, and `REST`."""
     offset = UTC_ZONE if tz == "-0000" else tz
     return offset if offset is not None and offset in (offsets() if among is None else among) else REST
 

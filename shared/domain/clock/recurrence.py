@@ -264,7 +264,7 @@ def _without_idle_steps(field: Field, text: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def _zone(name: str) -> ZoneInfo:
-    """Only a name from the list of names becomes the path of a file."""
+    """The zone of this name. Only a name from the list of names becomes the path of a file."""
     if name not in _zone_names():
         raise Invalid("unknown time zone; IANA has names as Europe/Paris or UTC", field="timezone", value=name)
     return ZoneInfo(name)

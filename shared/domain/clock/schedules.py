@@ -87,7 +87,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 class Definition(Struct, frozen=True, kw_only=True):
     """What a caller wants. Either `instants` (sorted, each once) or a `recurrence`.
 
-    `window_seconds` delays every instant by the same time below it, which a hash of the key tells.
+    `window_seconds` delays every instant by the same time, which is shorter and follows from a hash of the key.
     """
 
     callback: Callback
@@ -103,7 +103,7 @@ class Definition(Struct, frozen=True, kw_only=True):
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule. `digest` tells two contents apart. Times are the database's.
 
-    `sweep_at` is when it is looked at whether anything is left of it: `None` for a series that goes on.
+    At `sweep_at` the sweep looks whether anything is left of it; it is `None` for a series that goes on.
     """
 
     id: str
@@ -135,12 +135,12 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """Whose occurrences they are."""
+        """The owner of its occurrences."""
         return owner_text(Owner(SCHEDULE, self.id))
 
     @property
     def size(self) -> int:
-        """About that of a message, in bytes."""
+        """About how large a message is, in bytes."""
         return len(self.definition.callback.payload)
 
 
@@ -161,7 +161,7 @@ def check_key(key: str) -> None:
 
 
 def digest(definition: Definition) -> str:
-    """What tells two contents apart: SHA-256 of the definition, whatever the order of its keys."""
+    """The digest that tells two contents apart: SHA-256 of the definition, whatever the order of its keys."""
     return hashlib.sha256(msgspec.json.encode(definition, order="deterministic")).hexdigest()
 
 
@@ -188,7 +188,7 @@ def next_due(definition: Definition, key: str, after: datetime) -> datetime | No
 
 
 def due_instants(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
-    """The instants that follow `after`, with their delay, for as long as there are some; `runs` have been."""
+    """The instants that follow `after`, with their delay; `runs` of a recurrence have been before."""
     if definition.recurrence is None:
         delay = spread(definition, key)
         yield from (instant + delay for instant in definition.instants if instant + delay > after)
@@ -215,7 +215,7 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
 
 
 def last_due(definition: Definition, key: str) -> datetime | None:
-    """After which instant nothing of a list is left; a series ends when it says so."""
+    """The last instant of a list, with its delay; `None` for a series, which ends when it says so."""
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
 
 
@@ -223,7 +223,7 @@ def next_occurrence(
     definition: Definition, key: str, occurrence: Occurrence, *, passed_over: datetime | None = None
 ) -> Occurrence | None:
     """A series' document at its next instant; `None` when the series has ended. Instants up to `passed_over` are passed
-    over, unless they count."""
+    over, unless `max_occurrences` counts them."""
     runs = occurrence.runs + 1
     if definition.max_occurrences is not None and runs >= definition.max_occurrences:
         return None
@@ -260,7 +260,7 @@ def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> 
 def judge(
     schedule: Schedule | None, occurrence: Occurrence, now: datetime, *, tick: timedelta, misfire_after: timedelta
 ) -> Verdict:
-    """As `stands`, and by the misfire rule. Later than `misfire_after` is "found late"."""
+    """Decide as `stands` does, and by the misfire rule. Later than `misfire_after` is "found late"."""
     verdict = stands(schedule, occurrence, now)
     if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
         return verdict
@@ -271,7 +271,7 @@ def judge(
 
 
 def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> datetime | None:
-    """Up to which instants the rule lets all of them go."""
+    """Up to which moment the rule lets go of all instants."""
     match rule.mode:
         case MisfireMode.FIRE:
             return None
@@ -282,7 +282,7 @@ def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> d
 
 
 def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
-    """Whether the rule lets an instant go that is so late."""
+    """Whether the rule lets go of an instant that is so late."""
     match rule.mode:
         case MisfireMode.FIRE:
             return False
@@ -293,7 +293,7 @@ def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bo
 
 
 def carillon_headers(occurrence: Occurrence, schedule: Schedule) -> dict[str, str]:
-    """What every message tells beside its payload and its id."""
+    """The headers that every message has beside its payload and its id."""
     return {
         "carillon-key": schedule.key,
         "carillon-due": format_instant(occurrence.due),

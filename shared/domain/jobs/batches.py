@@ -164,7 +164,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether a message of its turn, or a lane, stands for it."""
+        """Whether it is in flight: a message of its turn, or a lane, has it."""
         return self.status in {BatchStatus.QUEUED, BatchStatus.SENDING}
 
     @property
@@ -185,14 +185,14 @@ def part_limit(batch: Batch, most: int) -> int:
 
 
 def smaller(batch: Batch) -> int:
-    """The halvings after one more take that sent nothing: what a server cannot take in time, it may take in pieces. Of
-    the first one, only the process may have died."""
+    """The halvings after one more take that sent nothing: what a server cannot take in time, it may take in pieces. The
+    first such take halves nothing: perhaps only the process died."""
     return min(batch.halvings + _HALVED_AT_FAILURE, _MOST_HALVINGS) if batch.fruitless else batch.halvings
 
 
 def larger(batch: Batch, lasted: float, patience: float) -> int:
-    """The halvings after a part that took so many seconds of those that it might have taken: the next one would take
-    half of them at most."""
+    """The halvings after a part that took `lasted` of the `patience` seconds that it had: the next part would take half
+    of these at most."""
     doublings = sum(lasted * factor <= patience for factor in (4, 8))
     return max(batch.halvings - doublings, 0)
 
@@ -225,7 +225,7 @@ def verdict(receipt: Receipt, *, max_failed_share: float) -> BatchStatus:
 
 
 def add_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    """Key by key sums."""
+    """The sums, key by key."""
     return dict(Counter(one) + Counter(other))
 
 

@@ -1,4 +1,4 @@
-"""When a job breaks its circuit: of how many failed batches it is held."""
+"""When a job breaks its circuit: how many failed batches it takes to hold it."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ _ENOUGH_SETTLED = 20
 
 
 class Counts(Struct, frozen=True):
-    """How many batches a job has by now: those that are settled among them, and of these the failed ones."""
+    """How many batches a job has by now, how many of them are settled, and how many of these failed."""
 
     planned: int = 0
     settled: int = 0
@@ -15,7 +15,7 @@ class Counts(Struct, frozen=True):
 
 
 def breaks(counts: Counts, *, forgiven: int, planned: bool, max_failed_share: float) -> bool:
-    """Whether so many batches failed, since the job was last resumed, that it should be held. `planned`: to the end.
+    """Whether so many batches failed since a job was resumed that it should be held. `planned`: its plan has an end.
 
     A share of 1 never holds one: nothing would be left to hold.
     """

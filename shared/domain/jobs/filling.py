@@ -56,8 +56,8 @@ def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
 
 
 def most_filled_bytes(template_bytes: int, context: Mapping[str, Any]) -> int:
-    """What `filled_bytes` cannot exceed, told without the template, whose body and defaults have so many bytes as JSON:
-    a tag has four of them or more, and stands for a value of the context or of the defaults."""
+    """What `filled_bytes` cannot exceed for any template whose body and defaults have so many bytes as JSON. A tag has
+    four of them or more, and stands for a value of the context or of the defaults."""
     longest = max((len(dumps(value).encode()) for value in context.values()), default=0)
     return template_bytes + template_bytes // len("{{}}") * max(longest, template_bytes)
 
@@ -108,5 +108,5 @@ def _tag_text(value: Any) -> str:
 
 
 def _written_bytes(text: str) -> int:
-    """Of a text between the quotes of a JSON string."""
+    """The bytes of a text between the quotes of a JSON string."""
     return len(dumps(text).encode()) - len('""')

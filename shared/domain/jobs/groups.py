@@ -23,7 +23,7 @@ class ZoneJobStart(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A localized push: `job` is what was asked for, `zones` what becomes of it. `made` once all jobs are stored."""
+    """A localized push: `job` is what was asked for, `zones` what it becomes. `made` says that all jobs are stored."""
 
     id: str
     app_id: str
@@ -89,6 +89,6 @@ def _lateness(zones: Sequence[str], at: int) -> Event:
 
 
 def zone_job_id(group: Group, zone: str) -> str:
-    """The one id that the job of this zone can have. Nobody can know it before the group is made, and take it."""
+    """The one id that the job of this zone can have. Nobody can know it, and take it, before the group is made."""
     incarnation = group.job.incarnation
     return str(uuid.uuid5(uuid.UUID(group.id), f"{incarnation}/{zone}" if incarnation else zone))

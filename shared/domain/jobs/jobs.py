@@ -208,7 +208,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether it is not begun: its start lies ahead, or passed while it was paused."""
+        """Whether it has not begun: its start lies ahead, or passed while it was paused."""
         return self.starts_at != 0 and self.unplanned and self.status in {JobStatus.SCHEDULED, JobStatus.PAUSED}
 
     @property
@@ -218,7 +218,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def standing(self) -> "Standing":
-        """What of it decides about its batches."""
+        """The part of the job that decides about its batches."""
         return Standing(self.status, self.plan.end, self.expires_at, self.service)
 
 

@@ -37,7 +37,7 @@ def pick(names: Sequence[str], key: int, seq_id: int) -> str:
 
 
 def picks(names: Sequence[str], key: int, seq_ids: Sequence[int]) -> list[str]:
-    """`pick` for many devices, without a look at anything where there is nothing to choose."""
+    """`pick` for many devices. It looks at none of them where there is nothing to choose."""
     if len(names) == 1:
         return [names[0]] * len(seq_ids)
     return [pick(names, key, seq_id) for seq_id in seq_ids]

@@ -41,7 +41,7 @@ class CountedPush(Struct, frozen=True, gc=False):
 
 
 class Skipped(Struct, frozen=True, gc=False):
-    """Nothing to count."""
+    """A record with nothing to count, and why."""
 
     reason: Skip
 
@@ -149,7 +149,7 @@ def _field(record: Mapping[str, Any], name: str) -> Any:
 
 class Position(Struct, frozen=True):
     """How far a partition is counted: up to this offset of this log. `log` is the id of the topic, which another topic
-    of the same name does not have; it is empty where nobody knew it. `left` are the last ones that were counted before
+    of the same name does not have; it is empty where nobody knew it. `left` are the last logs that were counted before
     it: a broker that lags behind may still tell their ids."""
 
     offset: int = 0

@@ -1,4 +1,4 @@
-"""What whoever previews a job should know before it is posted: things that are allowed, and may not be meant.
+"""What the preview of a job tells people before they post it: things that are allowed, and may not be meant.
 
 Each notice has a code, which stays, and a sentence for people.
 """
@@ -26,14 +26,14 @@ _ZONES = {
 
 
 class Notice(Struct, frozen=True):
-    """Something to look at."""
+    """One thing to look at."""
 
     code: str
     message: str
 
 
 def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
-    """About who would get it, as far as it was counted."""
+    """Notices about who would get the push, as far as that was counted."""
     if counted.exact and not counted.devices:
         yield Notice("nobody", _nobody(job, counted))
     elif counted.unknown:
@@ -51,12 +51,12 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
 
 
 def of_flaw(flaw: Invalid) -> Notice:
-    """About a file over which the job would fail."""
+    """The notice about a file over which the job would fail."""
     return Notice("bad-file", f"The job would fail: {flaw.reason}.")
 
 
 def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_record_bytes: int) -> Iterator[Notice]:
-    """About what would be sent."""
+    """Notices about what would be sent."""
     for use in used:
         if tags := valueless_tags(use.template, job.context):
             place = _template(use.template.name, use.template.locale)
@@ -87,8 +87,8 @@ def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_rec
 def of_zones(
     job: Job, group: Sequence[tuple[str, int]], devices: Mapping[str, int] | None, *, published_sign: bool, now_ns: int
 ) -> Iterator[Notice]:
-    """About when each zone would get a localized job: `group` is what `zone_starts` made, `devices` are those of a
-    zone, where they are known."""
+    """Notices about when each zone would get a localized job: `group` is what `zone_starts` made, `devices` are those
+    of a zone, where they are known."""
     at = dict(group)
     unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
     chosen = {

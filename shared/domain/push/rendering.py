@@ -5,7 +5,7 @@ left per device is one string with its token, message id and user id in it. Valu
 after they are in place, so quotes, line breaks and even `{{` inside a value come out as they went in.
 
 Each row ends in one of three ways, and the receipt accounts for all: a record (`sent`), no token to send to
-(`skipped`), or a reason why there is no record (`failed`); never does one row keep the others from being sent.
+(`skipped`), or a reason why there is no record (`failed`); no row keeps the others from being sent.
 """
 
 from collections import Counter
@@ -81,7 +81,7 @@ class Renderer:
     def render(self, rows: Sequence[Recipient], *, now: datetime) -> Rendered:
         """The records of these rows. The same rows in the same second give the same bytes.
 
-        `now` must be aware; a second's fraction is of no account.
+        `now` must be aware; fractions of a second do not count.
         """
         reachable = [row for row in rows if row[2]]
         choices = self._choose(reachable)
@@ -112,7 +112,7 @@ class Renderer:
 
     def _frame(self, template: Template, now: int) -> Frame:
         frame = records.frame(Push(self._job, template.name, self._body(template), now, self._rules))
-        # Before a batch of them fills the memory. A character is a byte or more.
+        # Refused here, before a batch of them fills the memory. A character is a byte or more.
         if sum(map(len, frame)) > self._rules.max_record_bytes:
             raise Unrenderable(TOO_LARGE)
         return frame
