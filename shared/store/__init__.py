@@ -128,7 +128,7 @@ class Store:
         return cls(client, database, observe)
 
     def add(self, name: str, make: Callable[[AsyncDatabase[Document]], AnyAggregate]) -> AnyAggregate:
-        """One more kind of documents in this database, which `setup` prepares with the others."""
+        """Add one more kind of documents in this database, which `setup` prepares with the others."""
         aggregate = self._observe(make(self._database), f"store.{name}")
         self._aggregates[name] = aggregate
         return aggregate

@@ -151,7 +151,7 @@ async def make(collection: AsyncCollection[Document]) -> None:
 
 
 async def insert_new(collection: AsyncCollection[Document], documents: Sequence[Document]) -> set[int]:
-    """Insert those whose keys are free: the positions of the others. Raises `Unavailable`."""
+    """Insert those whose keys are free; returns the positions of the others. Raises `Unavailable`."""
     if not documents:
         return set()
     try:
@@ -165,7 +165,7 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
 
 
 async def insert_once(collection: AsyncCollection[Document], document: Document) -> Document:
-    """Insert the document unless its key is taken: the one that is there.
+    """Insert the document unless its key is taken; returns the one that is there.
 
     Raises:
         Unavailable: another one was there, and is gone or cannot be read yet.
@@ -198,7 +198,7 @@ async def replace_unchanged(
 
 
 async def free_keys(collection: AsyncCollection[Document], before_ns: int, limit: int) -> int:
-    """Free the idempotency keys of some documents that were made before then (ns); of how many."""
+    """Free the idempotency keys of some documents that were made before then (ns); returns of how many."""
     query = {"idempotency.created_at": {"$lt": before_ns}}
     with translate_errors():
         ids = [document["_id"] async for document in collection.find(query, {"_id": 1}).limit(limit)]
@@ -209,7 +209,7 @@ async def free_keys(collection: AsyncCollection[Document], before_ns: int, limit
 
 
 async def forget_some(collection: AsyncCollection[Document], query: Document, limit: int) -> int:
-    """Delete some of what matches: how many. A query by one range, so that it is taken from an index."""
+    """Delete some of what matches; returns how many. The query has one range, so that it is taken from an index."""
     with translate_errors():
         found = await collection.find(query, {"_id": 1}).limit(limit).to_list()
         if not found:
@@ -250,6 +250,6 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
 
 
 def _codes(error: BulkWriteError) -> set[int]:
-    """Those of all the failures in a write of many."""
+    """The codes of all failures in a write of many."""
     details = error.details
     return {failure["code"] for part in ("writeErrors", "writeConcernErrors") for failure in details.get(part, ())}

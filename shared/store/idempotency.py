@@ -67,14 +67,14 @@ class IdempotencyKeys:
             await self._keys.update_one({"_id": key}, {"$set": {"made": made}})
 
     async def replace_made(self, key: str, made: str, *, before: str) -> bool:
-        """As `remember`, in the place of this; `False` when something else is kept by now."""
+        """Keep this in the place of what was kept `before`; `False` when something else is kept by now."""
         # A field that is missing equals null.
         query = {"_id": key, "made": {"$in": [before] if before else ["", None]}}
         with translate_errors():
             return (await self._keys.update_one(query, {"$set": {"made": made}})).matched_count == 1
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Forget some that were last used before then; how many."""
+        """Forget some that were last used before then; returns how many."""
         return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)
 
 

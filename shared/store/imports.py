@@ -1,6 +1,6 @@
 """What was brought here from another system: a digest of each thing as it came.
 
-So whoever imports again can tell what was changed or deleted here since, and leaves that alone.
+So the next import can tell what was changed or deleted here since, and leaves that alone.
 """
 
 from collections.abc import Mapping, Sequence

@@ -88,12 +88,12 @@ class Apps:
             await self._apps.insert_one(_document(app))
 
     async def get(self, app_id: str) -> App | None:
-        """The app."""
+        """The app with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._apps.find_one({"_id": app_id}))
 
     async def add_new(self, apps: Sequence[App]) -> set[int]:
-        """Insert those whose ids, bundle ids and names are free: the positions of the others."""
+        """Insert those whose ids, bundle ids and names are free; returns the positions of the others."""
         return await insert_new(self._apps, [_document(app) for app in apps])
 
     async def with_ids(self, app_ids: Sequence[str]) -> dict[str, App]:
@@ -141,7 +141,7 @@ class Apps:
             return await self._change({"_id": app_id}, change)
         while (app := await self.get(app_id)) is not None:
             named = change | {"name": name} | await self._key_change(app, name)
-            # Whether the name becomes another one was decided by the present one.
+            # The present name has decided whether the new one is another.
             if changed := await self._change({"_id": app_id, "name": app.name}, named):
                 return changed
         return None

@@ -18,12 +18,12 @@ class Revocations:
         """Nothing to make: everything is found by `_id`."""
 
     async def begin(self, revocation: Revocation) -> None:
-        """Keep this one, in the place of an earlier one of the same namespace."""
+        """Keep this revocation, in the place of an earlier one of the same namespace."""
         with translate_errors():
             await self._revocations.replace_one({"_id": revocation.id}, _codec.document(revocation), upsert=True)
 
     async def get(self, namespace: str) -> Revocation | None:
-        """That of a namespace."""
+        """The revocation of a namespace, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._revocations.find_one({"_id": namespace}))
 

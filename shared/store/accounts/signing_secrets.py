@@ -18,7 +18,7 @@ class SigningSecretStore:
         """Nothing to make: everything is found by `_id`."""
 
     async def get(self, namespace: str) -> NamespaceSecrets | None:
-        """Those of a namespace, if it ever asked for one."""
+        """The secrets of a namespace, if it ever asked for one."""
         with translate_errors():
             return _codec.maybe(await self._secrets.find_one({"_id": namespace}))
 

@@ -33,7 +33,7 @@ class Tokens:
             await self._tokens.insert_one(_codec.document(token))
 
     async def get(self, token_id: str) -> Token | None:
-        """The token."""
+        """The token with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._tokens.find_one({"_id": token_id}))
 

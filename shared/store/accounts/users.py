@@ -46,12 +46,12 @@ class Users:
             await self._users.insert_one(_codec.document(user))
 
     async def get(self, user_id: str) -> User | None:
-        """The user."""
+        """The user with this id, if there is one."""
         with translate_errors():
             return _codec.maybe(await self._users.find_one({"_id": user_id}))
 
     async def add_new(self, users: Sequence[User]) -> set[int]:
-        """Insert those whose ids and addresses are free: the positions of the others."""
+        """Insert those whose ids and addresses are free; returns the positions of the others."""
         return await insert_new(self._users, [_codec.document(user) for user in users])
 
     async def with_ids(self, user_ids: Sequence[str]) -> dict[str, User]:

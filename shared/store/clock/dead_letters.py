@@ -39,17 +39,17 @@ class DeadLetters:
                 await self._letters.bulk_write(newer, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
-        """One of a caller's."""
+        """One of a caller's dead letters, if it is there."""
         with translate_errors():
             return _codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
     async def page(self, namespace: str, *, key: str = "", after: str = "", limit: int) -> Page[DeadLetter]:
-        """A caller's, by id, those behind `after`; of one key, if it is given."""
+        """A caller's dead letters by id, those behind `after`; of one key, if it is given."""
         query: dict[str, Any] = {"namespace": namespace} | ({"key": key} if key else {}) | {"_id": {"$gt": after}}
         return await read_page(self._letters, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def remove(self, letters: Sequence[DeadLetter]) -> int:
-        """Forget these, but not what has died again since: how many were there."""
+        """Forget these, but not what has died again since; returns how many were there."""
         if not letters:
             return 0
         with translate_errors():

@@ -81,7 +81,7 @@ class Occurrences:
         return Heads(shards, found[0]["visible_at"])
 
     async def claim(self, shard: int, token: str, visible: Visible, *, leased_until: datetime) -> int:
-        """Mark all of a shard that is visible with this fresh token: how many there are."""
+        """Mark all of a shard that is visible with this fresh token; returns how many there are."""
         with translate_errors():
             result = await self._occurrences.update_many(
                 {"shard": shard} | _query(visible),
@@ -90,8 +90,7 @@ class Occurrences:
         return result.modified_count
 
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
-        """What a token claims, by id; what a later version has made of a kind that nobody here knows stays with its
-        lease."""
+        """What a token claims, by id. Occurrences of a kind that only a later version knows are left to their lease."""
         query = {"token": token, "_id": {"$gt": after}, "kind": {"$in": _KINDS}}
         with translate_errors():
             found = self._occurrences.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)
@@ -173,7 +172,7 @@ class Occurrences:
         )
 
     async def release_rest(self, token: str, *, after: str) -> None:
-        """As `release`, for all that a token claims behind what was read of it."""
+        """Release all that a token claims behind what was read of it, as `release` does."""
         with translate_errors():
             await self._occurrences.update_many(_not_held_back({"token": token, "_id": {"$gt": after}}), _RELEASED)
 
@@ -228,12 +227,12 @@ class Occurrences:
             return [_value(document) async for document in found]
 
     async def with_any(self, owners: Sequence[str]) -> set[str]:
-        """Which of these owners have any."""
+        """Which of these owners have any occurrences."""
         with translate_errors():
             return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
     async def remove(self, id: str) -> bool:
-        """Forget one, claimed or not; `False` when it is not there."""
+        """Forget an occurrence, claimed or not; `False` when it is not there."""
         with translate_errors():
             return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
 
@@ -266,7 +265,8 @@ def fresh_token() -> str:
 
 
 def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
-    """A query for each token: few writes of many are worth many of one, and go by an index everywhere."""
+    """One query for each token. A few writes of many documents cost less than many writes of one, and each goes by an
+    index."""
     by_token: dict[str, list[str]] = {}
     for occurrence in claimed:
         by_token.setdefault(occurrence.token, []).append(occurrence.id)

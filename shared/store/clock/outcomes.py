@@ -24,8 +24,8 @@ class Outcomes:
         await self._outcomes.create_index([("at", ASCENDING)])
 
     async def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Insert them. Where an attempt was made twice, by a process that died and by another one, what the target has
-        is told; otherwise the last word is."""
+        """Insert them. Where an attempt was made twice, by a process that died and by another one, one that says that
+        the target has it stays; otherwise the last one does."""
         taken = await insert_new(self._outcomes, [_codec.document(outcome) for outcome in outcomes])
         repeated = [outcomes[place] for place in taken]
         if repeated:
@@ -38,17 +38,17 @@ class Outcomes:
             return await self._outcomes.find_one({"_id": outcome_id}, {"_id": 1}) is not None
 
     async def latest(self, owner: str, limit: int) -> list[Outcome]:
-        """An owner's last ones, the newest first."""
+        """An owner's last outcomes, the newest first."""
         found = self._outcomes.find({"owner": owner}).sort("at", DESCENDING).limit(limit)
         return [outcome async for outcome in _codec.values(found)]
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Forget some that are older; how many."""
+        """Forget some that are older; returns how many."""
         return await forget_some(self._outcomes, {"at": {"$lt": before}}, limit)
 
 
 def _overrule(outcome: Outcome) -> ReplaceOne[Document]:
-    """Put it in the place of the one that is there, unless that knows better."""
+    """Put it in the place of the one that is there, unless that says that the target has it, or is newer."""
     known = {"_id": outcome.id, "result": {"$ne": OutcomeResult.FIRED.value}}
     older = {} if outcome.result is OutcomeResult.FIRED else {"at": {"$lt": outcome.at}}
     return ReplaceOne(known | older, _codec.document(outcome))

@@ -46,7 +46,7 @@ class Schedules:
 
     async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
         """Those that are there, by id, without their instants unless `whole`. One query; one round trip as well if they
-        are `small`, which is that the caller knows that all fit into a reply."""
+        are `small`: then the caller knows that all fit into a reply."""
         query = {"_id": {"$in": list(ids)}}
         with translate_errors():
             found = await self._schedules.find(
@@ -99,7 +99,8 @@ class Schedules:
         return _maybe(found)
 
     async def pause(self, ids: Sequence[str]) -> int:
-        """Pause those of these that are active: how many. Their occurrences are held back when they come due."""
+        """Pause those of these that are active; returns how many. Their occurrences are held back when they come
+        due."""
         query = {"_id": {"$in": list(ids)}} | _may_become(ScheduleState.PAUSED)
         change = {"$set": {"state": ScheduleState.PAUSED.value}}
         with translate_errors():
@@ -111,7 +112,7 @@ class Schedules:
             return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
     async def to_sweep(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Some of those that are to be looked at since before that moment."""
+        """Some of the schedules that the sweep was to look at before that moment."""
         with translate_errors():
             found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=_BATCH)
             return [_value(document) async for document in found.limit(limit)]
@@ -121,12 +122,12 @@ class Schedules:
         await self._update_swept(ids, {}, before, {"$set": {"sweep_at": at}})
 
     async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
-        """Nothing is left of these, which `to_sweep` named: active → finished."""
+        """Finish these, which `to_sweep` named and of which nothing is left: active → finished."""
         change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
         await self._update_swept(ids, _may_become(ScheduleState.FINISHED), before, change)
 
     async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
-        """Nothing follows in these recurrences: have them swept, where the generation is still the same."""
+        """Have these recurrences swept, because nothing follows in them, where the generation is still the same."""
         updates = [
             UpdateOne({"_id": schedule.id, "generation": schedule.generation}, {"$set": {"sweep_at": at}})
             for schedule in schedules
@@ -141,7 +142,7 @@ class Schedules:
             return [_value(document) async for document in found.limit(limit)]
 
     async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
-        """Keep those of these that are finished as long as if they had finished at that moment: how many."""
+        """Keep those of these that are finished as long as if they had finished at that moment; returns how many."""
         if not ids:
             return 0
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
@@ -149,7 +150,7 @@ class Schedules:
             return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
 
     async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
-        """Forget those of these that were finished before then: how many."""
+        """Forget those of these that were finished before then; returns how many."""
         if not ids:
             return 0
         with translate_errors():

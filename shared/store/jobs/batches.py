@@ -211,7 +211,7 @@ class Batches:
 
 
 def _as_read(batch: Batch) -> Document:
-    """Of this turn and without another take since: then, what was read of its recipients may be out."""
+    """Of this turn and without another take since: after one, what was read of its recipients may be out."""
     return {"_id": batch.id, "turn": batch.turn, "attempts": batch.attempts}
 
 

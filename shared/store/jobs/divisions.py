@@ -28,7 +28,7 @@ class Divisions:
         self._lists = database["division_lists"]
 
     async def setup(self) -> None:
-        """The keys are all that is asked for."""
+        """Nothing to make: everything is found by its key."""
 
     async def begin(self, division: Division) -> Division:
         """What the division is made of: this, unless that was decided before."""

@@ -52,7 +52,7 @@ class Files:
         self._cuts = database["file_cuts"]
 
     async def setup(self) -> None:
-        """Make the collections. The keys are all that is asked for."""
+        """Make the collections. Everything is found by its key."""
         await make(self._files)
         await make(self._cuts)
 

@@ -36,7 +36,7 @@ class Outline(NamedTuple):
     size: int
 
 
-def _name_conflict() -> Conflict:
+def _clash() -> Conflict:
     return Conflict("the app has a template with this name and locale (name_locale_app)", field="name")
 
 
@@ -44,11 +44,11 @@ def _name_conflict() -> Conflict:
 def _duplicates_told() -> Iterator[None]:
     """An insert of many tells a duplicate key as a failed bulk."""
     try:
-        with translate_errors(duplicate=_name_conflict):
+        with translate_errors(duplicate=_clash):
             yield
     except BulkWriteError as error:
         if is_duplicate(error):
-            raise _name_conflict() from error
+            raise _clash() from error
         raise
 
 
@@ -72,7 +72,7 @@ class Templates:
         Raises:
             Conflict: the app has one with this name and locale.
         """
-        with translate_errors(duplicate=_name_conflict):
+        with translate_errors(duplicate=_clash):
             await self._templates.insert_one(_codec.document(template))
 
     async def add_many(self, templates: Sequence[Template]) -> None:
@@ -97,7 +97,7 @@ class Templates:
                 )
 
     async def add_new(self, templates: Sequence[Template]) -> set[int]:
-        """Insert those whose ids, and whose names and locales in their apps, are free: the positions of the others."""
+        """Insert those whose ids, and names and locales in their apps, are free: the positions of the others."""
         return await insert_new(self._templates, [_codec.document(template) for template in templates])
 
     async def with_ids(self, template_ids: Sequence[str]) -> dict[str, Template]:
@@ -117,9 +117,7 @@ class Templates:
         Raises:
             Conflict: the app has another one with this name and locale.
         """
-        return await replace_unchanged(
-            self._templates, _codec.document(old), _codec.document(new), duplicate=_name_conflict
-        )
+        return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_clash)
 
     async def get(self, template_id: str) -> Template | None:
         """The template, whatever its app."""
@@ -158,7 +156,7 @@ class Templates:
         fields = {"name": name, "locale": locale, "body": json_text(body), "updated_at": at}
         if defaults is not None:
             fields["defaults"] = json_text(defaults)
-        with translate_errors(duplicate=_name_conflict):
+        with translate_errors(duplicate=_clash):
             return _codec.maybe(
                 await self._templates.find_one_and_update(
                     {"_id": template_id, "app_id": app_id}, {"$set": fields}, return_document=ReturnDocument.AFTER
