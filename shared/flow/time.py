@@ -49,7 +49,7 @@ class DatabaseTime:
         CLOCK_SKEW.set((datetime.now(UTC) - self.reckon()).total_seconds())
 
     def reckon(self) -> datetime:
-        """The time by the last look, to the millisecond and rounded down."""
+        """Reckon the time from the last look, rounded down to the millisecond."""
         assert self._look is not None, "measure first"
         now = self._look.database + timedelta(seconds=_monotonic() - self._look.monotonic)
         return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -57,7 +57,7 @@ class Signing:
                 return IssuedSecret(namespace, new.newest.number, secret, now + OVERLAP)
 
     async def get_secrets(self, namespace: str, at: datetime) -> tuple[str, ...]:
-        """What signs a callback of this namespace now, the newest first; as it was some seconds ago."""
+        """The secrets that sign a callback of this namespace, the newest first. They may be some seconds old."""
         if not self._key:
             return ()
         return signing_secrets(await self._recall(namespace), self._key, at)

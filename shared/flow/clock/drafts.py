@@ -98,7 +98,7 @@ def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
 
 
 def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
-    """What a replacement leaves: a pause outlives it."""
+    """The fresh schedule with what outlives a replacement: when it was made, and a pause."""
     state = ScheduleState.PAUSED if existing.is_paused else ScheduleState.ACTIVE
     return replace(fresh, created_at=existing.created_at, state=state)
 
@@ -151,5 +151,5 @@ def revive(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
 
 
 def fresh_generation() -> str:
-    """What tells one content of a key from all others."""
+    """A random value that tells one content of a key from all others."""
     return secrets.token_hex(8)

@@ -1,10 +1,10 @@
 """What callers do with schedules: make, replace, pause, resume, remove, fire by hand, and retry dead letters.
 
 A schedule goes in by two steps: its occurrences, of a fresh generation, then its document, which makes them count.
-Replacing is the same with a compare-and-set in the place of the second. Who dies between the two leaves occurrences of
-nobody: they never fire, and the clock deletes them when it meets them. So nothing is ever half there, and there is
-nothing to take over or to mend. (The other order, with a mark at the end that says "all are there", took one more
-update of each document, a third of the time, and needed a way to find and finish what had no mark.)
+Replacing is the same with a compare-and-set in the place of the second. A process that dies between the two leaves
+occurrences of nobody: they never fire, and the clock deletes them when it meets them. So nothing is ever half there,
+and there is nothing to take over or to mend. (The other order, with a mark at the end that says "all are there", took
+one more update of each document, a third of the time, and needed a way to find and finish what had no mark.)
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ class ScheduleFlow:
         for place in reversed(range(len(wanted))):
             places.setdefault(wanted[place].id, []).append(place)
         while places:
-            # One of each key at a time: what comes twice in a request finds what the first one made.
+            # One of each key at a time: a key that comes twice in a request finds what its first one made.
             turn = {id: wanted[left[-1]] for id, left in places.items()}
             for id, answer in (await self._accept_all(turn)).items():
                 answers[places[id].pop()] = answer
@@ -131,7 +131,7 @@ class ScheduleFlow:
         """Have the callback done once, now; `None` when there is no such schedule.
 
         A repeated request gives the moment of the first one, `at`, and the generation that this one found: what was
-        done then is not done again, nor for what has come in its place.
+        done then is not done again, and not for a schedule that has come in its place.
         """
         schedule = await self._store.schedules.get(id)
         if schedule is None:
@@ -153,8 +153,8 @@ class ScheduleFlow:
         return at is not None and await self._store.outcomes.has(outcome_id(asked, 1))
 
     async def retry(self, letters: Sequence[DeadLetter]) -> list[str]:
-        """Have these instants attempted again, with what their schedules say now: the ids of those whose schedules
-        exist."""
+        """Have these instants attempted again, with what their schedules say now; returns the ids of those whose
+        schedules exist."""
         now = await self._time.now()
         ids = [letter.schedule_id for letter in letters]
         await self._store.schedules.keep_finished(ids, at=now)
@@ -181,7 +181,7 @@ class ScheduleFlow:
         return answers
 
     async def _commit(self, drafts: Sequence[ScheduleDraft]) -> set[str]:
-        """Insert the occurrences, then their schedules, which makes them count: the ids that were taken.
+        """Insert the occurrences, then their schedules, which makes them count; returns the ids that were taken.
 
         Drafts of one call are of one generation.
         """

@@ -56,7 +56,7 @@ class Attempt(Struct, frozen=True):
 
     @property
     def answered(self) -> bool:
-        """Whether it counts."""
+        """Whether it counts: it does unless no answer came."""
         return not isinstance(self.error, Unavailable)
 
     @property
@@ -76,7 +76,7 @@ class Attempt(Struct, frozen=True):
 
 
 def not_attempted(occurrence: Occurrence, schedule: Schedule, at: datetime) -> Attempt:
-    """What is told of a poisonous occurrence."""
+    """The attempt that stands for a poisonous occurrence: none was made."""
     reason = f"not attempted any more: {occurrence.begun} attempts began, and the process ended or failed in each"
     return Attempt(occurrence, schedule, at, Undeliverable(reason), final=True)
 
@@ -89,7 +89,7 @@ class Settlement:
         self._tick = tick
 
     async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
-        """Settle them all, in a few round trips: the series' documents that have moved on."""
+        """Settle them all, in a few round trips; returns the series' documents that have moved on."""
         claimed = await self._keep_claimed(attempts)
         for attempt in claimed:
             self._measure(attempt)
@@ -103,7 +103,7 @@ class Settlement:
         return await self.move_on([(attempt.occurrence, attempt.schedule) for attempt in done], passed_over)
 
     async def _keep_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Without those that were refused and are somebody else's by now."""
+        """The attempts without those that were refused and are somebody else's by now."""
         refused = [attempt.occurrence for attempt in attempts if attempt.error is not None and attempt.answered]
         if not refused:
             return list(attempts)
@@ -117,7 +117,7 @@ class Settlement:
         await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
 
     async def _try_again(self, attempts: Sequence[Attempt]) -> None:
-        # One for all: what is put off to the same moment is written at once.
+        # One chance for all: what is put off to the same moment is written at once.
         chance = random.random()
         copies = [_copy(attempt, chance) for attempt in attempts if _is_series_refused(attempt)]
         if copies:
@@ -129,7 +129,7 @@ class Settlement:
     async def move_on(
         self, done: Sequence[tuple[Occurrence, Schedule]], passed_over: Mapping[str, datetime] = MappingProxyType({})
     ) -> list[Occurrence]:
-        """Delete what is dealt with, or take it to the next instant of its series: the documents that moved."""
+        """Delete what is dealt with, or take it to the next instant of its series; returns the documents that moved."""
         moves: list[tuple[Occurrence, Occurrence]] = []
         ended: list[Occurrence] = []
         finished: list[Schedule] = []
@@ -201,7 +201,7 @@ def _is_series_refused(attempt: Attempt) -> bool:
 
 
 def _is_done(attempt: Attempt) -> bool:
-    """Nothing is left of the entry: an instant of a series that is tried again has an entry of its own by now."""
+    """Whether the entry is dealt with. An instant of a series that is tried again has an entry of its own by now."""
     return not _is_tried_again(attempt) or _is_series_refused(attempt)
 
 
@@ -217,7 +217,8 @@ def _copy(attempt: Attempt, chance: float) -> Occurrence:
 
 
 def _pause_unanswered(attempt: Attempt, chance: float) -> timedelta:
-    """The later it is, the longer the pause, unless its turn is known: how often nobody answered is not counted."""
+    """The pause after no answer: until its turn, if that is known. Otherwise it is longer the later it is, because
+    nobody counts how often no answer came."""
     if attempt.retry_after_seconds is not None:
         return timedelta(seconds=attempt.retry_after_seconds)
     late = (attempt.ended_at - attempt.occurrence.due) / 4

@@ -80,7 +80,7 @@ class JobFlow:
         """Have a scheduled job planned now, for its start has come. Does nothing to a job that was begun, paused or
         stopped meanwhile.
 
-        Raises `Unavailable` when the store is; that the broker is away is left to upkeep.
+        Raises `Unavailable` when the store is away. Where the broker is away, upkeep finds the job.
         """
         job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=STARTABLE, at=self._clock.now_ns())
         if job is not None:
@@ -150,7 +150,7 @@ class JobFlow:
         await self._store.files.fail(job.file_plan_id, failure, path=job.csv_path)
 
     async def withdraw(self, job_key: str) -> bool:
-        """Forget a job that nobody has begun to plan; `False` when there is no such."""
+        """Forget a job that nobody has begun to plan; `False` when there is none."""
         withdrawn = await self._store.jobs.withdraw(job_key)
         if withdrawn:
             await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)

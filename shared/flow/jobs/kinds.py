@@ -1,4 +1,4 @@
-"""Kinds of jobs: what is a kind's own in the life that all jobs share. Push is one.
+"""Kinds of jobs: what differs from kind to kind in the life that all jobs share. Push is one.
 
 The `service` of a job says of which kind it is.
 """
@@ -41,7 +41,7 @@ class JobKind(ABC):
 
     @abstractmethod
     async def prepare(self, job: Job) -> None:
-        """Have everything there that sending needs, before the audience is fixed.
+        """Make what sending needs, before the audience is fixed.
 
         Raises:
             Invalid: the job can never be sent.

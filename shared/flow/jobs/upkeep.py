@@ -107,7 +107,7 @@ class Upkeep:
         return _sum(found, await self._look_for_rare_losses(since)) if self._looks % _RARELY == 1 else found
 
     async def _look_for_rare_losses(self, since: "_Since") -> Found:
-        """What only a dead process leaves behind costs an idle store little when it is looked for less often."""
+        """Look less often for what only a dead process leaves behind, so that an idle store has little to do."""
         found = Found()
         async for job_id in self._store.mails.find_waiting(since.mails_ns):
             found = _sum(found, await self._log_and_continue(self._send_mails(job_id), job_id))
@@ -140,7 +140,8 @@ class Upkeep:
         )
 
     async def _is_busy(self, queue: str) -> bool:
-        """One queue that is not there, since `carillon init` was not repeated, must not end the look at all others."""
+        """Whether messages wait in the queue. One that is not there, because `carillon init` was not repeated, must not
+        end the look at the others."""
         try:
             return await self._broker.depth(queue) > 0
         except Unavailable as error:
@@ -159,7 +160,7 @@ class Upkeep:
             return Found(jobs=1, owned=owned)
         plans = await self._plan_again(job, since.plans)
         queue = self._kinds.of(job.service).batch_task.queue
-        # Also where the job is held: whoever takes the batch puts it back, so that it is fed when the job goes on.
+        # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job goes on.
         queued = await self._requeue_stale(job, BatchStatus.QUEUED, since.batches[queue])
         if job.standing.feeds:
             await self._breaker.look(job.key)

@@ -27,7 +27,7 @@ _TRIED_FOR = timedelta(days=1)
 
 
 class _StoreAway(Unavailable):
-    """It is not the file that cannot be written."""
+    """The store is away, so it is not the file that cannot be written."""
 
 
 class ControlGroupFile:
@@ -40,7 +40,8 @@ class ControlGroupFile:
         self._folder = folder
 
     async def write(self, job: Job) -> Written:
-        """What came of it, for good. Raises `Unavailable` as long as it is worth another try."""
+        """Write the file; returns what came of it, for good. Raises `Unavailable` as long as it is worth another
+        try."""
         if not job.control_group:
             return Written()
         path = f"{self._blobs.bucket}/{self._folder}/job-{job.id}.csv"
