@@ -117,7 +117,7 @@ class Audience:
         size: int,
         batches: int,
     ) -> list[Cut]:
-        """The next cuts of about `size` rows behind `after` and not beyond `upto`; none are left when there are none.
+        """The next cuts of about `size` rows behind `after` and not beyond `upto`; none means that none are left.
 
         At most `batches` come at once. The last can be short though more follow, where the filters keep few rows.
         Begin with `after` = `BEGINNING`, then go on from the last cut's `upto`. Raises `Invalid`.

@@ -1,4 +1,4 @@
-"""Asking a push table: what its columns are is remembered, and looked up again when a statement no longer fits."""
+"""Asking a push table. Its columns are remembered, and looked up again when a statement no longer fits."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -85,4 +85,5 @@ def translate_errors() -> Iterator[None]:
 
 
 async def _keep(connection: object) -> None:
-    """No statement here changes its session, so none has to be undone; the driver's way costs a round trip each."""
+    """Leave the session of a returned connection as it is. No statement here changes one, and the driver's reset would
+    cost a round trip each time."""

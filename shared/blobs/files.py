@@ -119,7 +119,7 @@ class FolderBlobs:
         try:
             with self._open_file(place) as file:
                 chunk = os.pread(file, size, at)
-                # Looked at after the reading: a change shows in it before the new bytes can be read.
+                # The version is looked at after the reading: a change shows in it before the new bytes can be read.
                 unchanged = _version(os.fstat(file)) == blob.version
         except FileNotFoundError:
             raise Invalid(f"{blob.path}: the file is gone", field=FIELD, value=blob.path) from None
@@ -151,7 +151,7 @@ class FolderBlobs:
 
     @contextmanager
     def _open_file(self, place: Place) -> Iterator[int]:
-        """A descriptor of the file. Raises `FileNotFoundError` for whatever is none."""
+        """A descriptor of the file. Raises `FileNotFoundError` for whatever is not a regular file."""
         *folders, name = place.bucket, *place.parts
         try:
             with self._open_folder(folders) as folder:
@@ -189,7 +189,7 @@ def _version(found: os.stat_result) -> str:
 
 
 def _append(draft: Path, part: bytes) -> None:
-    # Never makes the file: a thread that outlived its task must not bring back what that has removed.
+    # This never makes the file: a thread that outlived its task must not bring back what that has removed.
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_APPEND), "wb") as file:
         file.write(part)
 
@@ -209,7 +209,7 @@ async def _limit_size(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncItera
 
 
 async def _on_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do it where it may block. What the file system refuses is `Unavailable`."""
+    """Do the work on a thread, where it may block. What the file system refuses is `Unavailable`."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except PermissionError as error:

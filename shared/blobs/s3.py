@@ -197,7 +197,8 @@ class S3Blobs:
         return {"PartNumber": number, "ETag": part["ETag"]}
 
     async def _abort(self, upload: dict[str, Any]) -> None:
-        """Nobody is waiting for this to succeed: what hinders it has mostly been told already."""
+        """Abort the upload, if that can be done. Nobody waits for it, and what hinders it has mostly been told
+        already."""
         try:
             async with self._ask(self._timeout_seconds) as client:
                 await client.abort_multipart_upload(**upload)
@@ -278,7 +279,7 @@ async def _pieces(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 @contextmanager
 def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
-    """What S3 refuses for one of these reasons, it will refuse again."""
+    """Raise `Invalid` for what S3 refuses for one of these reasons: it would refuse it again."""
     try:
         yield
     except ClientError as error:
@@ -288,7 +289,8 @@ def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
 
 
 async def _explain(client: "S3Client", path: str, place: Place) -> None:
-    """The refusal of a HEAD has no body to say why; that of a GET has. Raises `NotFound` if it is the path's fault."""
+    """Ask with a GET why a HEAD was refused: only its refusal has a body. Raises `NotFound` if it is the path's
+    fault."""
     try:
         answer = await client.get_object(Bucket=place.bucket, Key=place.key, Range="bytes=0-0")
     except ClientError as error:

@@ -157,7 +157,7 @@ def _is_of_this_machine(address: Address) -> bool:
 
 
 def unmap(address: Address) -> Address:
-    """The address; the IPv4 one that an IPv6 one stands for."""
+    """The IPv4 address that an IPv4-mapped one stands for; any other as it is."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 

@@ -27,7 +27,7 @@ class Coalescer(Generic[Asked, Answered]):
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, future))
         if self._round is None:
-            # Of nobody's context: what the first one has bound to its log lines is not for the others.
+            # In an empty context: what the first caller has bound to its log lines is not for the others.
             self._round = asyncio.create_task(self._rounds(), context=Context())
         return await future
 

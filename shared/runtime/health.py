@@ -59,7 +59,7 @@ class ProcessHealth:
         self._checks[name] = check
 
     def mark_dead(self, name: str, why: str) -> None:
-        """A component has ended for good: the process is no longer alive."""
+        """Note that a component has ended for good: the process is no longer alive."""
         self._dead[name] = without_secrets(why)
 
     @property

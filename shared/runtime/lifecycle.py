@@ -80,7 +80,7 @@ class Closing:
         self._close = close
 
     async def start(self) -> None:
-        """Nothing: it is open."""
+        """Does nothing: it is open already."""
 
     async def stop(self) -> None:
         await self._close()

@@ -191,7 +191,7 @@ class LocalReader:
             self._next[partition] = position
 
     async def report(self, positions: Mapping[str, int]) -> None:
-        """Nobody draws lag graphs of a local log."""
+        """Does nothing: nobody draws lag graphs of a local log."""
 
     async def _present(self) -> list[Chunk]:
         await self._assign()

@@ -33,7 +33,7 @@ Key = tuple[str, str]
 
 
 class Entangled(Unavailable):
-    """The broker closed the channel because of one message, and does not say which. Alone it will."""
+    """The broker closed the channel because of one message, and does not say which. Sent alone, each will tell."""
 
 
 class ConfirmGroup:
@@ -47,7 +47,7 @@ class ConfirmGroup:
         self._left = len(messages)
 
     def settle(self, index: int, outcome: Outcome) -> None:
-        """Only the first outcome counts."""
+        """Give a message its outcome; only the first one counts."""
         if self.outcomes[index] is not _UNDECIDED:
             return
         self.outcomes[index] = outcome
@@ -90,7 +90,7 @@ class ConfirmedChannel:
         return not self._groups and not self._in_flight
 
     async def open(self) -> None:
-        """Raises `Unavailable`."""
+        """Open the channel. Raises `Unavailable`."""
         await self._ask(spec.Channel.Open())
         await self._ask(spec.Confirm.Select())
 
@@ -231,7 +231,7 @@ class ConfirmedChannel:
     def _end(self, outcome: Undeliverable | Unavailable) -> None:
         self.closed = True
         for group in self._groups:
-            # Now, not when its caller wakes up: nothing may be written to a channel that is closed.
+            # Cancel it now, not when its caller wakes up: nothing may be written to a channel that is closed.
             if group.writing is not None:
                 group.writing.cancel()
             group.settle_rest(outcome)

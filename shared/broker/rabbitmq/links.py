@@ -150,7 +150,7 @@ class Line:
             raise
 
     def retire(self, link: Link | None, *, after: float = 0) -> None:
-        """Use it no more, and close it in so many seconds."""
+        """Use the link no more, and close it in so many seconds."""
         if link is None or link is not self._link:
             return
         self._link = None

@@ -83,7 +83,8 @@ class RabbitSubscription:
 
     @asynccontextmanager
     async def answer(self) -> AsyncIterator[None]:
-        """An answer to the broker. On a dead connection it does nothing; where it is stuck, the subscription ends."""
+        """Give an answer to the broker. On a dead connection that does nothing; where it is stuck, the subscription
+        ends."""
         try:
             async with answer_within("answer", ANSWER_SECONDS):
                 yield

@@ -32,7 +32,7 @@ class _KafkaRecord(Struct, frozen=True):
 
 
 Records = Mapping[int, _KafkaRecord]
-"""By their places among the messages of a call."""
+"""Records by their places among the messages of a call."""
 
 
 class TopicDeliverer:
@@ -52,11 +52,11 @@ class TopicDeliverer:
             "max_request_size": max_record_bytes,
         }
         self._together = Producers({**options, "enable_idempotence": True, "max_batch_size": _BATCH_BYTES})
-        # A batch that is full with whatever comes first.
+        # A batch is full with whatever comes first.
         self._singly = Producers({**options, "enable_idempotence": False, "max_batch_size": 1})
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
-        """Never raises."""
+        """See `Stream.deliver`. Never raises."""
         outcomes: dict[int, Outcome] = {}
         reason = Unavailable("Kafka: deliver: no answer")
         try:

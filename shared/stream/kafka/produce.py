@@ -40,7 +40,7 @@ async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes
 
 
 async def wait_for_all(pending: Pending) -> list[BaseException]:
-    """Wait for every one; what went wrong."""
+    """Wait for every one; returns what went wrong."""
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 

@@ -1,4 +1,4 @@
-"""A group member that reads committed records and starts where somebody else's book says.
+"""A group member that reads committed records and starts at positions that somebody else keeps.
 
 A rebalance hands out partitions at any time, and the driver begins to fetch them at once, from a place of its own
 choice. So a partition is **seated** first: its position is looked up and sought by `read` itself, where a failure
@@ -143,9 +143,7 @@ class KafkaReader:
         if not standing:
             return
         logs = await self._logs(standing)
-        stored = (
-            await self._positions({_name(partition): log for partition, log in logs.items()}) if self._positions else {}
-        )
+        stored = await self._positions({_name(key): log for key, log in logs.items()}) if self._positions else {}
         if rebalances != self._seats.rebalances:
             return  # the next read sees the new assignment
         self._seats.taken |= {
