@@ -56,10 +56,10 @@ async def seed(customer: Customer, audience: str, *, app: str, service: str, cou
         Refused: the API does not allow it, or the app's push table is somebody's own.
         Unavailable: the API or the push database does not answer.
     """
-    made = await customer.app(app)
-    await customer.templates(made["id"], templates(service))
+    seeded_app = await customer.app(app)
+    await customer.templates(seeded_app["id"], templates(service))
     there = await devices.top_up(audience, table_name(app, service), count)
-    return Seeded(app_id=made["id"], app=app, service=service, devices=there)
+    return Seeded(app_id=seeded_app["id"], app=app, service=service, devices=there)
 
 
 def templates(service: str) -> list[Object]:

@@ -39,8 +39,8 @@ class Customer:
         for app in await self._list_all("/apps"):
             if app["name"] == name and app["bundleId"] == bundle_id:
                 return app
-        made: Object = await self._call("POST", "/apps", json={"name": name, "bundleId": bundle_id})
-        return made
+        created: Object = await self._call("POST", "/apps", json={"name": name, "bundleId": bundle_id})
+        return created
 
     async def templates(self, app_id: str, wanted: list[Object]) -> None:
         """Make those of the templates that the app lacks."""

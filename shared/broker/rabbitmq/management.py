@@ -99,14 +99,14 @@ class Management:
     async def prepare(self, queues: tuple[str, ...]) -> None:
         """Make the virtual host if it is missing, and set the policies. Raises `Unmanageable`."""
         await self._ensure_vhost()
-        for policy in (each for queue in queues for each in policies(queue)):
+        for policy in (policy for queue in queues for policy in policies(queue)):
             path = f"/policies/{self._vhost}/{quote(policy.name, safe='')}"
             await self._call("PUT", path, policy.body())
 
     async def check(self, queues: tuple[str, ...]) -> None:
         """Raise `Unavailable` where another policy, or none, rules a queue or dead letters lead nowhere."""
         listed = await self._call("GET", f"/policies/{self._vhost}")
-        for policy in (each for queue in queues for each in policies(queue)):
+        for policy in (policy for queue in queues for policy in policies(queue)):
             rules = effective(policy.name, listed or [])
             if not policy.definition.items() <= rules.items():
                 raise Unavailable(f"policy of queue {policy.name} is {dict(rules)}: `carillon init` sets it")

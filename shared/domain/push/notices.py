@@ -112,7 +112,8 @@ def _nobody(job: Job, counted: Counted) -> str:
 def _in_english(name: str, locales: Mapping[str | None, int]) -> Iterator[Notice]:
     if locales:
         texts = [
-            "none" if locale is None else repr(locale) for locale in sorted(locales, key=lambda each: -locales[each])
+            "none" if locale is None else repr(locale)
+            for locale in sorted(locales, key=lambda locale: -locales[locale])
         ]
         number = _devices(sum(locales.values()))
         yield Notice(
