@@ -159,7 +159,7 @@ def _blobs(settings: Settings) -> Blobs:
     chosen = settings.blobs
     match urlsplit(chosen.url).scheme:
         case "s3":
-            # Its driver is heavy, and a laptop's folder needs none of it.
+            # Imported here because its driver is heavy, and a laptop's folder needs none of it.
             from shared.blobs.s3 import S3Blobs
 
             return S3Blobs.open(

@@ -63,7 +63,7 @@ class Instance(Struct, frozen=True, kw_only=True):
 
 
 def data_folder(settings: Settings) -> Path:
-    """Where the data of these settings lie."""
+    """The folder where the data of these settings lie."""
     return Path(settings.embedded.data_dir).resolve()
 
 
@@ -304,7 +304,7 @@ class _CompanionTask:
 
 
 def describe(instance: Instance) -> str:
-    """Where everything is, as people read it."""
+    """A text for people: where to reach the API, the servers and the data."""
     lines = {
         "API": instance.api,
         "its pages": f"{instance.api}/docs",

@@ -74,7 +74,7 @@ class Part:
 
 
 class Parts:
-    """All parts of one process."""
+    """The parts of one process, which find each other here."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities = capabilities

@@ -58,7 +58,7 @@ class FairHold:
 
     @property
     def next_due(self) -> datetime | None:
-        """When the first one fires."""
+        """When the first occurrence fires."""
         while self._firsts and not self._is_first(*self._firsts[0]):
             heapq.heappop(self._firsts)
         return self._firsts[0][0] if self._firsts else None

@@ -42,7 +42,7 @@ class Hold:
 
     @property
     def next_due(self) -> datetime | None:
-        """When the first one fires."""
+        """When the first occurrence fires."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: datetime, most: int, most_bytes: int) -> list[Held]:

@@ -62,8 +62,8 @@ class InHand:
         self._forget_at = 0.0
 
     async def split(self, due: Sequence[Due]) -> tuple[list[Due], list[tuple[Due, float]]]:
-        """Those that may be handed over now; and those over the bound of their namespace, with the seconds until their
-        turn. Raises `Unavailable`."""
+        """Split these into those that may be handed over now, and those over the bound of their namespace, with the
+        seconds until their turn. Raises `Unavailable`."""
         by_namespace: dict[str, list[Due]] = {}
         for entry in due:
             by_namespace.setdefault(entry[1].namespace, []).append(entry)

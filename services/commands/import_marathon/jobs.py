@@ -112,7 +112,7 @@ class JobsKind:
         return await self._closed.replace(there)
 
     def remember(self, present: object) -> None:
-        """Nothing depends on jobs."""
+        """Does nothing: no later kind refers to jobs."""
 
 
 def _body(job: Job) -> job_body.JobBody:

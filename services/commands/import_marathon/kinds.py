@@ -181,7 +181,7 @@ class UsersKind(_Plain):
         return await self._users.replace(here, there)
 
     def remember(self, present: object) -> None:
-        """Nothing depends on users."""
+        """Does nothing: no later kind refers to users."""
 
 
 class TemplatesKind(_Plain):
@@ -216,4 +216,4 @@ class TemplatesKind(_Plain):
         return await self._templates.replace(here, there)
 
     def remember(self, present: object) -> None:
-        """A job that starts later looks its templates up itself."""
+        """Does nothing: a job that starts later looks its templates up itself."""

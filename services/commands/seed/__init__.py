@@ -18,7 +18,7 @@ CONTEXT = {"name": "Ana"}
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Where to seed: the API, as whom to call it (an e-mail address or a service's token), and the push database."""
+    """Where to seed: the API, the e-mail address or service's token that calls it, and the push database."""
 
     api: str
     audience: str

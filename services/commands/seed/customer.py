@@ -19,7 +19,7 @@ class Customer:
 
     def __init__(self, api: str, headers: dict[str, str]) -> None:
         self.api = api.rstrip("/")
-        # It would log a line per request, and polling makes many.
+        # httpx would log a line per request, and polling makes many.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._http = httpx.AsyncClient(
             base_url=self.api, headers=headers, timeout=_PATIENCE_SECONDS, trust_env=False, follow_redirects=True
@@ -61,7 +61,7 @@ class Customer:
         return found
 
     async def _list_all(self, path: str) -> list[Object]:
-        """All pages of a list."""
+        """The items of a list, from all of its pages."""
         found: list[Object] = []
         following: str | None = path
         while following:

@@ -24,14 +24,14 @@ _REMEMBERED = 1_000
 
 
 class _Failures(Struct, frozen=True):
-    """When a job failed for the first time, and for the last."""
+    """When a job's file or table failed for the first time, and for the last."""
 
     first: datetime
     last: datetime
 
 
 class Grace:
-    """Since when each job's file or table has failed this worker."""
+    """Remembers since when each job's file or table has failed this worker."""
 
     def __init__(self, store: Store, clock: Clock, *, seconds: float) -> None:
         self._store = store

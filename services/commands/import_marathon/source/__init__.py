@@ -52,19 +52,19 @@ class Marathon:
         return dict(counted or {})
 
     def apps(self) -> AsyncIterator[list[AppRow]]:
-        """All apps, in pages, in the order of their ids, as all that follow."""
+        """All apps, in pages, in the order of their ids. The other tables come likewise."""
         return self._pages(statements.APPS, AppRow)
 
     def users(self) -> AsyncIterator[list[UserRow]]:
-        """All users."""
+        """All users, as `apps` gives apps."""
         return self._pages(statements.USERS, UserRow)
 
     def templates(self) -> AsyncIterator[list[TemplateRow]]:
-        """All templates."""
+        """All templates, as `apps` gives apps."""
         return self._pages(statements.TEMPLATES, TemplateRow)
 
     def jobs(self) -> AsyncIterator[list[JobRow]]:
-        """All jobs."""
+        """All jobs, as `apps` gives apps."""
         return self._pages(statements.JOBS, JobRow)
 
     async def check(self) -> None:
