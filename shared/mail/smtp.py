@@ -1,4 +1,4 @@
-"""Mail by SMTP: one connection a letter, for letters are few and far between.
+"""Mail by SMTP: one connection a letter, because letters are few and far between.
 
 TLS is required (STARTTLS on `smtp://`, from the first byte on `smtps://`) where there is a password to be kept, and
 otherwise used where the server offers it. `?tls=required`, `offered` or `never` decides it in the URL of `smtp://`.
@@ -150,6 +150,6 @@ def _mailbox(address: str, name: str = "") -> Address:
 
 
 def _own_name() -> str:
-    """How we greet: a full name or, as RFC 5321 has it for those without, an address."""
+    """The name that we greet with: a full one or, as RFC 5321 has it for those without, an address."""
     name = socket.gethostname()
     return name if "." in name else "[127.0.0.1]"

@@ -28,7 +28,7 @@ _FRAMING = frozenset({
     "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
 _OURS = ("webhook-", "carillon-")
-# What proxies and clouds take for proof of who is asking, or from where: whoever believes us would believe our users.
+# Proxies and clouds take these for proof of who is asking, or from where: who believes us would believe our users.
 _IDENTITY = frozenset({
     "cf-connecting-ip", "client-ip", "forwarded", "metadata", "metadata-flavor", "remote-user", "true-client-ip",
     "x-client-ip", "x-cluster-client-ip", "x-metadata-token", "x-original-forwarded-for", "x-real-ip", "x-remote-user",

@@ -20,7 +20,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import LogSettings
 
-# They say at INFO what our own lines say better: each connection, each rebalance, each start.
+# These libraries say at INFO what our own lines say better: each connection, each rebalance, each start.
 CHATTY = ("aio_pika", "aiokafka", "aiormq", "asyncio", "asyncpg", "litestar", "pymongo", "uvicorn")
 
 LONGEST_TEXT = 16_384

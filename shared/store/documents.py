@@ -41,7 +41,7 @@ _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, W
 _DUPLICATE_KEY = 11000
 _NAMESPACE_EXISTS = 48
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
-# What a server says that steps down, shuts down, or cannot reach another one. Not every write has a label beside it.
+# The codes of a server that steps down, shuts down, or cannot reach another one. Not every write error has a label too.
 _AWAY_CODES = frozenset({6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 
 

@@ -49,7 +49,7 @@ class IdempotencyKeys:
             used = None
         if used is not None:
             return _value(used)
-        # Also where two equal requests insert at once: the server tries such an upsert again only by `_id` alone.
+        # Look also where two equal requests insert at once: the server tries such an upsert again only by `_id` alone.
         first = await self.recall(key, digest)
         if first is None:
             raise Invalid("this key was used for another request", field="Idempotency-Key")

@@ -186,7 +186,7 @@ class ConfirmedChannel:
         if not frame.multiple:
             self._settle_number(last, outcome)
             return
-        # They are in the order of their numbers; 0 stands for all.
+        # Messages in flight are in the order of their numbers; the tag 0 stands for all.
         while self._in_flight and not 0 < last < (first := next(iter(self._in_flight))):
             self._settle_number(first, outcome)
 

@@ -102,7 +102,7 @@ def _bad_encoding(judged: _Judged) -> Iterator[Flaw]:
     if content.isascii():
         return
     try:
-        # Not final: a record that never ends may be looked at as far as the middle of a character.
+        # The decoding is not final: a record that never ends may be looked at as far as the middle of a character.
         utf_8_decode(memoryview(content)[: judged.upto], "strict", False)
     except UnicodeDecodeError as error:
         begins_none = error.reason == "invalid start byte"

@@ -64,7 +64,7 @@ def spellings(among: Sequence[str]) -> list[str]:
 
 
 def starts(starts_at_ns: int, zone: str, *, published_sign: bool) -> int:
-    """When a zone's clocks show what UTC's show at `starts_at_ns`; both in ns since the epoch."""
+    """When a zone's clocks show what UTC's show at `starts_at_ns`; both are in ns since the epoch."""
     offset_ns = _read(zone) * _MINUTE_NS
     return starts_at_ns + (offset_ns if published_sign else -offset_ns)
 

@@ -166,7 +166,7 @@ def digest(definition: Definition) -> str:
 
 
 def spread(definition: Definition, key: str) -> timedelta:
-    """By how much the key's instants are delayed within their window."""
+    """How long the key's instants are delayed within their window."""
     return (
         timedelta(milliseconds=spread_ms(key, definition.window_seconds)) if definition.window_seconds else timedelta()
     )

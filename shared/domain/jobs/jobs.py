@@ -183,12 +183,12 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Its id and its incarnation, as one text."""
+        """The job's id and its incarnation, as one text."""
         return job_key(self.id, self.incarnation)
 
     @property
     def starts(self) -> datetime:
-        """When it is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
+        """When the job is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
         return from_ms(-(-self.starts_at // 1_000_000))
 
     @property

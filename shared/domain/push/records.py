@@ -157,7 +157,7 @@ def message_ids_of_shared(key: int, seq_ids: Sequence[int], devices: Sequence[st
 
 
 def fake_tokens(service: str, key: int, seq_ids: Sequence[int]) -> list[str]:
-    """For each device a token that no device has, as long as a real one behind `FAKE-`."""
+    """A token for each device that no device has, as long as a real one behind `FAKE-`."""
     length = SERVICES[service].token_characters
     seed = shake_128(key.to_bytes(8))
     return [_fake_token(seed, seq_id, length) for seq_id in seq_ids]

@@ -140,7 +140,7 @@ def _field(definition: Definition) -> str:
 
 
 def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
-    """Its instants that were past when it was made."""
+    """The schedule's instants that were past when it was made."""
     return tuple(split_by_now(schedule.definition, schedule.accepted_at)[1])
 
 

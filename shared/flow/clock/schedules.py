@@ -143,7 +143,7 @@ class ScheduleFlow:
         )
         if generation != schedule.generation or await self._has_ended(asked, at):
             return asked
-        # It must not be forgotten while this is pending: see `Retention`.
+        # The schedule must not be forgotten while this is pending: see `Retention`.
         if schedule.is_finished and not await self._store.schedules.keep_finished([id], at=now):
             return None
         await self._store.occurrences.add([asked])
@@ -198,7 +198,7 @@ class ScheduleFlow:
         return taken
 
     async def _replace(self, existing: Schedule, draft: ScheduleDraft) -> bool:
-        """As `_commit`, in the place of what is there; `False` when somebody else was faster."""
+        """Commit the draft in the place of what is there; `False` when somebody else was faster."""
         owner, fresh = existing.owner, draft.schedule
         await self._insert_occurrences([draft])
         if not await self._store.schedules.replace(fresh, generation=existing.generation):

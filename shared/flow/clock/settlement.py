@@ -51,7 +51,7 @@ class Attempt(Struct, frozen=True):
 
     @property
     def ended_at(self) -> datetime:
-        """From when the pause before the next attempt counts."""
+        """When the attempt ended: the pause before the next one counts from then."""
         return self.at + self.lasted
 
     @property

@@ -89,7 +89,7 @@ class GroupFlow:
         await self._store.groups.mark_complete(group.id)
 
     async def jobs(self, group: Group) -> list[Job]:
-        """Its jobs, in the order of their zones."""
+        """The group's jobs, in the order of their zones."""
         found = await self._store.jobs.with_ids(group.job_ids)
         return [found[job_id] for job_id in group.job_ids if job_id in found]
 

@@ -93,7 +93,7 @@ class JobFlow:
         if job is not None and job.idempotency != key:
             raise Invalid("this key was used for another request", field="Idempotency-Key")
         if job is not None and job.waits:
-            # Whoever made it may have died before it had its occurrence.
+            # The process that made it may have died before the job had its occurrence.
             await self._attempt(self._await_start(job), job.id)
         return job
 

@@ -97,7 +97,7 @@ class Occurrences:
             return [_value(document) for document in await found.to_list()]
 
     async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
-        """Those that are still there, under the same token and not held back by a pause. One query."""
+        """Those of these that are still there, under the same token and not held back by a pause. One query."""
         wanted = {occurrence.id: occurrence for occurrence in claimed}
         query = {"_id": {"$in": list(wanted)}}
         with translate_errors():
@@ -249,7 +249,7 @@ class Occurrences:
             await self._occurrences.delete_many(query)
 
     async def count(self) -> int:
-        """About how many there are."""
+        """About how many occurrences there are."""
         with translate_errors():
             return await self._occurrences.estimated_document_count()
 

@@ -45,8 +45,8 @@ class Schedules:
             return _maybe(await self._schedules.find_one({"_id": id}))
 
     async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
-        """Those that are there, by id, without their instants unless `whole`. One query; one round trip as well if they
-        are `small`: then the caller knows that all fit into a reply."""
+        """Those of these schedules that are there, by id, without their instants unless `whole`. One query; one round
+        trip as well if they are `small`: then the caller knows that all fit into a reply."""
         query = {"_id": {"$in": list(ids)}}
         with translate_errors():
             found = await self._schedules.find(
@@ -136,7 +136,7 @@ class Schedules:
             await self._schedules.bulk_write(updates, ordered=False)
 
     async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Some of those that were finished before then."""
+        """Some of the schedules that were finished before then."""
         with translate_errors():
             found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
             return [_value(document) async for document in found.limit(limit)]

@@ -61,7 +61,7 @@ def copies_of(templates: Sequence[Template]) -> list[Document]:
 
 
 def counts_of(job: Job) -> dict[str, int]:
-    """Its feedback as fields."""
+    """The job's feedback as fields."""
     return {escape_key(outcome): count for outcome, count in job.feedbacks.items()}
 
 

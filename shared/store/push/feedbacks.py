@@ -64,7 +64,7 @@ class Feedbacks:
         try:
             with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
                 async with self._client.start_session() as session:
-                    # Not inherited from the collections: without these, a transaction takes the URL's.
+                    # A transaction inherits nothing from the collections: without these it takes the URL's.
                     return await session.with_transaction(
                         transaction,
                         write_concern=self._positions.write_concern,
