@@ -2,9 +2,9 @@
 
     read ──> fold (one a partition, from its stored position) ──> flush: position and counts in one transaction
 
-The stored position is the only truth about what is counted. A fold begins at it and can only be stored on top of it, so
-of two processes that hold the same records one stores them, and the other discards its fold and reads on from where
-that one stood. All happens in one task: nothing is read while a fold waits for MongoDB, which is the back-pressure.
+The stored position is the only truth about what is counted. A fold begins at it and can only be stored on top of it. So
+of two processes that hold the same records, one stores its fold. The other discards its own and reads on from where the
+first one stood. All happens in one task: nothing is read while a fold waits for MongoDB, which is the back-pressure.
 """
 
 import asyncio

@@ -1,15 +1,15 @@
 """A Marathon database in PostgreSQL, as plain rows: what `carillon import marathon` reads.
 
-It is a capability of its own, beside `shared.audience`, because its database is another one with another purpose: it is
-named on a command line, read once from end to end, and its tables are Marathon's, not the users'.
+It is a capability of its own, beside `shared.audience`, because its database is another one with another purpose. That
+is named on a command line and read once from end to end, and its tables are Marathon's, not the users'.
 
 Guarantees:
 
 - **One moment.** All rows are as they were when `reading` was entered: one read-only transaction sees them.
 - **Bounded memory.** Rows come in pages of `PAGE`, by a cursor that the server keeps. Where the JSON of a row makes
   more than `MAX_JSON_BYTES`, it is not read, and the row says so with `None`.
-- **Nothing is judged.** NULL becomes 0 or `""`, as Marathon's own API shows it, and JSON comes as the text that it is;
-  whether a row can be brought over is the importer's to say.
+- **Nothing is judged.** NULL becomes 0 or `""`, as Marathon's own API shows it, and JSON comes as the text that it is.
+  The importer decides whether a row can be brought over.
 """
 
 from collections.abc import AsyncIterator, Iterator
