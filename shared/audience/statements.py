@@ -70,9 +70,9 @@ def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
 
 
 def divide(table: Table, conditions: Sequence[Condition]) -> str:
-    """The keys that the filters keep of the first $3 rows between $1 and $2, for each text of $4 those with this `tz`,
-    as integers of 8 bytes; in groups of their own, those with another or none, and what the filters do not keep, so
-    that the groups tell how far the statement scanned.
+    """The keys that the filters keep of the first $3 rows between $1 and $2, as integers of 8 bytes: a group for each
+    text of $4 with the rows of this `tz`, and one for all other texts. What the filters do not keep is a group of its
+    own, so that the groups tell how far the statement scanned.
     """
     return f"""
 SELECT text, count(*) AS rows, max({KEY}) AS upto, string_agg(int8send({KEY}), ''::bytea) FILTER (WHERE kept) AS keys
@@ -107,9 +107,9 @@ def cut(table: Table, conditions: Sequence[Condition]) -> str:
     Both come from one statement, and so from one snapshot: a row that somebody deletes between two statements would
     move the end of the scan beyond rows that it never looked at.
 
-    The inner limit bounds how far one statement scans, however few rows the filters keep; and as it stands between the
-    order and the filters, every plan has to walk along the index of keys. The limits take ties whole and `rank` puts
-    them into one page, so that no key is in two pages.
+    The inner limit bounds how far one statement scans, however few rows the filters keep. It stands between the order
+    and the filters, so every plan has to walk along the index of keys. The limits take ties whole and `rank` puts them
+    into one page, so that no key is in two pages.
     """
     return f"""
 WITH pages AS (
@@ -128,8 +128,8 @@ ORDER BY upto"""
 
 
 def tally(table: Table, conditions: Sequence[Condition]) -> str:
-    """What the filters keep of the first $3 rows between $1 and $2, by zone and locale; in groups of their own, what
-    they do not keep, so that the groups tell how far the statement scanned.
+    """What the filters keep of the first $3 rows between $1 and $2, by zone and locale. What they do not keep has
+    groups of its own, so that the groups tell how far the statement scanned.
 
     `users` are hashes of 8 bytes, one for each device that has a user.
     """

@@ -1,6 +1,6 @@
 """What an API checks before it stores a call: pure rules, no DNS. The same rules bind once more when the call is made.
 
-A URL is held to RFC 3986 and no more lenient reading, and is later sent as it stands: where two parsers could disagree
+A URL is held to RFC 3986 and no more lenient reading, and is later sent as it stands. Where two parsers could disagree
 about the host, one of them could be led past the guard.
 """
 

@@ -5,7 +5,7 @@ A queue's arguments can never change, a policy can; so the queues carry their ty
 - Dead letters of `<queue>` go by way of the exchange `carillon.dead` to `<queue>.dlq`, at least once: a message leaves
   its queue only when the dead-letter queue has confirmed it, which needs the overflow `reject-publish`.
 - The delivery limit is a million. RabbitMQ 4 would move a task to the dead letters after 20 deliveries, and a task
-  comes back once for every killed worker that held it; our own counts decide what has failed too often. It is not `-1`,
+  comes back once for every killed worker that held it. Our own counts decide what has failed too often. It is not `-1`,
   which 3.10 refuses and 4.x, given by policy, may ignore or answer with an ever growing log.
 - Dead-letter queues have the same limit: looking at them in the management UI counts as a delivery too.
 

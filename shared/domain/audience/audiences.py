@@ -1,7 +1,7 @@
 """Audiences: the name of an app's table, and what a job's filters mean.
 
-A filter's key names a column and its value is compared with it, as in Marathon: a comma list means any of its parts, a
-key that contains `NOT` means none of them, several keys must all hold, and a NULL column never matches, not even `NOT`.
+A filter's key names a column, and its value is compared with that, as in Marathon. A comma list means any of its parts;
+a key that contains `NOT` means none of them. Several keys must all hold. A NULL column never matches, not even `NOT`.
 Values are data: nothing here becomes part of a statement's text but an app name that passed its rule.
 """
 

@@ -1,8 +1,8 @@
 """What can be wrong with a CSV file, and which flaw comes first.
 
 A flaw is *found* where somebody who reads byte by byte would stumble, and the one that is found first is told. So the
-same file gets the same error, whatever the chunks it comes in: records are judged when they are complete, and one that
-will never be (too long, or a quote that is still open when the file ends) by its first bytes alone.
+same file gets the same error, whatever the chunks it comes in. Records are judged when they are complete. One that will
+never be (too long, or a quote that is still open when the file ends) is judged by its first bytes alone.
 """
 
 from codecs import utf_8_decode

@@ -1,8 +1,8 @@
 """Rows of a CSV audience: the user ids of a file that comes in chunks, and where each stands.
 
-The rules are Marathon's where it had any (`csv_layout` has the grammar): the first record is a header and is discarded
-whatever it says; the first column of every other is a user id, taken as it stands; all have as many columns as the
-first; the file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by byte and line.
+The rules are Marathon's where it had any; `csv_layout` has the grammar. The first record is a header and is discarded,
+whatever it says. The first column of every other is a user id, taken as it stands. All have as many columns as the
+first. The file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by byte and line.
 """
 
 import numpy as np

@@ -4,10 +4,10 @@ A push table writes a user's zone as its offset from UTC, `±HHMM` ("+0545", "-0
 of jobs, one for each zone. The time of day of `startsAt`, read in UTC, is what every user's clock shows when the push
 comes; so a zone starts at `startsAt` - offset. (Marathon has added the offset since 2019: `published_sign` does so.)
 
-The zones are the offsets that some place of the tz database has had since 2000: the standard and the daylight ones, the
-half and quarter hours, and the few that were given up since and still stand in push tables. A group keeps the offsets
-that the API made it with, so that workers with another version of the database divide the users alike. Everybody else
-is `REST`: no zone is known, or the text is none of these offsets; their job starts as UTC's does.
+The zones are the offsets that some place of the tz database has had since 2000. They include standard and daylight
+ones, half and quarter hours, and the few that were given up since and still stand in push tables. A group keeps the
+offsets that the API made it with, so that workers with another version of the database divide the users alike.
+Everybody else is `REST`: no zone is known, or the text is none of these offsets; their job starts as UTC's does.
 """
 
 from collections.abc import Iterator, Sequence

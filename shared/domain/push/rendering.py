@@ -5,7 +5,7 @@ left per device is one string with its token, message id and user id in it. Valu
 after they are in place, so quotes, line breaks and even `{{` inside a value come out as they went in.
 
 Each row ends in one of three ways, and the receipt accounts for all: a record (`sent`), no token to send to
-(`skipped`), or a reason why there is no record (`failed`); no row keeps the others from being sent.
+(`skipped`), or a reason why there is no record (`failed`). No row keeps the others from being sent.
 """
 
 from collections import Counter

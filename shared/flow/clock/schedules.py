@@ -130,7 +130,7 @@ class ScheduleFlow:
     async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
         """Have the callback done once, now; `None` when there is no such schedule.
 
-        A repeated request gives the moment of the first one, `at`, and the generation that this one found: what was
+        A repeated request gives the moment of the first one, `at`, and the generation that this one found. What was
         done then is not done again, and not for a schedule that has come in its place.
         """
         schedule = await self._store.schedules.get(id)

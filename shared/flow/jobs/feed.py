@@ -5,9 +5,9 @@ what it cuts and upkeep feeds what a dead process did not. They cannot race: pla
 and only its winner publishes.
 
 Work that cannot be done now is **put off**: it becomes an occurrence, and the clock brings it back. For a batch this is
-safe because the occurrence's generation names all that the return compares (status, turn and owner): once the batch was
-settled, parked, given another turn or taken by another lane, the occurrence does nothing. So to put the same try off
-twice is harmless. Plans and finishes can be done by anybody at any time, and are published as they are.
+safe because the occurrence's generation names all that the return compares: status, turn and owner. Once the batch was
+settled, parked, given another turn or taken by another lane, it does nothing. So to put the same try off twice is
+harmless. Plans and finishes can be done by anybody at any time, and are published as they are.
 """
 
 import asyncio

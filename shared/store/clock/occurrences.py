@@ -1,7 +1,7 @@
 """Occurrences, and the one claim protocol: `shared/domain/clock/occurrences.py` tells their life.
 
 A slice (all of a shard that is visible up to a moment) is claimed by one update that marks it with a fresh token, and
-read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query; a pause
+read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query. A pause
 leaves the token, so that what was being fired meanwhile is still completed, and nobody may make it visible again.
 
 Everything after a claim matches (id, token): whoever lost it changes nothing. Only `acquit` may still take

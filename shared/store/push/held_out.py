@@ -1,7 +1,7 @@
 """The users whom control groups hold out, batch by batch, until their job's file of them is written.
 
-A batch may be tried more than once, and its table change in between; so what each take holds out has a document of its
-own, written before the lane takes the batch, and the batch names the takes that count.
+A batch may be tried more than once, and its table change in between. So what each take holds out has a document of its
+own, which is written before the lane takes the batch. The batch names the takes that count.
 """
 
 from collections.abc import Sequence
