@@ -41,7 +41,7 @@ class DatabaseTime:
         return self.reckon()
 
     async def measure(self) -> None:
-        """Look now. Raises `Unavailable`."""
+        """Ask the database what time it is, now. Raises `Unavailable`."""
         looks = [await self._measure_once()]
         while looks[-1].took > _GOOD_SECONDS and len(looks) < _TRIES:
             looks.append(await self._measure_once())

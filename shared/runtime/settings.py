@@ -333,7 +333,7 @@ class EmbeddedSettings(Section, frozen=True):
 
 
 class Settings(Section, frozen=True):
-    """All sections."""
+    """The settings of a process, in sections."""
 
     store: StoreSettings = StoreSettings()
     broker: BrokerSettings = BrokerSettings()

@@ -66,7 +66,7 @@ class ZoneCuts:
 
 
 class Divider:
-    """Makes divisions."""
+    """Divides the devices of a group among its zones."""
 
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, file_cuts: FileCuts, *, step_rows: int) -> None:
         self._store = store

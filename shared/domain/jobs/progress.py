@@ -38,7 +38,7 @@ class Meter:
         self._summed = Receipt()
 
     def add(self, batch: Settled) -> None:
-        """Count a batch."""
+        """Count a settled batch."""
         self._summed = self._summed + batch.receipt
         if batch.changed_at is not None and batch.changed_at > self._now - WINDOW:
             self._recent += batch.receipt.recipients

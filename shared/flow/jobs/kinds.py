@@ -25,7 +25,7 @@ class Written(Struct, frozen=True):
 
 
 class JobKind(ABC):
-    """A kind of job."""
+    """What one kind of job does in its own way."""
 
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""

@@ -12,7 +12,7 @@ from shared.stream import Stream
 
 
 class PushKind(JobKind):
-    """Push jobs."""
+    """What push jobs do in their own way."""
 
     batch_task = SendBatch
 
