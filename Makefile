@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+STORMS ?= tests/security tests/chaos/test_storm.py
 
 BIN := .venv/bin
 RUN := $(BIN)/python -m
@@ -29,8 +30,8 @@ up: $(DEMO_READY) ## Run all four services in one process, with servers of their
 test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself (ARGS=-n0: one by one)
 	$(RUN) pytest -n auto --maxschedchunk=1 -m "not slow and not storm" $(ARGS)
 
-storm: $(DEV_READY) java-or-say ## Attack the API for ten minutes (ARGS="--seconds=60 --seed=7": for so long, with this chance)
-	$(RUN) pytest -n0 --storm tests/security $(ARGS)
+storm: $(DEV_READY) java-or-say ## Attack the API, then kill and freeze processes, ten minutes each (ARGS="--seconds=60 --seed=7")
+	$(RUN) pytest -n0 -s --storm $(STORMS) $(ARGS)
 
 test-fast: $(DEV_READY) ## Run the tests that need no server
 	$(RUN) pytest -m "not native and not chaos and not slow and not storm" $(ARGS)
