@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SERVER = ("services", "shared")
-CLIENT = ("carillon",)  # a distribution of its own, which calls things as the API does
+CLIENT = ("client",)  # a distribution of its own, which calls things as the API does
 # Verbs, though they end like a participle.
 VERBS = {"bring", "embed", "feed", "need", "ping", "ring", "seed", "shed", "speed", "string"}
 # Participles, though they do not.

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 import structlog
 
-from carillon.client.errors import CarillonError as ClientError
-from carillon.client.errors import error_of
-from carillon.client.paging import next_query
+from carillon.errors import CarillonError as ClientError
+from carillon.errors import error_of
+from carillon.paging import next_query
 from services.api.clock import schedule_body
 from services.api.clock.bulk import _elements, _key_of, _lines
 from services.api.http import paging, wire
