@@ -1,4 +1,4 @@
-"""The client: one object for a deployment, with a pool of connections behind it."""
+"""The client for asyncio: one object for a deployment, with its connections behind it."""
 
 from types import TracebackType
 from typing import Self

@@ -58,6 +58,5 @@ class Failed(Struct, frozen=True):
 
 
 def without_query(error: Exception) -> OSError:
-    """What can be shown of an error behind a signed URL: what a library writes into it, and what it
-    chains, may show the URL."""
+    """What can be shown of an error behind a signed URL. A library may write the URL into its own, or chain one."""
     return OSError(f"{type(error).__name__}: {error}".partition("?")[0].removesuffix(": "))

@@ -77,7 +77,7 @@ class Transport:
     """Speaks HTTP to one deployment.
 
     Raises:
-        ValueError: the URL is none, or a header is none.
+        ValueError: the URL cannot be a base, or a header holds what none can hold.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from carillon import AsyncCarillon, Invalid, RabbitCallback, Schedule, bulk
+from carillon import AsyncCarillon, Invalid, RabbitCallback, Schedule, Unauthorized, bulk
 from tests.client.made import ahead, fresh_key, schedule
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -52,6 +52,13 @@ async def test_a_key_of_the_caller_makes_bulk_repeatable(
     assert again == [200] * 5
     with pytest.raises(Invalid):
         _ = [result async for result in client.schedules.bulk(reversed(wanted), idempotency_key=mine)]
+
+
+async def test_who_may_not_ask_hears_so_while_much_is_sent(port: int) -> None:
+    large = schedule("k", callback=RabbitCallback(queue="q", payload="x" * 10**6))
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", token="nobodys", attempts=1) as stranger:
+        with pytest.raises(Unauthorized):
+            _ = [result async for result in stranger.schedules.bulk([large] * 8)]
 
 
 async def test_chunks_are_bounded_in_every_way() -> None:
