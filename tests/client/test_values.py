@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+import carillon
+import carillon.client
 from carillon import (
     AsyncCarillon,
     CarillonError,
@@ -24,6 +26,13 @@ from carillon.retries import delay_seconds, retry_after_seconds
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
 AWARE = datetime(2030, 1, 1, tzinfo=UTC)
 QUEUE = RabbitCallback(queue="q", payload={"id": "42"})
+
+
+def test_the_old_place_has_the_same_names_and_the_old_one() -> None:
+    assert carillon.client.Carillon is AsyncCarillon
+    assert carillon.client.Schedule is Schedule
+    assert set(carillon.client.__all__) == {*carillon.__all__, "Carillon"}
+    assert not hasattr(carillon, "Carillon")
 
 
 @pytest.mark.parametrize(
