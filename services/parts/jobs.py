@@ -85,7 +85,7 @@ class JobsPart(Part):
     @property
     def has_mails(self) -> bool:
         """Whether anybody is to hear of what happens to jobs."""
-        return self.capabilities.mail is not None
+        return self.capabilities.mail.delivers
 
     def resources(self) -> Sequence[Resource]:
         given, files = self.capabilities, self.settings.blobs
@@ -180,4 +180,4 @@ class JobsPart(Part):
         # No attempt may outlive its lease: a mail that is on its way would be sent once more.
         lease = timedelta(seconds=2 * chosen.timeout_seconds)
         given = self.capabilities
-        return Mailer(self.store, given.mail, self.feed, self.flow, given.time, mailing, lease=lease)
+        return Mailer(self.store, given.mail, self.feed, given.time, mailing, lease=lease)

@@ -20,6 +20,7 @@ from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job, Totals
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.progress import sum_up
 from shared.store import Store
 
 
@@ -111,7 +112,7 @@ class GroupsResource(Resource):
 
     async def _answer(self, group: Group) -> Response[bytes]:
         jobs = await self._groups.jobs(group)
-        totals = await self._jobs.progress(jobs)
+        totals = await sum_up(self._store, jobs)
         return wire.answer(_view(group, jobs, totals))
 
 

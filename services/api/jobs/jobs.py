@@ -24,6 +24,7 @@ from shared.domain.jobs.groups import Group, zone_jobs
 from shared.domain.jobs.jobs import Job, Totals
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.progress import measure, sum_up
 from shared.store import Store
 
 
@@ -73,7 +74,7 @@ class JobsResource(Resource):
         after = None if asked.after is None else (asked.after.created_at, asked.after.id)
         jobs = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.limit)
         headers = paging.links(request, asked, jobs, lambda job: JobPosition(job.created_at, job.id))
-        totals = await self._flow.progress(jobs)
+        totals = await sum_up(self._store, jobs)
         return wire.answer(
             [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs], headers=headers
         )
@@ -119,7 +120,7 @@ class JobsResource(Resource):
     )  # fmt: skip
     async def show(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
-        return await answer_job(self._flow, job, app)
+        return await answer_job(self._store, job, app)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
         """What the same request made before."""
@@ -141,7 +142,7 @@ class JobsResource(Resource):
 
     async def _answer_known(self, job: Job, group: Group | None, app: App) -> Response[bytes]:
         current = job if group is None else await self._store.jobs.view(job.id) or job
-        return await answer_job(self._flow, current, app, group)
+        return await answer_job(self._store, current, app, group)
 
 
 async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
@@ -158,7 +159,7 @@ async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
     return app, job
 
 
-async def answer_job(flow: JobFlow, job: Job, app: App, group: Group | None = None) -> Response[bytes]:
+async def answer_job(store: Store, job: Job, app: App, group: Group | None = None) -> Response[bytes]:
     """The job and its progress."""
-    totals, progress = await flow.measure_progress(job)
+    totals, progress = await measure(store, job)
     return wire.answer(job_view(job, app, totals, group, progress=progress))

@@ -34,7 +34,7 @@ class JobMovesResource(Resource):
         paused = await self._flow.pause(job.key, by=caller_of(request).name)
         if paused is None:
             raise await self._explain_forbidden("pause", job)
-        return await answer_job(self._flow, paused, app)
+        return await answer_job(self._store, paused, app)
 
     @_move(
         JOB + "/resume",
@@ -45,7 +45,7 @@ class JobMovesResource(Resource):
         resumed = await self._flow.resume(job.key)
         if resumed is None:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
-        return await answer_job(self._flow, resumed, app)
+        return await answer_job(self._store, resumed, app)
 
     @_move(JOB + "/stop", summary="End a job for good; what is not sent is dropped. A stopped job stays stopped.")
     async def stop(
@@ -55,7 +55,7 @@ class JobMovesResource(Resource):
         stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._find_stopped(job.id)
         if stopped is None:
             raise await self._explain_forbidden("stop", job)
-        return await answer_job(self._flow, stopped, app)
+        return await answer_job(self._store, stopped, app)
 
     async def _find_stopped(self, job_id: str) -> Job | None:
         job = await self._store.jobs.view(job_id)
