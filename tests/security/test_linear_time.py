@@ -198,7 +198,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "signing secret": lambda text: check_secret(f"whsec_{text}", "secret"),
     "retry-after": lambda text: retry_after_seconds(text, text, 0),
     "path of a file": lambda text: placed(f"bucket/{text}", {"bucket"}),
-    "idempotency key": lambda text: read_key([text], namespace="n", request=("a", text, text.encode())),
+    "idempotency key": lambda text: read_key([text], namespace="n", same=("a", text, text.encode())),
     "template names": job_body.read_names,
     "cursor": lambda text: paging._position(text, str),
     "limit": paging._limit,

@@ -17,9 +17,10 @@ from services.api.accounts.namespaces import own_namespace
 from services.api.clock import schedule_body
 from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
-from services.api.clock.schedules import KEY, SCHEDULES, idempotency_of
+from services.api.clock.schedules import KEY, SCHEDULES, sameness
 from services.api.http import wire
 from services.api.http.errors import STATUS
+from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import Who
 from services.api.http.routes import JSON, Resource, Route
 from shared.domain.clock.callbacks import Targets
@@ -80,7 +81,7 @@ class BulkResource(Resource):
         items = _lines(content) if in_lines else _elements(content)
         if not 1 <= len(items) <= ITEMS:
             raise Invalid(f"1 to {ITEMS:,} items are needed", value=len(items))
-        used = idempotency_of(request, content)
+        used = idempotency_of(request, sameness(request, content))
         if used is None:
             answers = [answer async for answer in self._answers(items, namespace)]
         else:

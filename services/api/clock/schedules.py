@@ -17,7 +17,7 @@ from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
 from services.api.clock.schedule_view import NEXT, FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
 from services.api.http import paging, wire
-from services.api.http.idempotency import read_key
+from services.api.http.idempotency import Sameness, idempotency_of
 from services.api.http.identity import Who, caller_of
 from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.clock.callbacks import Targets
@@ -104,7 +104,7 @@ class SchedulesResource(Resource):
         key, definition = schedule_body.read(content, self._targets)
         wanted = Wanted(namespace, key, definition)
         await self._limits.check(wanted)
-        used = idempotency_of(request, content)
+        used = idempotency_of(request, sameness(request, content))
         if used is None:
             return await self._answer_accepted(await self._make(wanted))
         first = await self._first_use(used, wanted)
@@ -194,7 +194,7 @@ class SchedulesResource(Resource):
     async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         id = id_of(request, key)
         schedule = require(await self._store.schedules.get(id), key)
-        used = idempotency_of(request, await request.body())
+        used = idempotency_of(request, sameness(request, await request.body()))
         first = FirstUse() if used is None else await self._first_firing(used, schedule)
         asked = await self._flow.fire(id, at=first.at, generation=first.made)
         if asked is None:
@@ -268,23 +268,10 @@ def read_state(text: str) -> ScheduleState | None:
         raise Invalid(f"state is one of {', '.join(ScheduleState)}", field="state", value=text) from None
 
 
-def idempotency_of(request: Request[Any, Any, Any], content: bytes) -> Idempotency | None:
-    """The request's idempotency key, if it has one.
-
-    The key is used when the request has been read, so that one with a mistake can be corrected under its key.
-
-    Raises:
-        Invalid: the key is none.
-    """
-    keys = request.headers.getall("idempotency-key", [])
-    if not keys:
-        return None
+def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
+    """What must be the same in a repeated request: the route, the namespace where it is another's, and the body."""
     own, namespace = caller_of(request).namespace, namespace_of(request)
-    return read_key(
-        keys,
-        namespace=own,
-        request=(f"{request.method} {request.url.path}", "" if namespace == own else namespace, content),
-    )
+    return f"{request.method} {request.url.path}", "" if namespace == own else namespace, content
 
 
 def _written(schedule: Schedule) -> str:

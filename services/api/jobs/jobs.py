@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
-from services.api.http.idempotency import read_key
+from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import Who, caller_of
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.jobs import job_body
@@ -92,17 +92,12 @@ class JobsResource(Resource):
         names = job_body.read_names(query)
         content = await request.body()
         body = wire.read(content, JobBody)
-        caller = caller_of(request)
-        key = read_key(
-            request.headers.getall("idempotency-key", []),
-            namespace=caller.namespace,
-            request=(app.id, query, content),
-        )
+        key = idempotency_of(request, (app.id, query, content))
         # What was asked for before may break a rule by now: the answer stays.
         if earlier := await self._earlier(key):
             return await self._answer_known(*earlier, app)
         check_not_deleting(app, app.id)
-        job = await self._drafts.job(app, names, body, created_by=caller.name, key=key)
+        job = await self._drafts.job(app, names, body, created_by=caller_of(request).name, key=key)
         group = self._drafts.group(job) if job.localized else None
         if group is not None:
             group, fresh = await self._groups.start(group)
