@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from carillon import AsyncCarillon, Forbidden, Invalid, LocaleCount, NotFound, PushJob, ZoneCount
 from shared.domain.audience.zones import zones
 from shared.domain.instants import EPOCH
-from shared.domain.jobs.jobs import Event, EventState
+from shared.domain.jobs.events import Event, EventState
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]

@@ -17,7 +17,8 @@ from services.api.jobs.job_view import STATUS
 from shared.domain.errors import NotFound
 from shared.domain.ids import read_uuid
 from shared.domain.jobs.groups import Group
-from shared.domain.jobs.jobs import Job, Totals
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.progress import sum_up

@@ -21,7 +21,8 @@ from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.idempotency import Idempotency
 from shared.domain.ids import read_uuid
 from shared.domain.jobs.groups import Group, zone_jobs
-from shared.domain.jobs.jobs import Job, Totals
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.progress import measure, sum_up

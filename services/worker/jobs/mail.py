@@ -12,7 +12,8 @@ from cachetools import LRUCache
 
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
-from shared.domain.jobs.jobs import DueMail, Job
+from shared.domain.jobs.events import DueMail
+from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.mails import Mailing, MailKind, written
 from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed

@@ -22,7 +22,8 @@ from services.worker.push.recipients import RecipientReader, Recipients
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
-from shared.domain.jobs.jobs import SEND, Event, EventState, Gate, Job, gate
+from shared.domain.jobs.events import SEND, Event, EventState
+from shared.domain.jobs.jobs import Gate, Job, gate
 from shared.domain.jobs.tasks import SendBatch
 from shared.domain.push.records import SERVICES, RecordRules
 from shared.domain.push.rendering import Renderer, fitting_records

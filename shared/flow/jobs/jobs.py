@@ -13,18 +13,8 @@ import structlog
 from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
-from shared.domain.jobs.jobs import (
-    PAUSABLE,
-    READ_FILE,
-    RESUMABLE,
-    STARTABLE,
-    STOPPABLE,
-    DueMail,
-    Event,
-    EventState,
-    Job,
-    JobStatus,
-)
+from shared.domain.jobs.events import READ_FILE, DueMail, Event, EventState
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.domain.jobs.owners import JobStage, job_owner
 from shared.flow.jobs.feed import Feed

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import Job, Totals, with_plan
+from shared.domain.jobs.jobs import Job, with_plan
 from shared.domain.jobs.progress import Meter, Progress
+from shared.domain.jobs.totals import Totals
 from shared.store import Store
 
 

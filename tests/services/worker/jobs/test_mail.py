@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from services.worker.jobs.mail import Mailer
 from shared.domain.instants import ms
-from shared.domain.jobs.jobs import DueMail, Job
+from shared.domain.jobs.events import DueMail
+from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.mails import Mailing
 from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed
