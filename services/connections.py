@@ -21,6 +21,7 @@ from shared.domain.errors import Invalid, Unavailable
 from shared.domain.push.topics import topic_pattern
 from shared.flow.time import DatabaseTime
 from shared.mail import Mail, MailSender
+from shared.mail.none import NoMail
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
@@ -48,7 +49,7 @@ class Capabilities(Struct, frozen=True):
     audience: Audience
     blobs: Blobs
     uploads: Uploads | None
-    mail: Mail | None
+    mail: Mail
     outgoing: Outgoing
     own_api: OwnApi
     time: DatabaseTime
@@ -57,8 +58,7 @@ class Capabilities(Struct, frozen=True):
     async def close(self) -> None:
         """Close every connection."""
         await self.outgoing.close()
-        if self.mail is not None:
-            await self.mail.close()
+        await self.mail.close()
         await self.blobs.close()
         await self.stream.close()
         await self.broker.close()
@@ -100,7 +100,7 @@ async def open_all(settings: Settings, *, service: str) -> Capabilities:
         audience=measure_calls(audience, "audience"),
         blobs=measure_calls(blobs, "blobs"),
         uploads=blobs if isinstance(blobs, FolderBlobs) else None,
-        mail=None if mail is None else measure_calls(mail, "mail"),
+        mail=measure_calls(mail, "mail"),
         outgoing=measure_calls(outgoing, "outgoing"),
         own_api=own_api,
         time=DatabaseTime(store),
@@ -178,12 +178,12 @@ def _blobs(settings: Settings) -> Blobs:
             raise Invalid(f"s3:// or file://, not {scheme}://", field="blobs.url")
 
 
-def _mail(settings: Settings, outgoing: Outgoing) -> Mail | None:
+def _mail(settings: Settings, outgoing: Outgoing) -> Mail:
     chosen = settings.mail
     sender = MailSender(chosen.sender_name, chosen.sender_address)
     match urlsplit(chosen.url).scheme:
         case "":
-            return None
+            return NoMail()
         case "smtp" | "smtps":
             return SmtpMail.open(chosen.url, sender=sender, timeout_seconds=chosen.timeout_seconds)
         case "sendgrid":

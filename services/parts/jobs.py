@@ -10,8 +10,9 @@ from services.api.http.routes import Resource
 from services.api.jobs.groups import GroupsResource
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.jobs import JobsResource
+from services.api.jobs.moves import JobMovesResource
 from services.api.jobs.templates import TemplatesResource
-from services.api.jobs.uploads import UploadsResource
+from services.api.jobs.uploads import UploadsResource, UploadUrlResource
 from services.parts import Check, Part
 from services.scheduler.fire import OnDue
 from services.scheduler.upkeep import keep_up
@@ -84,18 +85,22 @@ class JobsPart(Part):
     @property
     def has_mails(self) -> bool:
         """Whether anybody is to hear of what happens to jobs."""
-        return self.capabilities.mail is not None
+        return self.capabilities.mail.delivers
 
     def resources(self) -> Sequence[Resource]:
-        given = self.capabilities
-        return (
+        given, files = self.capabilities, self.settings.blobs
+        resources = [
             TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
             JobsResource(self.store, self.drafts, self.flow, self.groups),
+            JobMovesResource(self.store, self.flow),
             GroupsResource(self.store, self.groups, self.flow),
-            UploadsResource(
-                given.blobs, given.uploads, given.clock, self.settings.blobs, public_url=self.settings.api.public_url
+            UploadUrlResource(
+                given.blobs, given.clock, folder=files.upload_folder, public_url=self.settings.api.public_url
             ),
-        )
+        ]
+        if given.uploads is not None:
+            resources.append(UploadsResource(given.uploads, max_file_bytes=files.max_file_bytes))
+        return resources
 
     def stages(self) -> Sequence[Stage[Any]]:
         finish = Finish(self.store, self.kinds, self.breaker, self.capabilities.clock, mails=self.has_mails)
@@ -175,4 +180,4 @@ class JobsPart(Part):
         # No attempt may outlive its lease: a mail that is on its way would be sent once more.
         lease = timedelta(seconds=2 * chosen.timeout_seconds)
         given = self.capabilities
-        return Mailer(self.store, given.mail, self.feed, self.flow, given.time, mailing, lease=lease)
+        return Mailer(self.store, given.mail, self.feed, given.time, mailing, lease=lease)

@@ -45,6 +45,9 @@ class MailSender(Struct, frozen=True):
 class Mail(Protocol):
     """A server that takes mails."""
 
+    delivers: bool
+    """Whether there is one at all."""
+
     async def send(self, letter: Letter) -> None:
         """Have the mail sent.
 

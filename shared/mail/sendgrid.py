@@ -43,6 +43,8 @@ class Post(Protocol):
 class SendGridMail:
     """SendGrid, or what speaks like it."""
 
+    delivers = True
+
     def __init__(self, url: str, key: str, sender: MailSender, post: Post, timeout_seconds: float) -> None:
         self._url = url
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}

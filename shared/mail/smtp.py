@@ -34,6 +34,8 @@ _FAILURES = (aiosmtplib.SMTPException, OSError, TimeoutError)
 class SmtpMail:
     """A server that speaks SMTP."""
 
+    delivers = True
+
     def __init__(
         self, server: Server, sender: MailSender, timeout_seconds: float, trust: ssl.SSLContext | None
     ) -> None:

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.jobs.jobs import EventState, JobStatus
+from shared.domain.jobs.events import EventState
+from shared.domain.jobs.jobs import JobStatus
 from tests.blobs.answers import answering, refusal
 from tests.e2e.house import House, until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SERVER = ("services", "shared")
 API = "services/api/"  # still has plain functions like `asked` and `_made`
-CLIENT = ("carillon",)  # a distribution of its own, which calls things as the API does
+CLIENT = ("client",)  # a distribution of its own, which calls things as the API does
 # Verbs, though they end like a participle.
 VERBS = {"bring", "embed", "feed", "need", "ping", "ring", "seed", "speed", "string"}
 # Participles, though they do not.

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 import structlog
 
-from carillon.client.errors import CarillonError as ClientError
-from carillon.client.errors import error_of
-from carillon.client.paging import next_query
+from carillon.errors import CarillonError as ClientError
+from carillon.errors import error_of
+from carillon.paging import next_query
 from services.api.clock import schedule_body
 from services.api.clock.bulk import _elements, _key_of, _lines
 from services.api.http import paging, wire
@@ -198,7 +198,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "signing secret": lambda text: check_secret(f"whsec_{text}", "secret"),
     "retry-after": lambda text: retry_after_seconds(text, text, 0),
     "path of a file": lambda text: find_place(f"bucket/{text}", {"bucket"}),
-    "idempotency key": lambda text: read_key([text], namespace="n", request=("a", text, text.encode())),
+    "idempotency key": lambda text: read_key([text], namespace="n", same=("a", text, text.encode())),
     "template names": job_body.read_names,
     "cursor": lambda text: paging._position(text, str),
     "limit": paging._limit,

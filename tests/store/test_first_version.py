@@ -15,7 +15,8 @@ from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.recurrence import Cron
 from shared.domain.clock.tasks import CallTarget
 from shared.domain.jobs.batches import BatchStatus, Receipt
-from shared.domain.jobs.jobs import DueMail, JobStatus
+from shared.domain.jobs.events import DueMail
+from shared.domain.jobs.jobs import JobStatus
 from shared.domain.jobs.owners import JobStage, job_owner
 from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import Task, decode

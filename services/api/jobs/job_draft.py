@@ -18,9 +18,10 @@ from shared.domain.audience.sources import File
 from shared.domain.audience.zones import zone_starts
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.idempotency import Idempotency
+from shared.domain.jobs.events import DueMail
 from shared.domain.jobs.filling import check_filled, most_filled_bytes
 from shared.domain.jobs.groups import Group, make_group
-from shared.domain.jobs.jobs import DueMail, Job, JobStatus
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import arrival
 from shared.domain.jobs.templates import dumps
 from shared.flow.jobs.jobs import fresh_incarnation

@@ -10,8 +10,9 @@ from typing import Any, assert_never
 from services.commands.import_marathon.mapping import read_json
 from services.commands.import_marathon.source import JobRow
 from shared.domain.errors import Conflict, Invalid
-from shared.domain.jobs.jobs import Job, JobStatus, Totals
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import check_json
+from shared.domain.jobs.totals import Totals
 from shared.domain.push.feedback import MAX_OUTCOME_CHARACTERS, admit_outcomes
 from shared.domain.push.records import SERVICES
 

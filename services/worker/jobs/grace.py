@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from shared.domain.audience.audiences import table_name
 from shared.domain.errors import Denied, Invalid, Unavailable
-from shared.domain.jobs.jobs import READ_FILE, Event, EventState, Job
+from shared.domain.jobs.events import READ_FILE, Event, EventState
+from shared.domain.jobs.jobs import Job
 from shared.runtime.clock import Clock
 from shared.store import Store
 

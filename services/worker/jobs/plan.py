@@ -20,7 +20,8 @@ from services.worker.jobs.plan_inputs import PlanInputs
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import PLAN, READ_FILE, SEND_DIRECT, Event, EventState, Job
+from shared.domain.jobs.events import PLAN, READ_FILE, SEND_DIRECT, Event, EventState
+from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.tasks import PlanJob
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed

@@ -9,8 +9,9 @@ from shared.blobs import Blobs
 from shared.domain.audience.audiences import table_name
 from shared.domain.audience.sources import File, PushTable, Source
 from shared.domain.errors import Denied, Hidden, Invalid, NotFound
+from shared.domain.jobs.events import PLAN, READ_FILE, Event, EventState
 from shared.domain.jobs.filling import check_filled
-from shared.domain.jobs.jobs import PLAN, READ_FILE, Event, EventState, Job, Plan
+from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
 from shared.flow.jobs.kinds import JobKinds
 from shared.runtime.clock import Clock

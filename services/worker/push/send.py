@@ -9,6 +9,8 @@ compare-and-set that names the lane), the transaction (records and receipt as on
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import structlog
@@ -20,7 +22,8 @@ from services.worker.push.recipients import RecipientReader, Recipients
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
-from shared.domain.jobs.jobs import SEND, Event, EventState, Gate, Job, gate
+from shared.domain.jobs.events import SEND, Event, EventState
+from shared.domain.jobs.jobs import Gate, Job, gate
 from shared.domain.jobs.tasks import SendBatch
 from shared.domain.push.records import SERVICES, RecordRules
 from shared.domain.push.rendering import Renderer, fitting_records
@@ -105,15 +108,14 @@ class Sender(Stage[SendBatch]):
             batch = await self._find(task)
             if batch is None:
                 return
-            self._in_hand.add(batch.id)
-            try:
-                await self._feed_after(await self._send(batch))
-            except LaneLost as lost:
-                LANES_LOST.inc()
-                self._lost[batch.id, batch.turn] = lost.lane
-                raise
-            finally:
-                self._in_hand.discard(batch.id)
+            with self._in_our_hands(batch):
+                if batch.has_failed:
+                    # Whoever settled it may have died before the look.
+                    await self._breaker.look(batch.job_id)
+                left = await self._recover(batch)
+                while left is not None and left.is_on_its_way:
+                    left = await self._send_part(left)
+                await self._feed_after(left)
 
     async def put_off(self, task: SendBatch) -> None:
         """Have the batch brought back later with a new turn. One that a lane owns goes the same way: whoever takes that
@@ -139,6 +141,18 @@ class Sender(Stage[SendBatch]):
             return None
         return None if self._is_taken_by_another(batch) else batch
 
+    @contextmanager
+    def _in_our_hands(self, batch: Batch) -> Iterator[None]:
+        self._in_hand.add(batch.id)
+        try:
+            yield
+        except LaneLost as lost:
+            LANES_LOST.inc()
+            self._lost[batch.id, batch.turn] = lost.lane
+            raise
+        finally:
+            self._in_hand.discard(batch.id)
+
     def _is_taken_by_another(self, batch: Batch) -> bool:
         """Whether we lost our lane over this message and somebody else has taken the batch since.
 
@@ -146,16 +160,6 @@ class Sender(Stage[SendBatch]):
         """
         lost = self._lost.get((batch.id, batch.turn))
         return lost is not None and batch.owner not in {"", lost}
-
-    async def _send(self, batch: Batch) -> Batch | None:
-        """The batch as we leave it: settled, or back in its plan; `None` where somebody else goes on with it."""
-        if batch.has_failed:
-            # The worker that settled it may have died before it looked.
-            await self._breaker.look(batch.job_id)
-        standing = await self._recover(batch)
-        while standing is not None and standing.is_on_its_way:
-            standing = await self._send_part(standing)
-        return standing
 
     async def _send_part(self, batch: Batch) -> Batch | None:
         """The batch behind its next part: settled, or queued where more of it is left; or back in its plan. `None`:

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from shared.domain.audience.zones import offsets
 from shared.domain.idempotency import Idempotency
-from shared.domain.jobs.jobs import SEND, Event, EventState, Job, JobStatus, job_key
+from shared.domain.jobs.events import SEND, Event, EventState
+from shared.domain.jobs.jobs import Job, JobStatus, job_key
 
 
 class ZoneJobStart(Struct, frozen=True):

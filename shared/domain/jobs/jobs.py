@@ -23,7 +23,9 @@ from msgspec.structs import replace
 from shared.domain.audience.sources import Source
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import from_ms
+from shared.domain.jobs.events import DueMail, Event
 from shared.domain.jobs.templates import Template
+from shared.domain.jobs.totals import Totals
 from shared.domain.transitions import sources
 
 
@@ -67,62 +69,9 @@ class Plan(Struct, frozen=True):
     unknown: int = 0
 
 
-class Totals(Struct, frozen=True):
-    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + what is
-    unsettled or was dropped. `unknown` counts users of a file who have no device."""
-
-    batches: int = 0
-    settled: int = 0
-    planned: int = 0
-    sent: int = 0
-    failed: int = 0
-    skipped: int = 0
-    held_out: int = 0
-    unknown: int = 0
-
-    @property
-    def done(self) -> int:
-        """Recipients about whom all is decided."""
-        return self.sent + self.failed + self.skipped + self.held_out
-
-
 def with_plan(job: "Job", summed: Totals) -> Totals:
     """The sums over a job's batches, and what its plan counts besides."""
     return replace(summed, unknown=summed.unknown + job.plan.unknown)
-
-
-class EventState(StrEnum):
-    """How a stage of a job fares."""
-
-    RUNNING = "running"
-    SUCCESS = "success"
-    FAIL = "fail"
-
-
-class Event(Struct, frozen=True):
-    """Something that happened to a job, at this time in ns since the epoch. The stages have Marathon's names."""
-
-    stage: str
-    state: EventState
-    message: str
-    at: int
-
-
-class DueMail(Struct, frozen=True):
-    """A mail that is still to be sent: its kind (`shared.domain.jobs.mails`), when what it tells happened (ns), and who
-    did it."""
-
-    kind: str
-    at: int
-    by: str = ""
-
-
-READ_FILE = "csv_split_worker"
-PLAN = "create_batches_worker"
-SEND = "process_batch_worker"
-SEND_ENDED = "process_batche_worker"  # as Marathon writes it where it went well
-SEND_DIRECT = "direct_worker"
-FINISH = "job_completed_worker"
 
 
 class Job(Struct, frozen=True, kw_only=True):

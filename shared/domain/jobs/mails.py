@@ -17,7 +17,8 @@ from msgspec import Struct
 from shared.domain.audience.zones import REST, SKIP
 from shared.domain.errors import Invalid
 from shared.domain.instants import from_ms
-from shared.domain.jobs.jobs import Job, Totals
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.totals import Totals
 
 ACCEPTED = "ack"
 """The feedback key of what the push service took."""

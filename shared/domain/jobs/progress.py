@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import Totals
+from shared.domain.jobs.totals import Totals
 
 WINDOW = timedelta(seconds=30)
 _AT_LEAST = timedelta(seconds=1)

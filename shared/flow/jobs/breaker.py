@@ -3,7 +3,8 @@
 import structlog
 
 from shared.domain.jobs.breaking import breaks
-from shared.domain.jobs.jobs import SEND, DueMail, Event, EventState, Job, JobStatus
+from shared.domain.jobs.events import SEND, DueMail, Event, EventState
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault

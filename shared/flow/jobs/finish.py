@@ -6,20 +6,10 @@ closes when nothing of it is unsettled, wherever its plan stood. A file that can
 """
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import (
-    FINISH,
-    SEND,
-    SEND_ENDED,
-    STOPPABLE,
-    DueMail,
-    Event,
-    EventState,
-    Job,
-    JobStatus,
-    Totals,
-    with_plan,
-)
+from shared.domain.jobs.events import FINISH, SEND, SEND_ENDED, DueMail, Event, EventState
+from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, with_plan
 from shared.domain.jobs.mails import MailKind
+from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.kinds import JobKinds, Written
 from shared.runtime.clock import Clock

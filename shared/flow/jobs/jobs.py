@@ -6,31 +6,17 @@ does no harm.
 """
 
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 
 import structlog
 
 from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
-from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import (
-    PAUSABLE,
-    READ_FILE,
-    RESUMABLE,
-    STARTABLE,
-    STOPPABLE,
-    DueMail,
-    Event,
-    EventState,
-    Job,
-    JobStatus,
-    Totals,
-    with_plan,
-)
+from shared.domain.jobs.events import READ_FILE, DueMail, Event, EventState
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.domain.jobs.owners import JobStage, job_owner
-from shared.domain.jobs.progress import Meter, Progress
 from shared.flow.jobs.feed import Feed
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
@@ -160,24 +146,6 @@ class JobFlow:
         """Drop what no lane owns of a stopped job, and have it closed."""
         await self._store.batches.drop_unsent(job_key)
         await self._feed.finish_if_done(job_key)
-
-    async def progress(self, jobs: Sequence[Job]) -> dict[str, Totals]:
-        """The sums of each job by id: those of closed ones as written, those of open ones as they are now."""
-        written = {job.id: job.totals for job in jobs if job.totals is not None}
-        unwritten = [job.key for job in jobs if job.totals is None]
-        counted = await self._store.batch_sums.totals(unwritten) if unwritten else {}
-        return {job.id: written.get(job.id) or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
-
-    async def measure_progress(self, job: Job) -> tuple[Totals, Progress]:
-        """The sums of one job, by reason, and how fast they grow."""
-        totals = (await self.progress([job]))[job.id]
-        if not job.open:
-            return totals, Progress(Receipt(reasons=job.reasons, locales=job.locales))
-        meter = Meter(await self._store.now())
-        async for batch in self._store.batch_sums.outcomes(job.key):
-            meter.add(batch)
-        sized = job.divided or not (job.csv_path and job.zone)
-        return totals, meter.progress(totals, planned=job.plan.end is not None, sized=sized)
 
     async def _await_start(self, job: Job) -> None:
         start = once(start_of(job.key), "", job.starts, accepted_at=await self._store.now())

@@ -15,7 +15,8 @@ import structlog
 from shared.blobs import Blobs
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.errors import Invalid, Unavailable
-from shared.domain.jobs.jobs import FINISH, Event, EventState, Job
+from shared.domain.jobs.events import FINISH, Event, EventState
+from shared.domain.jobs.jobs import Job
 from shared.flow.jobs.kinds import Written
 from shared.runtime.clock import Clock
 from shared.store import Store

@@ -7,8 +7,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.breaking import Counts
-from shared.domain.jobs.jobs import Totals
 from shared.domain.jobs.progress import Settled
+from shared.domain.jobs.totals import Totals
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, receipt_of
 

@@ -19,18 +19,10 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.audience.sources import Source
 from shared.domain.errors import Conflict
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import (
-    STARTABLE,
-    TRANSITIONS,
-    DueMail,
-    Event,
-    Job,
-    JobStatus,
-    Standing,
-    Totals,
-    split_key,
-)
+from shared.domain.jobs.events import DueMail, Event
+from shared.domain.jobs.jobs import STARTABLE, TRANSITIONS, Job, JobStatus, Standing, split_key
 from shared.domain.jobs.templates import Template
+from shared.domain.jobs.totals import Totals
 from shared.domain.transitions import sources
 from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, copies_of, document_of, job_of, key_of, one_job

@@ -11,7 +11,8 @@ import msgspec
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.jobs.jobs import DueMail, job_key
+from shared.domain.jobs.events import DueMail
+from shared.domain.jobs.jobs import job_key
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.job_documents import one_job
 

@@ -7,7 +7,8 @@ import pytest
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
-from shared.domain.jobs.jobs import JobStatus, Totals
+from shared.domain.jobs.jobs import JobStatus
+from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.finish import Finish
 from shared.store import Store

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import SLOTS, TRANSITIONS, Batch, BatchPart, BatchStatus, Receipt
-from shared.domain.jobs.jobs import Totals
+from shared.domain.jobs.totals import Totals
 from shared.store import Store
 from shared.store.jobs.batches import PlanEnd
 

@@ -15,8 +15,9 @@ from shared.domain.errors import Conflict, Invalid
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import ms
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus, Totals
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.templates import Template
+from shared.domain.jobs.totals import Totals
 from shared.domain.push.records import APNS
 from shared.store import Store
 

@@ -4,11 +4,11 @@ import asyncio
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from carillon.client.errors import Invalid
+from carillon.errors import Invalid
 
 PART_BYTES = 256 * 2**10
 
@@ -33,7 +33,7 @@ class File:
         self._version = _version(found)
         self._unread: OSError | None = None
 
-    async def parts(self) -> AsyncIterator[bytes]:
+    async def parts(self) -> AsyncGenerator[bytes]:
         """All of it. Raises `Invalid` where it ends too early, and `OSError` where it cannot be read."""
         left = self.size
         try:

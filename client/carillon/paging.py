@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from carillon.client.attempts import Query
-from carillon.client.transport import Transport
+from carillon.attempts import Query
+from carillon.transport import Transport
 
 PAGE_SIZE = 100  # a schedule may be 256 KiB
 

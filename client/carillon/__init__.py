@@ -2,8 +2,8 @@
 double.
 
 ```python
-async with Carillon("http://localhost:8080", token="carillon_…") as client:
-    made = await client.schedules.create(
+async with AsyncCarillon("http://localhost:8080", token="carillon_…") as client:
+    stored = await client.schedules.create(
         Schedule(
             key="training-invitations-42",
             instants=[datetime(2030, 12, 24, 14, tzinfo=UTC)],
@@ -15,14 +15,12 @@ async with Carillon("http://localhost:8080", token="carillon_…") as client:
 A call is attempted again after a connection error, a time-out, 429, 502, 503 and 504. Each POST carries an
 `Idempotency-Key`, the same on all its attempts; what else there is is idempotent by itself. So an attempt whose answer
 was lost is not done twice, and the answer is that of the first.
-
-It needs aiohttp and msgspec and nothing else of Carillon.
 """
 
-from carillon.client.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
-from carillon.client.client import Carillon
-from carillon.client.dead_letters import DeadLetter, DeadLetters
-from carillon.client.definitions import (
+from carillon.async_client import AsyncCarillon
+from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
+from carillon.dead_letters import DeadLetter, DeadLetters
+from carillon.definitions import (
     BulkResult,
     Fired,
     FireWithin,
@@ -34,7 +32,7 @@ from carillon.client.definitions import (
     ScheduleState,
     StoredSchedule,
 )
-from carillon.client.errors import (
+from carillon.errors import (
     CarillonError,
     Conflict,
     Forbidden,
@@ -43,9 +41,9 @@ from carillon.client.errors import (
     Unauthorized,
     Unavailable,
 )
-from carillon.client.groups import Group, Groups, ZoneJob
-from carillon.client.jobs import Jobs
-from carillon.client.previews import (
+from carillon.groups import Group, Groups, ZoneJob
+from carillon.jobs import Jobs
+from carillon.previews import (
     AudienceCount,
     JobPreview,
     LocaleCount,
@@ -54,16 +52,16 @@ from carillon.client.previews import (
     ZoneCount,
     ZonePreview,
 )
-from carillon.client.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
-from carillon.client.schedules import Schedules
-from carillon.client.signing_secrets import SigningSecret, SigningSecrets
-from carillon.client.uploads import Uploads
+from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
+from carillon.schedules import Schedules
+from carillon.signing_secrets import SigningSecret, SigningSecrets
+from carillon.uploads import Uploads
 
 __all__ = [
+    "AsyncCarillon",
     "AudienceCount",
     "BulkResult",
     "Callback",
-    "Carillon",
     "CarillonError",
     "Conflict",
     "DeadLetter",

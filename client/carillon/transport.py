@@ -1,38 +1,36 @@
-"""Calls over HTTP: a bounded pool of connections, attempts with pauses between, and an end that waits for what is in
-flight.
+"""Calls over HTTP: attempts with pauses between, each with a time limit, and an end that waits for what is in flight.
 
-Whether an earlier attempt may have reached the server is known here: aiohttp tells when the head of a request has
-gone out, also where it repeats an idempotent request by itself because a kept connection turned out to be closed.
+Whether an earlier attempt may have reached the server is known here: the connections tell when a request goes out, also
+where they repeat an idempotent one by themselves because a kept connection turned out to be closed.
 """
 
 import asyncio
 import random
-import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from types import SimpleNamespace
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import TypeVar
 
-import aiohttp
+import httpx
 import msgspec
 from msgspec import Struct, field
 
-from carillon.client.attempts import Failed, Query, Reached, Request, without_query
-from carillon.client.errors import CarillonError, error_of
-from carillon.client.files import File
-from carillon.client.retries import LONGEST_RETRY_AFTER_SECONDS, RETRIED_FOR_FILES, delay_seconds, retry_after_seconds
+from carillon.addresses import check_headers, split_credentials
+from carillon.attempts import Failed, Query, Reached, Request, without_query
+from carillon.connections import Connections
+from carillon.early_answers import EXPECT
+from carillon.errors import CarillonError, error_of
+from carillon.files import File
+from carillon.retries import LONGEST_RETRY_AFTER_SECONDS, RETRIED_FOR_FILES, delay_seconds, retry_after_seconds
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
 
-# Keys, ids and timestamps. Anything else would lead to another path: a slash even when it is quoted.
-_SEGMENT = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
+_ALWAYS = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", "User-Agent": "carillon-client"}
 
 T = TypeVar("T")
 
@@ -76,19 +74,24 @@ class _Upload(Struct, frozen=True, kw_only=True):
 
 
 class Transport:
-    """Speaks HTTP to one deployment."""
+    """Speaks HTTP to one deployment.
+
+    Raises:
+        ValueError: the URL cannot be a base, or a header holds what none can hold.
+    """
 
     def __init__(
         self, base_url: str, *, headers: Mapping[str, str], timeout_seconds: float, attempts: int, connections: int
     ) -> None:
-        self._base = _checked_base(base_url)
-        self._headers = dict(headers)
+        self._base, credentials = split_credentials(base_url)
+        if credentials.keys() & headers.keys():
+            raise ValueError("either a token or a user and a password in base_url, not both")
+        self._headers = check_headers({**credentials, **headers})
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
         # Whoever waits for a connection waits here, outside the time-out of an attempt.
         self._free = asyncio.Semaphore(connections)
-        self._connections = connections
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: Connections | None = None
         self._closed = False
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -110,13 +113,14 @@ class Transport:
 
         Raises:
             CarillonError: the answer is an error, or there is none after all attempts (`Unavailable`).
+            ValueError: the key cannot stand in a header.
         """
         request = Request(
             method=method,
             url=self._base + path,
             query=query or {},
             content=content,
-            headers=self._headers | _headers(method, content_type if content else "", idempotency_key),
+            headers={**self._headers, **_headers(method, content_type if content else "", idempotency_key)},
             done_before=done_before,
         )
         async with self._underway():
@@ -143,8 +147,8 @@ class Transport:
         try:
             await self._idle.wait()
         finally:
-            if self._session is not None:
-                await self._session.close()
+            if self._connections is not None:
+                await self._connections.close()
 
     async def _answer(self, request: Request) -> Answer:
         return await self._persistent(partial(self._attempt, request))
@@ -169,7 +173,7 @@ class Transport:
         try:
             async with self._free:
                 answer = await self._exchange(request)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (httpx.InvalidURL, OSError) as error:  # a time-out is an OSError, too
             return Failed(request, without_query(error) if request.signed else error)
         if answer.status in request.retried:
             if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -182,42 +186,41 @@ class Transport:
         return answer
 
     async def _exchange(self, request: Request) -> Answer:
-        file = request.content if isinstance(request.content, File) else None
-        async with (
-            asyncio.timeout(self._timeout_seconds) as limit,
-            self._opened().request(
-                request.method,
-                request.url,
-                params=request.query,
-                data=request.content or None if file is None else self._read_parts(file, limit),
-                headers=request.headers,
-                # Who refuses a file then says so before it is sent; a later attempt does not wait for a consent that
-                # some servers never give.
-                expect100=file is not None and request.reached.attempts == 0,
-                allow_redirects=False,
-                trace_request_ctx=request,
-            ) as response,
-        ):
-            return Answer(response.status, response.headers, await response.read())
+        async with asyncio.timeout(self._timeout_seconds) as limit:
+            if not isinstance(request.content, File):
+                return await self._send(request, request.content, request.headers)
+            # Who refuses a file then says so before it is sent; a later attempt does not wait for a consent that some
+            # servers never give.
+            asks = request.content.size > 0 and request.reached.attempts == 0
+            async with aclosing(self._read_parts(request.content, limit)) as parts:
+                return await self._send(request, parts, {**request.headers, **(EXPECT if asks else {})})
 
-    async def _read_parts(self, file: File, limit: asyncio.Timeout) -> AsyncIterator[bytes]:
+    async def _send(
+        self, request: Request, content: bytes | AsyncIterator[bytes], headers: Mapping[str, str]
+    ) -> Answer:
+        message = httpx.Request(
+            request.method,
+            request.url,
+            params=request.query or None,
+            headers=httpx.Headers({**_ALWAYS, **headers}, encoding="utf-8"),
+            content=content or None,
+        )
+        if not message.url.host:
+            raise httpx.InvalidURL("the URL names no host")
+        answer = await self._opened().exchange(message, request.reached.count, repeatable=isinstance(content, bytes))
+        return Answer(answer.status_code, answer.headers, answer.content)
+
+    async def _read_parts(self, file: File, limit: asyncio.Timeout) -> AsyncGenerator[bytes]:
         """The parts of a file; the time limit counts from each of them anew."""
-        async for part in file.parts():
-            limit.reschedule(asyncio.get_running_loop().time() + self._timeout_seconds)
-            yield part
+        async with aclosing(file.parts()) as parts:
+            async for part in parts:
+                limit.reschedule(asyncio.get_running_loop().time() + self._timeout_seconds)
+                yield part
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            tracing = aiohttp.TraceConfig()
-            tracing.on_request_headers_sent.append(_note_sent)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connections),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"Accept": JSON, "User-Agent": "carillon-client"},
-                timeout=aiohttp.ClientTimeout(total=None),
-                trace_configs=[tracing],
-            )
-        return self._session
+    def _opened(self) -> Connections:
+        if self._connections is None:
+            self._connections = Connections()
+        return self._connections
 
     @asynccontextmanager
     async def _underway(self) -> AsyncIterator[None]:
@@ -233,36 +236,11 @@ class Transport:
                 self._idle.set()
 
 
-def path_of(*segments: str) -> str:
-    """The path of these segments. Raises `ValueError` for one that cannot stand there."""
-    for segment in segments:
-        if _SEGMENT.fullmatch(segment) is None or segment in {".", ".."}:
-            raise ValueError(f"a key or an id has 1 to 255 of letters, digits and - _ . ~ :, not {segment!r}")
-    return "/" + "/".join(segments)
-
-
-def query_of(**parameters: str) -> Query:
-    """The query of those parameters that are given."""
-    return {name: text for name, text in parameters.items() if text}
-
-
-async def _note_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
-    request: Request = context.trace_request_ctx
-    request.reached.attempts += 1
-
-
-def _headers(method: str, content_type: str, idempotency_key: str) -> dict[str, str]:
+def _headers(method: str, content_type: str, idempotency_key: str) -> Mapping[str, str]:
     headers = {"Content-Type": content_type} if content_type else {}
     if method == "POST":
         headers["Idempotency-Key"] = idempotency_key or str(uuid.uuid4())
-    return headers
-
-
-def _checked_base(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f"base_url is like https://carillon.example.com, not {url!r}")
-    return url.rstrip("/")
+    return check_headers(headers)
 
 
 @contextmanager

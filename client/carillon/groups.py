@@ -6,9 +6,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from carillon.client.instants import from_nanoseconds
-from carillon.client.push_jobs import ZoneStart
-from carillon.client.transport import Transport, path_of
+from carillon.addresses import path_of
+from carillon.instants import from_nanoseconds
+from carillon.push_jobs import ZoneStart
+from carillon.transport import Transport
 
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):

@@ -1,22 +1,22 @@
-"""The client: one object for a deployment, with a pool of connections behind it."""
+"""The client for asyncio: one object for a deployment, with its connections behind it."""
 
 from types import TracebackType
 from typing import Self
 
-from carillon.client.dead_letters import DeadLetters
-from carillon.client.groups import Groups
-from carillon.client.jobs import Jobs
-from carillon.client.schedules import Schedules
-from carillon.client.signing_secrets import SigningSecrets
-from carillon.client.transport import Transport
-from carillon.client.uploads import Uploads
+from carillon.dead_letters import DeadLetters
+from carillon.groups import Groups
+from carillon.jobs import Jobs
+from carillon.schedules import Schedules
+from carillon.signing_secrets import SigningSecrets
+from carillon.transport import Transport
+from carillon.uploads import Uploads
 
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS = 5
 CONNECTIONS = 20
 
 
-class Carillon:
+class AsyncCarillon:
     """Asks the deployment at `base_url`. Used by many tasks of one event loop at once, and closed at the end.
 
     `token` is a service's; `user` instead names a person by e-mail address, which is believed only from a trusted

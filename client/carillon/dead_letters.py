@@ -7,8 +7,9 @@ from http import HTTPStatus
 import msgspec
 from msgspec import Struct
 
-from carillon.client.paging import PAGE_SIZE, items
-from carillon.client.transport import Transport, path_of, query_of
+from carillon.addresses import path_of, query_of
+from carillon.paging import PAGE_SIZE, items
+from carillon.transport import Transport
 
 _EVERY = "/dead-letters"
 _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})

@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
-from carillon.client.errors import Unavailable
-from carillon.client.files import File
-from carillon.client.retries import RETRIED
+from carillon.errors import Unavailable
+from carillon.files import File
+from carillon.retries import RETRIED
 
 Query = Mapping[str, str]
 
@@ -16,6 +16,10 @@ class Reached(Struct):
     """How many attempts of a call may have reached the server, the running one included."""
 
     attempts: int = 0
+
+    def count(self) -> None:
+        """Count another one."""
+        self.attempts += 1
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -54,5 +58,5 @@ class Failed(Struct, frozen=True):
 
 
 def without_query(error: Exception) -> OSError:
-    """What can be shown of an error behind a signed URL: aiohttp writes the whole URL into some, and chains them."""
+    """What can be shown of an error behind a signed URL. A library may write the URL into its own, or chain one."""
     return OSError(f"{type(error).__name__}: {error}".partition("?")[0].removesuffix(": "))

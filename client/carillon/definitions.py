@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from carillon.client.callbacks import Callback, CallbackBody, body_of
-from carillon.client.instants import in_utc
+from carillon.callbacks import Callback, CallbackBody, body_of
+from carillon.instants import in_utc
 
 
 class ScheduleState(StrEnum):

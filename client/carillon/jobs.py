@@ -6,11 +6,12 @@ from typing import Literal
 
 import msgspec
 
-from carillon.client.errors import error_of
-from carillon.client.paging import PAGE_SIZE, items
-from carillon.client.previews import JobPreview
-from carillon.client.push_jobs import PushJob, StoredJob
-from carillon.client.transport import Transport, path_of
+from carillon.addresses import path_of
+from carillon.errors import error_of
+from carillon.paging import PAGE_SIZE, items
+from carillon.previews import JobPreview
+from carillon.push_jobs import PushJob, StoredJob
+from carillon.transport import Transport
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
 _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}

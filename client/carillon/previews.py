@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from carillon.client.instants import from_nanoseconds
+from carillon.instants import from_nanoseconds
 
 
 class _View(Struct, frozen=True, kw_only=True, rename="camel"):

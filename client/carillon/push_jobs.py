@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
-from carillon.client.instants import from_nanoseconds, nanoseconds
+from carillon.instants import from_nanoseconds, nanoseconds
 
 
 class PushJob(Struct, frozen=True, kw_only=True):

@@ -8,11 +8,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from carillon.client.bulk import results
-from carillon.client.definitions import BulkResult, Fired, Schedule, ScheduleState, StoredSchedule
-from carillon.client.instants import written
-from carillon.client.paging import PAGE_SIZE, items
-from carillon.client.transport import Answer, Transport, path_of, query_of
+from carillon.addresses import path_of, query_of
+from carillon.bulk import results
+from carillon.definitions import BulkResult, Fired, Schedule, ScheduleState, StoredSchedule
+from carillon.instants import written
+from carillon.paging import PAGE_SIZE, items
+from carillon.transport import Answer, Transport
 
 _EVERY = "/schedules"
 _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})

@@ -3,8 +3,8 @@
 import msgspec
 from msgspec import Struct, field
 
-from carillon.client.files import Source, file_of
-from carillon.client.transport import Answer, Transport
+from carillon.files import Source, file_of
+from carillon.transport import Answer, Transport
 
 
 class _Place(Struct, frozen=True):

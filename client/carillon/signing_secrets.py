@@ -5,7 +5,8 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from carillon.client.transport import Transport, query_of
+from carillon.addresses import query_of
+from carillon.transport import Transport
 
 
 class SigningSecret(Struct, frozen=True, kw_only=True):

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from carillon.client.definitions import BulkResult, ItemError, Schedule
-from carillon.client.errors import CarillonError
-from carillon.client.transport import NDJSON, Transport
+from carillon.definitions import BulkResult, ItemError, Schedule
+from carillon.errors import CarillonError
+from carillon.transport import NDJSON, Transport
 
 ITEMS = 5_000  # the server takes twice as many
 INSTANTS = 50_000  # what it stores in some seconds
