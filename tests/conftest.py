@@ -7,7 +7,6 @@ Nothing is connected to before a test asks for it.
 
 import json
 import os
-import random
 import secrets
 import urllib.request
 from base64 import b64encode
@@ -18,44 +17,17 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import pytest
 from hypothesis import settings
 
-from tests import side_by_side
+from tests import side_by_side, storms
 from tests.security import tolls
 from tests.stack import Endpoints, MissingPart, Session
 from tests.stack.server import run_apart
+from tests.storms import seed, storm, storm_seconds
+
+__all__ = ["seed", "storm", "storm_seconds"]
 
 _LONG_UP_SECONDS = 120
 
 _MISSED = "missing server"
-_drawn = pytest.StashKey[int]()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("storm", "attacks, and models in random weather")
-    group.addoption("--storm", action="store_true", help="the long version, which judges times too")
-    group.addoption("--seconds", type=float, default=600.0, help="how long each storm may take, about")
-    group.addoption("--seed", type=int, default=None, help="what chance begins with; drawn and shown by `make storm`")
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"storms begin with --seed={_seed(config)}"
-
-
-@pytest.fixture(scope="session")
-def storm(pytestconfig: pytest.Config) -> bool:
-    """Whether this is the long version, which judges times too."""
-    return bool(pytestconfig.getoption("--storm"))
-
-
-@pytest.fixture(scope="session")
-def seed(pytestconfig: pytest.Config) -> int:
-    """What chance begins with."""
-    return _seed(pytestconfig)
-
-
-@pytest.fixture(scope="session")
-def storm_seconds(pytestconfig: pytest.Config) -> float:
-    """How long a storm may take, about."""
-    return float(pytestconfig.getoption("--seconds"))
 
 
 @pytest.fixture(scope="session")
@@ -96,14 +68,6 @@ def push_database(stack: Endpoints) -> Iterator[str]:
     run_apart(_execute(stack.postgres_url, f'CREATE DATABASE "{name}"'))
     yield _with_path(stack.postgres_url, name)
     run_apart(_execute(stack.postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
-
-
-def _seed(config: pytest.Config) -> int:
-    if _drawn not in config.stash:
-        given: int | None = config.getoption("--seed")
-        drawn = random.randrange(2**32) if config.getoption("--storm") else 1
-        config.stash[_drawn] = drawn if given is None else given
-    return config.stash[_drawn]
 
 
 def _random_name() -> str:
@@ -198,6 +162,14 @@ def _show_missed(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(reason, red=True)
         for test in tests:
             terminalreporter.write_line(f"    {test}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    storms.add_options(parser)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"storms begin with --seed={storms.seed_of(config)}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

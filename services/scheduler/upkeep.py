@@ -7,7 +7,7 @@ from shared.runtime.metrics import UPKEEP_FOUND
 
 
 def keep_up(upkeep: Upkeep, *, interval_seconds: float) -> Periodic:
-    """The component."""
+    """The component that runs upkeep."""
 
     async def run_once() -> Swept:
         found = await upkeep.run_once()

@@ -8,8 +8,8 @@ from shared.domain.accounts.signing_secrets import (
     OVERLAP,
     VERSIONS,
     NamespaceSecrets,
-    derived,
-    rotated,
+    derive_secret,
+    rotate,
     signing_secrets,
 )
 from shared.domain.errors import Conflict
@@ -23,7 +23,7 @@ def after(*moments: datetime, namespace: str = "token:a") -> NamespaceSecrets:
     """The secrets of a namespace that asked at these moments."""
     secrets = None
     for number, moment in enumerate(moments):
-        secrets = rotated(secrets, namespace, f"salt {number}", moment)
+        secrets = rotate(secrets, namespace, f"salt {number}", moment)
     assert secrets is not None
     return secrets
 
@@ -34,7 +34,7 @@ def test_whoever_never_asked_is_signed_by_the_deployments() -> None:
 
 def test_the_deployments_signs_beside_the_first_one_for_a_day() -> None:
     secrets = after(NOW)
-    own = derived(KEY, "token:a", secrets.newest)
+    own = derive_secret(KEY, "token:a", secrets.newest)
     assert signing_secrets(secrets, KEY, NOW + OVERLAP - MOMENT) == (own, KEY)
     assert signing_secrets(secrets, KEY, NOW + OVERLAP) == (own,)
 
@@ -42,7 +42,7 @@ def test_the_deployments_signs_beside_the_first_one_for_a_day() -> None:
 def test_an_old_one_signs_beside_the_new_one_for_a_day() -> None:
     later = NOW + 3 * OVERLAP
     secrets = after(NOW, later)
-    old, new = (derived(KEY, "token:a", version) for version in secrets.versions)
+    old, new = (derive_secret(KEY, "token:a", version) for version in secrets.versions)
     assert old != new
     assert signing_secrets(secrets, KEY, later + OVERLAP - MOMENT) == (new, old)
     assert signing_secrets(secrets, KEY, later + OVERLAP) == (new,)
@@ -56,7 +56,7 @@ def test_one_whose_answer_was_lost_ends_no_other_early() -> None:
 
 def test_what_has_ended_is_forgotten_and_does_not_bring_the_deployments_back() -> None:
     later = NOW + 3 * OVERLAP
-    secrets = rotated(after(NOW, NOW + OVERLAP), "token:a", "salt", later)
+    secrets = rotate(after(NOW, NOW + OVERLAP), "token:a", "salt", later)
     assert [version.number for version in secrets.versions] == [2, 3]
     assert KEY not in signing_secrets(secrets, KEY, later)
 
@@ -64,17 +64,17 @@ def test_what_has_ended_is_forgotten_and_does_not_bring_the_deployments_back() -
 def test_so_many_sign_at_once_and_no_more() -> None:
     secrets = after(*(NOW + number * MOMENT for number in range(VERSIONS)))
     with pytest.raises(Conflict):
-        rotated(secrets, "token:a", "salt", NOW + OVERLAP)
-    assert rotated(secrets, "token:a", "salt", NOW + OVERLAP + VERSIONS * MOMENT).newest.number == VERSIONS + 1
+        rotate(secrets, "token:a", "salt", NOW + OVERLAP)
+    assert rotate(secrets, "token:a", "salt", NOW + OVERLAP + VERSIONS * MOMENT).newest.number == VERSIONS + 1
 
 
 def test_no_two_namespaces_versions_keys_or_salts_have_one_secret() -> None:
     version = after(NOW).newest
     made = {
-        derived(KEY, "token:a", version),
-        derived(KEY, "token:b", version),
-        derived(KEY + "x", "token:a", version),
-        derived(KEY, "token:a", after(NOW, NOW).newest),
-        derived(KEY, "token:a", rotated(None, "token:a", "another", NOW).newest),
+        derive_secret(KEY, "token:a", version),
+        derive_secret(KEY, "token:b", version),
+        derive_secret(KEY + "x", "token:a", version),
+        derive_secret(KEY, "token:a", after(NOW, NOW).newest),
+        derive_secret(KEY, "token:a", rotate(None, "token:a", "another", NOW).newest),
     }
     assert len(made) == 5

@@ -2,18 +2,16 @@
 
 from datetime import timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.audience.sources import PushTable
 from shared.domain.instants import EPOCH
-from shared.domain.jobs import batches, jobs
+from shared.domain.jobs import jobs
 from shared.domain.jobs.batches import (
     OTHER,
     RECEIPT_ENTRIES,
     RECEIPT_KEY_BYTES,
-    SETTLED,
     BatchStatus,
     Receipt,
     top,
@@ -24,17 +22,15 @@ from shared.domain.jobs.jobs import (
     RESUMABLE,
     STARTABLE,
     STOPPABLE,
-    Counts,
     Gate,
     Job,
     JobStatus,
     Plan,
     Standing,
-    breaks,
     gate,
-    sources,
 )
 from shared.domain.push.records import APNS
+from shared.domain.transitions import sources
 
 counts = st.dictionaries(st.text(max_size=60), st.integers(1, 10**9), max_size=40)
 receipts = st.builds(
@@ -48,26 +44,11 @@ receipts = st.builds(
 )
 
 
-@pytest.mark.parametrize("table", [jobs.TRANSITIONS, batches.TRANSITIONS])
-def test_every_status_has_its_row_and_every_target_exists(table: dict[object, frozenset[object]]) -> None:
-    kind = type(next(iter(table)))
-    assert set(table) == set(kind)  # type: ignore[call-overload]
-    assert all(targets <= set(table) for targets in table.values())
-
-
-def test_settled_batches_and_ended_jobs_are_final() -> None:
-    assert {BatchStatus.SENT, BatchStatus.FAILED, BatchStatus.DROPPED} == SETTLED
-    assert {status for status, targets in jobs.TRANSITIONS.items() if not targets} == {
-        JobStatus.STOPPED,
-        JobStatus.COMPLETED,
-    }
-
-
 def test_what_users_may_ask_for_is_in_the_table() -> None:
-    assert sources(JobStatus.PAUSED) >= PAUSABLE
-    assert sources(JobStatus.RUNNING) == RESUMABLE | STARTABLE
-    assert sources(JobStatus.SCHEDULED) < RESUMABLE
-    assert sources(JobStatus.STOPPED) == STOPPABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.PAUSED) >= PAUSABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.RUNNING) == RESUMABLE | STARTABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.SCHEDULED) < RESUMABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.STOPPED) == STOPPABLE
     assert JobStatus.COMPLETED not in STOPPABLE | PAUSABLE | RESUMABLE
 
 
@@ -138,23 +119,3 @@ def test_a_start_is_rounded_up_to_a_millisecond(starts_at: int) -> None:
     start = (a_job(JobStatus.SCHEDULED, starts_at, None).starts - EPOCH) // timedelta(microseconds=1) * 1_000
     assert 0 <= start - starts_at < 1_000_000
     assert start % 1_000_000 == 0
-
-
-@pytest.mark.parametrize(
-    ("counts", "forgiven", "planned", "share", "held"),
-    [
-        (Counts(planned=20, settled=1, failed=1), 0, True, 0.05, True),
-        (Counts(planned=21, settled=21, failed=1), 0, True, 0.05, False),
-        (Counts(planned=10, settled=10, failed=9), 0, False, 0.05, False),
-        (Counts(planned=30, settled=20, failed=2), 0, False, 0.05, True),
-        (Counts(planned=20, settled=20, failed=3), 3, True, 0.05, False),
-        (Counts(planned=20, settled=20, failed=4), 3, True, 0.05, True),
-        (Counts(planned=5, settled=5), 0, True, 0.0, False),
-        (Counts(planned=5, settled=5, failed=1), 0, True, 0.0, True),
-        (Counts(planned=5, settled=5, failed=5), 0, True, 1.0, False),
-    ],
-)
-def test_too_many_failed_batches_hold_a_job(
-    counts: Counts, forgiven: int, planned: bool, share: float, held: bool
-) -> None:
-    assert breaks(counts, forgiven=forgiven, planned=planned, max_failed_share=share) is held

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import Totals
 from shared.domain.jobs.progress import WINDOW, Meter, Progress, Settled
+from shared.domain.jobs.totals import Totals
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import check_json, check_template, fill, tags_of, texts_of, unterminated
+from shared.domain.jobs.templates import check_json, check_template, fill, has_open_tag, tags_of, texts_of
 
 GOOD: dict[str, Any] = {"name": "like", "locale": "en", "body": {"alert": "Hi {{who}}"}, "defaults": {}}
 
@@ -86,7 +86,7 @@ def test_a_tag_that_never_ends(text: str) -> None:
         if "}}" not in opened:
             break
         rest = opened.partition("}}")[2]
-    assert unterminated(text) == ("{{" in rest)
+    assert has_open_tag(text) == ("{{" in rest)
 
 
 @given(text=st.text(st.sampled_from("{}ab"), max_size=14))

@@ -221,10 +221,10 @@ def test_zones_that_start_otherwise_than_asked_for_are_noticed(
 
 
 def test_an_estimate_takes_the_rest_to_be_like_what_was_seen() -> None:
-    assert Counted(exact=True, devices=7, scanned=10, total=10).estimated(7) == 7
-    assert Counted(devices=7, scanned=10, total=100).estimated(7) == 70
-    assert Counted(devices=7, scanned=10, total=3).estimated(7) == 7
-    assert Counted().estimated(0) is None
+    assert Counted(exact=True, devices=7, scanned=10, total=10).estimate(7) == 7
+    assert Counted(devices=7, scanned=10, total=100).estimate(7) == 70
+    assert Counted(devices=7, scanned=10, total=3).estimate(7) == 7
+    assert Counted().estimate(0) is None
 
 
 slices = st.builds(

@@ -193,7 +193,7 @@ MUTANTS = {
         "TOTALS",
         (Jobs, "view", flaws.view_ended),
         (Jobs, "get_standing", flaws.get_standing_ended),
-        seed=59,
+        seed=112,
     ),
     "stubborn planner": _mutant(
         "an overtaken planner goes on with the rest of its page",

@@ -14,6 +14,7 @@ from shared.broker.memory import MemoryBroker
 from shared.domain.instants import EPOCH, ms
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
+from shared.mail.none import NoMail
 from shared.runtime.lifecycle import Component
 from shared.runtime.settings import SchedulerSettings, Settings, StreamSettings, WorkerSettings
 from tests.flow.push_model.database import Database
@@ -106,7 +107,7 @@ def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
             audience=gated(process, as_audience(servers.devices), "audience"),
             blobs=missing,
             uploads=None,
-            mail=None,
+            mail=NoMail(),
             outgoing=missing,
             own_api=missing,
             time=DatabaseTime(store),

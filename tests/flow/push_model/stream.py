@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.stream import Aborted, Chunk, Positions
+from shared.stream import Aborted
+from shared.stream.reading import Chunk, Positions
 from tests.flow.push_model.steps import AtOnce, Gate
 from tests.flow.push_model.transactions import Content, Fenced, Kafka, Marker, Sent
 

@@ -8,7 +8,7 @@ from tests.flow.push_model.world import World
 
 pytestmark = pytest.mark.native
 
-ENOUGH = 40
+ENOUGH = 200
 """Seeds to look through where the known one does not show it any more, since the product takes other steps by now.
 Then note the seed that does: this search would cost its time for ever."""
 
