@@ -15,7 +15,6 @@ from services.api.jobs.templates import TemplatesResource
 from services.api.jobs.uploads import UploadsResource, UploadUrlResource
 from services.parts import Check, Part
 from services.scheduler.fire import OnDue
-from services.scheduler.upkeep import keep_up
 from services.worker.jobs.cuts import Cuts
 from services.worker.jobs.finish import Finisher
 from services.worker.jobs.grace import Grace
@@ -123,7 +122,7 @@ class JobsPart(Part):
         )
         retention = JobRetention(self.store, self.capabilities.time, chosen)
         return (
-            keep_up(self._upkeep(patience), interval_seconds=chosen.upkeep_seconds),
+            Periodic("upkeep", self._upkeep(patience).sweep, interval_seconds=chosen.upkeep_seconds),
             Periodic("retention of jobs", retention.run_once, interval_seconds=chosen.retention_seconds),
         )
 

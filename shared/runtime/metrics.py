@@ -45,7 +45,7 @@ def _histogram(name: str, sentence: str, *labels: str) -> Histogram:
     return Histogram(f"carillon_{name}", sentence, labels, registry=REGISTRY, buckets=_SECONDS)
 
 
-RECORDS_SENT = _counter("records_sent_total", "Records whose transaction was committed.", "app", "service")
+RECORDS_SENT = _counter("records_sent_total", "Records whose transaction this process saw committed.", "app", "service")
 BATCHES_SETTLED = _counter("batches_settled_total", "Batches that reached a final status.", "status")
 JOBS_CLOSED = _counter("jobs_closed_total", "Jobs with nothing left to do, by their last status.", "status")
 JOBS_TRIPPED = _counter("jobs_tripped_total", "Jobs held because too many of their batches failed.")

@@ -32,7 +32,7 @@ _SETTLING = timedelta(seconds=10)
 
 
 class HttpCaller:
-    """The stage behind `sched.call`."""
+    """Makes a call and settles it; `services.worker.clock.places.FairCalls` is the stage that asks it to."""
 
     def __init__(
         self,

@@ -257,7 +257,7 @@ class Sender(Stage[SendBatch]):
         return left
 
     async def _retry_or_fail(self, batch: Batch, error: Aborted, part: BatchPart) -> Batch | None:
-        """The broker took none of the records, for certain: try again, but not for ever if it would refuse them
+        """Kafka took none of the records, for certain: try again, but not for ever if it would refuse them
         again."""
         if error.final and batch.fruitless + 1 >= _TAKES:
             log.error("batch refused by the stream", reason=str(error))

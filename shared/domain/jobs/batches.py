@@ -1,9 +1,10 @@
 """Batches: the unit of sending, of exactly-once and of pause.
 
-A batch is a reference, never data: a range that can be read again and gives the same rows. Its life:
+A batch is a reference, never data: a range that can be read again, in the same order. Its life (`TRANSITIONS`):
 
     planned <──> queued <──> sending ──> sent | failed
-       └───────────┴──────────────────> dropped
+       │           ├───────────────────> failed
+       └───────────┴───────────────────> dropped
 
 `sending` means that a lane owns the batch. It leaves that status only by the owner after a confirmed commit or abort,
 or by recovery, which fences the owner first. Settled statuses are final.
@@ -37,7 +38,7 @@ class BatchStatus(StrEnum):
     """Where a batch stands."""
 
     PLANNED = "planned"  # cut, not on the broker
-    QUEUED = "queued"  # a message of its turn is on the broker, or was lost there
+    QUEUED = "queued"  # a message of its turn, or an occurrence where it was put off, brings it to a worker
     SENDING = "sending"  # a lane owns it: its outcome is that lane's transaction
     SENT = "sent"  # its records are out; final
     FAILED = "failed"  # too many recipients failed, or it cannot be sent; final

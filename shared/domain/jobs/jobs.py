@@ -1,15 +1,13 @@
 """Push jobs: their life, their plan and what is known of their progress.
 
-    scheduled ──> running ──> completed
-        ↑          ↑  ↓ ↘
-        │          │  │  circuitbreak
-        │          │  ↓   ↙
-        └<──────> paused ───> stopped      (stopped can follow everything but completed)
+    scheduled ───> running ───> completed
+    scheduled <──> paused  <──> running
+                   running <──> circuitbreak     (stopped can follow everything but completed)
 
 A scheduled job can be paused and resumed: it is scheduled again while its start lies ahead, and runs once that has
 passed.
 
-`TRANSITIONS` is that drawing as data. It makes the filter of every compare-and-set, and nothing outside
+`TRANSITIONS` says the same as data. It makes the filter of every compare-and-set, and nothing outside
 this package compares statuses.
 """
 

@@ -40,6 +40,8 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.kinds import JobKinds, UnknownKind
+from shared.runtime.loops import Swept
+from shared.runtime.metrics import UPKEEP_FOUND
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
@@ -94,6 +96,14 @@ class Upkeep:
         self._kinds = kinds
         self._patience = patience
         self._looks = 0
+
+    async def sweep(self) -> Swept:
+        """Look once at every open job, and count what is found. Raises `Unavailable`."""
+        found = await self.run_once()
+        kinds = {name: getattr(found, name) for name in Found.__struct_fields__ if name != "jobs"}
+        for kind, count in kinds.items():
+            UPKEEP_FOUND.labels(kind).inc(count)
+        return Swept(claimed=found.jobs, retried=sum(kinds.values()))
 
     async def run_once(self) -> Found:
         """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
@@ -209,9 +219,9 @@ class Upkeep:
 
     async def _stale_batches(self, job_id: str, status: BatchStatus, since: datetime) -> list[Batch]:
         batches = await self._store.batches.find_unchanged_since(job_id, status, since)
-        owners = {batch_owner(batch.job_id, batch.ordinal): batch for batch in batches}
-        put_off = await self._store.occurrences.with_any(list(owners)) if owners else set()
-        return [batch for owner, batch in owners.items() if owner not in put_off]
+        waiting = {batch_owner(batch.job_id, batch.ordinal): batch for batch in batches}
+        put_off = await self._store.occurrences.with_any(list(waiting)) if waiting else set()
+        return [batch for owner, batch in waiting.items() if owner not in put_off]
 
 
 class _Since(Struct, frozen=True):
