@@ -10,7 +10,6 @@ RUN python -m venv /opt/carillon \
     && /opt/build/bin/pip install --require-hashes -r requirements/build.txt
 
 COPY LICENSE README.md pyproject.toml ./
-COPY carillon carillon
 COPY services services
 COPY shared shared
 # Litestar asks for polyfactory and faker, which make up test data; what we use of it does not load them.

@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/chaos/test_storm.py
 
 BIN := .venv/bin
 RUN := $(BIN)/python -m
@@ -29,8 +30,8 @@ up: $(DEMO_READY) ## Run all four services in one process, with servers of their
 test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself (ARGS=-n0: one by one)
 	$(RUN) pytest -n auto --maxschedchunk=1 -m "not slow and not storm" $(ARGS)
 
-storm: $(DEV_READY) java-or-say ## Attack the API for ten minutes (ARGS="--seconds=60 --seed=7": for so long, with this chance)
-	$(RUN) pytest -n0 --storm tests/security $(ARGS)
+storm: $(DEV_READY) java-or-say ## Attack the API, simulate push, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7")
+	$(RUN) pytest -n0 -s --storm $(STORMS) $(ARGS)
 
 test-fast: $(DEV_READY) ## Run the tests that need no server
 	$(RUN) pytest -m "not native and not chaos and not slow and not storm" $(ARGS)
@@ -62,9 +63,9 @@ clean: ## End the servers of the tests and remove what make and the tests made h
 	@rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-lock: ## Pin all dependencies anew after a change in pyproject.toml (needs uv; ARGS=--upgrade takes newer versions)
+lock: ## Pin all dependencies anew after a change in a pyproject.toml (needs uv; ARGS=--upgrade takes newer versions)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: $(PYTHON) -m pip install uv" >&2; exit 1; }
-	$(LOCK) $(ARGS) pyproject.toml --all-extras -o requirements/dev.txt
+	$(LOCK) $(ARGS) pyproject.toml client/pyproject.toml --all-extras -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra embedded -c requirements/dev.txt -o requirements/embedded.txt
 	$(LOCK) pyproject.toml -c requirements/dev.txt -o requirements/run.txt
 	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt
@@ -91,7 +92,8 @@ $(DEMO_READY): requirements/build.txt requirements/embedded.txt pyproject.toml |
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DEV_READY): requirements/dev.txt $(DEMO_READY)
-	@echo "make: installing the tools of development into .venv"
+$(DEV_READY): requirements/dev.txt client/pyproject.toml $(DEMO_READY)
+	@echo "make: installing the client and the tools of development into .venv"
 	@$(INSTALL) --require-hashes -r requirements/dev.txt
+	@$(INSTALL) --no-deps --no-build-isolation --editable ./client
 	@touch $@

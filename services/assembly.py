@@ -1,4 +1,4 @@
-"""The processes: what each of them is made of, as all parts bring it (`services.parts`)."""
+"""What each process is made of. The parts bring it (`services.parts`)."""
 
 import os
 import socket
@@ -7,6 +7,7 @@ from functools import partial
 
 from services.api.app import Application, create
 from services.api.http.health import HealthResource
+from services.api.http.identity import Directory
 from services.connections import Capabilities
 from services.parts import Parts, find_parts
 from services.worker.service import Workers
@@ -65,7 +66,7 @@ async def take_up(parts: Parts) -> None:
         await part.take_up()
 
 
-def closing(capabilities: Capabilities) -> Component:
+def connections_closer(capabilities: Capabilities) -> Component:
     """The component that closes the connections when all others have stopped."""
     return Closing("connections", capabilities.close)
 
@@ -83,10 +84,10 @@ def _queues(parts: Parts) -> tuple[str, ...]:
 
 def build_api(parts: Parts) -> Application:
     """The API as an ASGI application. Raises `Invalid` for settings that it cannot be built by."""
-    capabilities = parts.capabilities
+    given, settings = parts.capabilities, parts.capabilities.settings.api
     resources = [resource for part in parts for resource in part.resources()]
-    resources.append(HealthResource(capabilities.store, capabilities.audience))
-    return create(resources, capabilities.settings.api, capabilities.store, capabilities.clock)
+    resources.append(HealthResource(given.store, given.audience))
+    return create(resources, Directory(given.store, given.clock, settings), settings)
 
 
 class _ApiServer(HttpServer):

@@ -61,7 +61,7 @@ def settings_of(context: click.Context) -> Settings:
 
 
 def run_async(work: Coroutine[Any, Any, int]) -> None:
-    """Run to the end and leave with its exit code."""
+    """Run the work to its end and leave with its exit code."""
     try:
         code = uvloop.run(work)
     except CarillonError as error:
@@ -84,7 +84,11 @@ async def serve(settings: Settings, services: Sequence[str]) -> int:
     capabilities = await connections.open_all(settings, service="-".join(services))
     parts, known = Parts(capabilities), health.ProcessHealth()
     assembly.watch(services, parts, known)
-    components: list[Component] = [health.server(known, settings.health), LoopWatch(), assembly.closing(capabilities)]
+    components: list[Component] = [
+        health.server(known, settings.health),
+        LoopWatch(),
+        assembly.connections_closer(capabilities),
+    ]
     for service in services:
         components += assembly.components(service, parts)
     memory.settle_in()
@@ -148,9 +152,7 @@ def up(context: click.Context, data_dir: str | None) -> None:
     logs.set_up(settings.logs, service="embedded")
 
     def announce(instance: embedded.Instance) -> None:
-        click.echo(
-            f"{embedded.described(instance)}\n\nNext, in another terminal: {sys.argv[0]} seed. Ctrl-C ends this."
-        )
+        click.echo(f"{embedded.describe(instance)}\n\nNext, in another terminal: {sys.argv[0]} seed. Ctrl-C ends this.")
 
     run_async(embedded.serve(settings, announce))
 
@@ -167,10 +169,10 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
         or f"CARILLON_{name.upper()}_PORT" in os.environ
     }
     try:
-        settings, said = choose_ports(settings, asked=asked)
+        settings, notes = choose_ports(settings, asked=asked)
     except CarillonError as error:
         raise click.ClickException(describe_error(error)) from error
-    for sentence in said:
+    for sentence in notes:
         click.echo(sentence, err=True)
     return settings
 
@@ -204,7 +206,7 @@ def seed(
     the data folder, or else those that the settings name.
     """
     settings = settings_of(context)
-    instance = None if own is False else embedded.running(Path(data_dir or settings.embedded.data_dir).resolve())
+    instance = None if own is False else embedded.find_running(Path(data_dir or settings.embedded.data_dir).resolve())
     if own and instance is None:
         raise click.ClickException("no `carillon up` runs on this data folder; --data-dir names another one")
     email = email or (instance.admin if instance else settings.api.first_admin)

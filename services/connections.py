@@ -21,25 +21,26 @@ from shared.domain.errors import Invalid, Unavailable
 from shared.domain.push.topics import topic_pattern
 from shared.flow.time import DatabaseTime
 from shared.mail import Mail, MailSender
+from shared.mail.none import NoMail
 from shared.mail.sendgrid import SendGridMail
 from shared.mail.smtp import SmtpMail
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
 from shared.runtime.clock import Clock, SystemClock
-from shared.runtime.metrics import observed
+from shared.runtime.metrics import measure_calls
 from shared.runtime.settings import Settings
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.local import LocalStream
 
-# Whoever calls the API would rather hear 503 soon; work in the background would rather not be done again.
+# A caller of the API is served best by a quick 503; work in the background waits rather than be done again.
 _PATIENCE_OF_A_CALLER = 5.0
 _PATIENCE = 20.0
 _CONFIRM_OF_A_CALLER = 1.0
 
 
 class Capabilities(Struct, frozen=True):
-    """What services are made of."""
+    """The open capabilities of one process."""
 
     settings: Settings
     store: Store
@@ -48,7 +49,7 @@ class Capabilities(Struct, frozen=True):
     audience: Audience
     blobs: Blobs
     uploads: Uploads | None
-    mail: Mail | None
+    mail: Mail
     outgoing: Outgoing
     own_api: OwnApi
     time: DatabaseTime
@@ -57,8 +58,7 @@ class Capabilities(Struct, frozen=True):
     async def close(self) -> None:
         """Close every connection."""
         await self.outgoing.close()
-        if self.mail is not None:
-            await self.mail.close()
+        await self.mail.close()
         await self.blobs.close()
         await self.stream.close()
         await self.broker.close()
@@ -76,8 +76,8 @@ async def open_all(settings: Settings, *, service: str) -> Capabilities:
         statement_timeout_seconds=settings.audience.statement_timeout_seconds,
     )
     store = _store(settings, hurried=service == "api")
-    broker = observed(_broker(settings, name, hurried=service == "api"), "broker")
-    stream = observed(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
+    broker = measure_calls(_broker(settings, name, hurried=service == "api"), "broker")
+    stream = measure_calls(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
     blobs = _blobs(settings)
     # Behind all others, because it must be closed again where a URL cannot be read.
     own_api = OwnApi(settings.api.host, settings.api.port, public_url=settings.api.public_url)
@@ -97,11 +97,11 @@ async def open_all(settings: Settings, *, service: str) -> Capabilities:
         store=store,
         broker=broker,
         stream=stream,
-        audience=observed(audience, "audience"),
-        blobs=observed(blobs, "blobs"),
+        audience=measure_calls(audience, "audience"),
+        blobs=measure_calls(blobs, "blobs"),
         uploads=blobs if isinstance(blobs, FolderBlobs) else None,
-        mail=None if mail is None else observed(mail, "mail"),
-        outgoing=observed(outgoing, "outgoing"),
+        mail=measure_calls(mail, "mail"),
+        outgoing=measure_calls(outgoing, "outgoing"),
         own_api=own_api,
         time=DatabaseTime(store),
         clock=SystemClock(),
@@ -110,7 +110,7 @@ async def open_all(settings: Settings, *, service: str) -> Capabilities:
 
 def _store(settings: Settings, *, hurried: bool) -> Store:
     patience = _PATIENCE_OF_A_CALLER if hurried else _PATIENCE
-    return Store.open(settings.store.url, timeout_seconds=patience, observe=observed)
+    return Store.open(settings.store.url, timeout_seconds=patience, observe=measure_calls)
 
 
 def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
@@ -159,7 +159,7 @@ def _blobs(settings: Settings) -> Blobs:
     chosen = settings.blobs
     match urlsplit(chosen.url).scheme:
         case "s3":
-            # Its driver is heavy, and a laptop's folder needs none of it.
+            # Imported here because its driver is heavy, and a laptop's folder needs none of it.
             from shared.blobs.s3 import S3Blobs
 
             return S3Blobs.open(
@@ -178,12 +178,12 @@ def _blobs(settings: Settings) -> Blobs:
             raise Invalid(f"s3:// or file://, not {scheme}://", field="blobs.url")
 
 
-def _mail(settings: Settings, outgoing: Outgoing) -> Mail | None:
+def _mail(settings: Settings, outgoing: Outgoing) -> Mail:
     chosen = settings.mail
     sender = MailSender(chosen.sender_name, chosen.sender_address)
     match urlsplit(chosen.url).scheme:
         case "":
-            return None
+            return NoMail()
         case "smtp" | "smtps":
             return SmtpMail.open(chosen.url, sender=sender, timeout_seconds=chosen.timeout_seconds)
         case "sendgrid":
@@ -194,7 +194,7 @@ def _mail(settings: Settings, outgoing: Outgoing) -> Mail | None:
 
 
 class _Post:
-    """What a mail service that speaks HTTP is called with."""
+    """Lends our HTTP client to a mail service that is called by HTTP."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing

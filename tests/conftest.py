@@ -17,10 +17,13 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import pytest
 from hypothesis import settings
 
-from tests import side_by_side
+from tests import side_by_side, storms
 from tests.security import tolls
 from tests.stack import Endpoints, MissingPart, Session
 from tests.stack.server import run_apart
+from tests.storms import seed, storm, storm_seconds
+
+__all__ = ["seed", "storm", "storm_seconds"]
 
 _LONG_UP_SECONDS = 120
 
@@ -159,6 +162,14 @@ def _show_missed(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(reason, red=True)
         for test in tests:
             terminalreporter.write_line(f"    {test}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    storms.add_options(parser)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"storms begin with --seed={storms.seed_of(config)}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

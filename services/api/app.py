@@ -14,28 +14,19 @@ from services.api.http import errors
 from services.api.http.bodies import Bodies
 from services.api.http.documentation import DocumentationResource
 from services.api.http.guards import Guarded, guard_rules
-from services.api.http.identity import Directory, IdentifyCaller, Proxies, has_caller, protected_paths
+from services.api.http.identity import Directory, IdentifyCaller, has_caller, protected_paths
 from services.api.http.limits import Limited
 from services.api.http.observed import Observed
 from services.api.http.paging import PUBLIC_PATH, public_path
 from services.api.http.routes import Resource
-from shared.domain.accounts.callers import check_email
-from shared.runtime.clock import Clock
 from shared.runtime.settings import ApiSettings
-from shared.store import Store
 
 Application = Litestar
 """What `create` makes: an ASGI application."""
 
 
-def create(resources: Sequence[Resource], settings: ApiSettings, store: Store, clock: Clock) -> Application:
-    """The application. It looks its callers up in `store`.
-
-    Raises:
-        Invalid: `settings.first_admin` is no e-mail address.
-    """
-    if settings.first_admin:
-        check_email(settings.first_admin)
+def create(resources: Sequence[Resource], directory: Directory, settings: ApiSettings) -> Application:
+    """The application, whose callers stand in the directory."""
     handlers = [handler for resource in resources for handler in resource.handlers()]
     app = Litestar(
         route_handlers=[*handlers, *DocumentationResource(handlers, public_url=settings.public_url).handlers()],
@@ -45,8 +36,6 @@ def create(resources: Sequence[Resource], settings: ApiSettings, store: Store, c
         logging_config=None,
     )
     app.state[PUBLIC_PATH] = public_path(settings.public_url)
-    proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
-    directory = Directory(store, proxies, clock, first_admin=settings.first_admin)
     bodies = Bodies(Limited(app.asgi_handler, settings), settings.max_bodies_bytes)
     identified = IdentifyCaller(bodies, directory, protected_paths(handlers))
     app.asgi_handler = Observed(Guarded(identified, guard_rules(settings)))

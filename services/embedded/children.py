@@ -129,9 +129,9 @@ class Child:
 
 
 def _words(failure: Exception) -> str:
-    """What the failed program itself said, where it said anything."""
-    said = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else None
-    return str(said or failure)
+    """What the failed program wrote to stderr, or else the failure itself."""
+    stderr = failure.stderr if isinstance(failure, subprocess.CalledProcessError) else None
+    return str(stderr or failure)
 
 
 def mongodb_child(folder: Path) -> Child:

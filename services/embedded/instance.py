@@ -3,8 +3,8 @@
     data folder ──> lock ──> MongoDB, PostgreSQL as children ──> setup ──> take up unfinished work ──> the services
 
 MongoDB and PostgreSQL keep their data in the folder and the stream is a file there. Only the broker forgets, so at the
-start everything unfinished is queued again, without the patience that upkeep has with others: the lock says that there
-are none. `running.json` in the folder tells other commands where this process can be reached.
+start everything unfinished is queued again. That needs no patience, as upkeep has it with other processes: the lock
+says that there are none. `running.json` in the folder tells other commands where this process can be reached.
 
 The folder is its user's alone, and PostgreSQL asks for a password that lies in it. MongoDB's stand-in knows none:
 whoever can log in to the machine can reach its port.
@@ -42,7 +42,7 @@ from shared.runtime.settings import Settings
 from shared.runtime.waiting import pause
 
 FIRST_ADMIN = "admin@example.com"
-OURS = ("up.lock", "carillon.log")  # either tells a folder that we made
+OURS = ("up.lock", "carillon.log")  # each of them tells that we made the folder
 EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
 _LOOK_SECONDS = 0.5
 
@@ -63,7 +63,7 @@ class Instance(Struct, frozen=True, kw_only=True):
 
 
 def data_folder(settings: Settings) -> Path:
-    """Where the data of these settings lie."""
+    """The folder where the data of these settings lie."""
     return Path(settings.embedded.data_dir).resolve()
 
 
@@ -71,7 +71,7 @@ Companion = Callable[[Instance, Capabilities], Awaitable[int]]
 """What runs beside the services and gives the exit code; when it returns, everything ends."""
 
 
-def running(folder: Path) -> Instance | None:
+def find_running(folder: Path) -> Instance | None:
     """The embedded Carillon that runs on this folder now, if there is one."""
     try:
         instance = msgspec.json.decode((folder / "running.json").read_bytes(), type=Instance)
@@ -88,7 +88,7 @@ async def serve(settings: Settings, announce: Callable[[Instance], None], compan
         Unavailable: a server is not installed or does not start.
     """
     folder = data_folder(settings)
-    with private_files(), _locked(folder), _cancel_on_signal() as ending:
+    with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
         async with _servers(folder) as servers:
             own = _own(settings, folder, servers)
             capabilities = await connections.open_all(own, service="embedded")
@@ -117,7 +117,7 @@ async def _serve_all(
         Background("servers", lambda stopping: _watch(servers, stopping)),
         health.server(known, capabilities.settings.health),
         LoopWatch(),
-        assembly.closing(capabilities),
+        assembly.connections_closer(capabilities),
     ]
     for process in assembly.PROCESSES:
         components += assembly.components(process, parts)
@@ -134,7 +134,7 @@ async def _serve_all(
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """The folder, for this process alone."""
     try:
         make_private_folder(folder, ours=OURS)
@@ -145,7 +145,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            instance = running(folder)
+            instance = find_running(folder)
             where = f" (process {instance.process.pid}, {instance.api})" if instance else ""
             raise Conflict(f"Carillon runs on {folder} already{where}; --data-dir takes another folder") from None
         yield
@@ -158,18 +158,18 @@ def _cancel_on_signal() -> Iterator[asyncio.Event]:
     Python 3.11's `wait_for`, inside the drivers, swallows a cancellation now and then; so whoever serves afterwards
     learns from the event that it is to end.
     """
-    loop, task, told = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+    loop, task, asked_to_end = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
     assert task is not None
     cancel = task.cancel
 
-    def received() -> None:
-        told.set()
+    def on_signal() -> None:
+        asked_to_end.set()
         cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, received)
+        loop.add_signal_handler(number, on_signal)
     try:
-        yield told
+        yield asked_to_end
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
@@ -197,7 +197,7 @@ async def _servers(folder: Path) -> AsyncIterator[tuple[Child, Child]]:
 async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
     """Raise `Unavailable` when one of the servers has died: without it nothing works here."""
     while not stopping.is_set():
-        # Where no file can be opened, nobody can be looked at; that tells nothing of them.
+        # Where no file can be opened, no process can be looked at. That does not mean that it died.
         with suppress(OSError):
             ended = [server for server in servers if not server.alive]
             if ended:
@@ -206,7 +206,8 @@ async def _watch(servers: Sequence[Child], stopping: asyncio.Event) -> None:
 
 
 def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Settings:
-    """The settings with our own servers in the places of all others. Nothing balances load before a laptop."""
+    """The settings with our own servers in the places of all others. Shutdown waits for no load balancer: a laptop has
+    none."""
     mongodb, postgresql = servers
     return replace(
         settings,
@@ -240,7 +241,7 @@ def _http(server: HttpServer) -> str:
 
 
 class _RunningFile:
-    """A component: tells where we are, once all services have started."""
+    """A component that tells where we can be reached, once all services have started."""
 
     name = "running file"
 
@@ -265,7 +266,7 @@ class _RunningFile:
 
 
 class _CompanionTask:
-    """A component: the companion, whose end is everybody's."""
+    """A component that runs the companion. When that ends, everything ends."""
 
     name = "companion"
 
@@ -302,8 +303,8 @@ class _CompanionTask:
         return EXIT_INTERRUPTED if self._task.cancelled() else self._task.result()
 
 
-def described(instance: Instance) -> str:
-    """Where everything is, as people read it."""
+def describe(instance: Instance) -> str:
+    """A text for people: where to reach the API, the servers and the data."""
     lines = {
         "API": instance.api,
         "its pages": f"{instance.api}/docs",

@@ -24,13 +24,13 @@ def choose_ports(settings: Settings, *, asked: Collection[str]) -> tuple[Setting
     `asked` names the sections whose port somebody chose on purpose. Raises `Conflict` for one of these that is taken.
     """
     check_ports(settings, asked)
-    said: list[str] = []
+    notes: list[str] = []
     for name in ("api", "health"):
         section = getattr(settings, name)
         if not is_free(section.host, section.port):
-            said.append(f"Port {section.port} is taken: {name} gets a free one.")
+            notes.append(f"Port {section.port} is taken: {name} gets a free one.")
             settings = replace(settings, **{name: replace(section, port=0)})
-    return settings, said
+    return settings, notes
 
 
 def is_free(host: str, port: int) -> bool:

@@ -100,7 +100,7 @@ def spawn(
     user: str | None = None,
     signal_if_orphaned: signal.Signals | None = None,
 ) -> ProcessMark:
-    """Start a server in a session of its own (a terminal's Ctrl-C is not for it), with its output added to `log`.
+    """Start a server in a session of its own (a terminal's Ctrl-C does not reach it), with its output added to `log`.
 
     `user` needs root. `signal_if_orphaned` is sent by the kernel when the starting thread ends, where Linux offers it.
     """

@@ -90,8 +90,8 @@ def make_cluster(programs: Path, data: Path, user: str | None, *more: str) -> No
 
     Raises CalledProcessError, whose stderr is initdb's.
     """
-    made = data.with_name(f"{data.name}.made")
-    if made.exists():
+    marker = data.with_name(f"{data.name}.made")
+    if marker.exists():
         return
     _password_file(data).unlink(missing_ok=True)
     shutil.rmtree(data, ignore_errors=True)
@@ -99,7 +99,7 @@ def make_cluster(programs: Path, data: Path, user: str | None, *more: str) -> No
     if user is not None:
         shutil.chown(data, user)
     _run_in(data, user, [*initdb_command(programs, as_seen_by(user, data)), *more])
-    made.touch()
+    marker.touch()
 
 
 def protect_cluster(programs: Path, data: Path, user: str | None) -> None:
@@ -113,7 +113,7 @@ def protect_cluster(programs: Path, data: Path, user: str | None) -> None:
         return
     password = secrets.token_urlsafe(32)
     alone = ("--single", "-D", as_seen_by(user, data), "-c", "exit_on_error=on", "postgres")
-    _run_in(data, user, [str(programs / "postgres"), *alone], said=f"ALTER ROLE postgres PASSWORD '{password}';\n")
+    _run_in(data, user, [str(programs / "postgres"), *alone], stdin=f"ALTER ROLE postgres PASSWORD '{password}';\n")
     _write_whole(data / "pg_hba.conf", "host all all 127.0.0.1/32 scram-sha-256\n", os.O_TRUNC)
     draft = file.with_suffix(".new")
     _write_whole(draft, password, os.O_CREAT | os.O_TRUNC)
@@ -135,14 +135,14 @@ def _write_whole(file: Path, text: str, flags: int) -> None:
         opened.write(text)
 
 
-def _run_in(data: Path, user: str | None, argv: list[str], said: str = "") -> None:
+def _run_in(data: Path, user: str | None, argv: list[str], stdin: str = "") -> None:
     subprocess.run(
         argv,
         cwd=data,
         user=user,
         group=None if user is None else group_of(user),
         extra_groups=None if user is None else [],
-        input=said,
+        input=stdin,
         capture_output=True,
         text=True,
         check=True,
@@ -152,8 +152,8 @@ def _run_in(data: Path, user: str | None, argv: list[str], said: str = "") -> No
 def as_seen_by(user: str | None, data: Path) -> str:
     """How a program that runs as the user, in the folder, names that folder.
 
-    Another user may not pass through the folders above it, and need not: the kernel has the working folder at hand.
-    Raises PermissionError where there is no /proc and no way.
+    Another user may not pass through the folders above it, and need not: the kernel knows the working folder. Raises
+    PermissionError where there is no /proc and no way.
     """
     if user is None:
         return str(data)
@@ -171,7 +171,7 @@ def postgres_command(programs: Path, data: str, port: int) -> list[str]:
 
 
 def postgres_user() -> str | None:
-    """Whom PostgreSQL runs as: it refuses root. None: as ourselves."""
+    """The user that PostgreSQL runs as, because it refuses root; `None` for our own user."""
     if os.geteuid() != 0:
         return None
     return next(name for name in _UNPRIVILEGED if has_user(name))

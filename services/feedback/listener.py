@@ -2,13 +2,12 @@
 
     read ──> fold (one a partition, from its stored position) ──> flush: position and counts in one transaction
 
-The stored position is the only truth about what is counted. A fold begins at it and can only be stored on top of it, so
-of two processes that hold the same records one stores them, and the other discards its fold and reads on from where
-that one stood. All happens in one task: nothing is read while a fold waits for MongoDB, which is the back-pressure.
+The stored position is the only truth about what is counted. A fold begins at it and can only be stored on top of it. So
+of two processes that hold the same records, one stores its fold. The other discards its own and reads on from where the
+first one stood. All happens in one task: nothing is read while a fold waits for MongoDB, which is the back-pressure.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Mapping
 
@@ -19,11 +18,12 @@ from shared.domain.push.feedback import Fold, Position
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import FEEDBACK_FLUSHES, FEEDBACK_RECORDS
-from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.outages import Outage
+from shared.runtime.retries import Backoff
 from shared.runtime.settings import FeedbackSettings
-from shared.runtime.waiting import pause
 from shared.store import Store
-from shared.stream import Chunk, Reader, Stream
+from shared.stream import Stream
+from shared.stream.reading import Chunk, Reader
 
 log = structlog.get_logger(__name__)
 
@@ -44,18 +44,16 @@ class Listener(Background):
         self._due = 0.0
 
     async def _serve(self, stopping: asyncio.Event) -> None:
-        failures = 0
+        outage = Outage("feedback waits for the stream", stopping, _BACKOFF)
         while not stopping.is_set():
             try:
                 async with self._stream.reader(
                     self._settings.topics, group=self._settings.group, positions=self._begin
                 ) as reader:
-                    failures = 0
+                    outage.end()
                     await self._listen(reader, stopping)
             except Unavailable as error:
-                failures += 1
-                log.warning("feedback waits for the stream", reason=str(error))
-                await _pause(stopping, failures)
+                await outage.wait(error)
 
     async def _listen(self, reader: Reader, stopping: asyncio.Event) -> None:
         """Read, fold and flush until it is time to stop. Raises `Unavailable` when the reader seems broken."""
@@ -69,22 +67,24 @@ class Listener(Background):
 
     async def _read(self, reader: Reader, stopping: asyncio.Event) -> list[Chunk]:
         wait_seconds = min(max(self._due - time.monotonic(), 0.0), _READ_SECONDS)
-        for failures in range(1, _READ_FAILURES):
+        outage = Outage("feedback waits to read", stopping, _BACKOFF)
+        while not stopping.is_set():
             try:
                 return await reader.read(wait_seconds)
             except Unavailable as error:
-                log.warning("feedback waits to read", reason=str(error), attempt=failures)
-                await _pause(stopping, failures)
-                if stopping.is_set():
-                    return []
-        return await reader.read(wait_seconds)
+                if outage.failures + 1 >= _READ_FAILURES:
+                    raise
+                await outage.wait(error)
+        return []
 
     async def _begin(self, logs: Mapping[str, str]) -> Mapping[str, int]:
         """Begin a fold in each partition at its stored position; what was folded there before is read again. Raises
-        `Unavailable` where a log was left: the next answer may name the one that is there."""
+        `Unavailable` where a log was replaced by another: the next answer may name that one."""
         await self._store_orphans(logs)
         stored = await self._store.feedbacks.positions(list(logs))
-        self._folds |= {each: Fold(stored.get(each, Position()), log_id) for each, log_id in logs.items()}
+        self._folds |= {
+            partition: Fold(stored.get(partition, Position()), log_id) for partition, log_id in logs.items()
+        }
         log.info("feedback positions read", partitions=len(logs), stored=len(stored))
         return {partition: self._folds[partition].first for partition in logs}
 
@@ -112,16 +112,14 @@ class Listener(Background):
 
     async def _flush(self, partition: str, reader: Reader, stopping: asyncio.Event) -> None:
         """Store the partition's fold, however long MongoDB is away; once more only when it is time to stop."""
-        failures = 0
+        outage = Outage("feedback waits to be stored", stopping, _BACKOFF, partition=partition)
         while self._folds[partition].moved:
             try:
                 stored = await self._store_fold(partition, self._folds[partition])
             except Unavailable as error:
-                failures += 1
-                log.warning("feedback waits to be stored", partition=partition, reason=str(error), attempt=failures)
                 if stopping.is_set():
                     return
-                await _pause(stopping, failures)
+                await outage.wait(error)
             else:
                 if not stored:
                     await self._discard(partition, reader)
@@ -145,13 +143,9 @@ class Listener(Background):
         return True
 
     async def _discard(self, partition: str, reader: Reader) -> None:
-        """Drop the fold, as somebody else moved the position, and read on from there. Raises `Unavailable` where they
-        read another log by now: this reader stands in one that was left, and only a new one begins elsewhere."""
+        """Drop the fold, because another process moved the position, and read on from there. Raises `Unavailable` where
+        that process reads another log by now: this reader cannot change to it, and a new one can."""
         lost = self._folds[partition]
         begins = await self._begin({partition: lost.log})
         log.info("feedback fold lost", partition=partition, began=lost.first, stands=begins[partition])
         await reader.rewind(partition, begins[partition])
-
-
-async def _pause(stopping: asyncio.Event, failures: int) -> None:
-    await pause(stopping, next_delay(_BACKOFF, failures, random.random()))

@@ -4,8 +4,8 @@ A subject is a module in this folder with one `Part`, and its rooms on every flo
 resources of all parts, workers work on all of their stages, and the clock calls their handlers. No central file names
 them.
 
-What several ask a part for, as its flows, it builds once, when it is first asked. A part that needs another's flows
-finds that part with `Parts.of`.
+A part builds what several ask it for, such as its flows, once: when it is first asked. A part that needs another's
+flows finds that part with `Parts.of`.
 """
 
 import importlib
@@ -25,11 +25,11 @@ from shared.runtime.lifecycle import Component
 AnyPart = TypeVar("AnyPart", bound="Part")
 
 Check = Callable[[], Awaitable[None]]
-"""Raises `Unavailable` where something does not answer."""
+"""A check of readiness. Raises `Unavailable` where something does not answer."""
 
 
 class Part:
-    """What one subject brings; what it does not bring stays as it is here."""
+    """What one subject brings. A subject overrides what it brings; the rest is empty here."""
 
     processes: ClassVar[Mapping[str, str]] = {}
     """The processes that the subject has for itself, each with its sentence in `carillon --help`."""
@@ -49,7 +49,7 @@ class Part:
         return ()
 
     def stages(self) -> Sequence[Stage[Any]]:
-        """What workers do."""
+        """The stages that workers run."""
         return ()
 
     def on_due(self) -> Mapping[str, OnDue]:
@@ -74,7 +74,7 @@ class Part:
 
 
 class Parts:
-    """All parts of one process."""
+    """The parts of one process, which find each other here."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
@@ -92,7 +92,7 @@ class Parts:
 
     @cached_property
     def stages(self) -> list[Stage[Any]]:
-        """What workers do, for all subjects. They belong to the one worker of this process, and end with it.
+        """The stages of all subjects. They belong to the one worker of this process, and end with it.
 
         Raises:
             ValueError: two stages share a queue, a kind of job has no stage, or callbacks could publish to a queue.

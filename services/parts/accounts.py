@@ -17,11 +17,11 @@ from shared.runtime.loops import Periodic, Swept
 
 
 class AccountsPart(Part):
-    """Who may call."""
+    """Accounts: who may call."""
 
     @cached_property
     def signing(self) -> Signing:
-        """Raises `Invalid` for a deployment's secret that cannot sign."""
+        """What signs callbacks. Raises `Invalid` for a deployment's secret that cannot sign."""
         key = self.settings.callbacks.signing_secret
         if key:
             check_secret(key, "callbacks.signing_secret")

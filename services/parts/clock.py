@@ -32,7 +32,7 @@ _WAITING_PER_PLACE = 4
 
 
 class ClockPart(Part):
-    """Everything timed."""
+    """The clock: schedules and all that they fire."""
 
     @cached_property
     def schedules(self) -> ScheduleFlow:

@@ -10,15 +10,17 @@ from services.api.http.routes import Resource
 from services.api.jobs.groups import GroupsResource
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.jobs import JobsResource
+from services.api.jobs.moves import JobMovesResource
 from services.api.jobs.templates import TemplatesResource
-from services.api.jobs.uploads import UploadsResource
+from services.api.jobs.uploads import UploadsResource, UploadUrlResource
 from services.parts import Check, Part
 from services.scheduler.fire import OnDue
-from services.scheduler.upkeep import keep_up
+from services.worker.jobs.cuts import Cuts
 from services.worker.jobs.finish import Finisher
 from services.worker.jobs.grace import Grace
 from services.worker.jobs.mail import Mailer
 from services.worker.jobs.plan import Planner
+from services.worker.jobs.plan_inputs import PlanInputs
 from services.worker.stage import Stage
 from shared.domain.jobs.mails import Mailing
 from shared.domain.jobs.owners import BATCH, JOB
@@ -39,7 +41,7 @@ _AT_LATEST = 10
 
 
 class JobsPart(Part):
-    """Jobs."""
+    """What every kind of job has."""
 
     @cached_property
     def kinds(self) -> JobKinds:
@@ -82,18 +84,22 @@ class JobsPart(Part):
     @property
     def has_mails(self) -> bool:
         """Whether anybody is to hear of what happens to jobs."""
-        return self.capabilities.mail is not None
+        return self.capabilities.mail.delivers
 
     def resources(self) -> Sequence[Resource]:
-        given = self.capabilities
-        return (
+        given, files = self.capabilities, self.settings.blobs
+        resources = [
             TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
             JobsResource(self.store, self.drafts, self.flow, self.groups),
+            JobMovesResource(self.store, self.flow),
             GroupsResource(self.store, self.groups, self.flow),
-            UploadsResource(
-                given.blobs, given.uploads, given.clock, self.settings.blobs, public_url=self.settings.api.public_url
+            UploadUrlResource(
+                given.blobs, given.clock, folder=files.upload_folder, public_url=self.settings.api.public_url
             ),
-        )
+        ]
+        if given.uploads is not None:
+            resources.append(UploadsResource(given.uploads, max_file_bytes=files.max_file_bytes))
+        return resources
 
     def stages(self) -> Sequence[Stage[Any]]:
         finish = Finish(self.store, self.kinds, self.breaker, self.capabilities.clock, mails=self.has_mails)
@@ -116,7 +122,7 @@ class JobsPart(Part):
         )
         retention = JobRetention(self.store, self.capabilities.time, chosen)
         return (
-            keep_up(self._upkeep(patience), interval_seconds=chosen.upkeep_seconds),
+            Periodic("upkeep", self._upkeep(patience).sweep, interval_seconds=chosen.upkeep_seconds),
             Periodic("retention of jobs", retention.run_once, interval_seconds=chosen.retention_seconds),
         )
 
@@ -138,19 +144,27 @@ class JobsPart(Part):
         )
 
     def _planner(self) -> Planner:
+        given, worker = self.capabilities, self.settings.worker
+        inputs = PlanInputs(
+            self.store,
+            given.audience,
+            given.blobs,
+            self.kinds,
+            given.clock,
+            batch_size=worker.batch_size,
+            max_record_bytes=self.settings.stream.max_record_bytes,
+            max_file_bytes=self.settings.blobs.max_file_bytes,
+        )
         return Planner(
             self.store,
-            self.capabilities.audience,
-            self.capabilities.blobs,
-            self.kinds,
+            inputs,
+            Cuts(self.store, given.audience, given.blobs, worker),
             self.feed,
             self.flow,
             self.breaker,
             self.grace,
-            self.capabilities.clock,
-            worker=self.settings.worker,
-            max_record_bytes=self.settings.stream.max_record_bytes,
-            max_file_bytes=self.settings.blobs.max_file_bytes,
+            given.clock,
+            in_flight=worker.plans_in_flight,
         )
 
     def _mailer(self) -> Mailer:
@@ -165,4 +179,4 @@ class JobsPart(Part):
         # No attempt may outlive its lease: a mail that is on its way would be sent once more.
         lease = timedelta(seconds=2 * chosen.timeout_seconds)
         given = self.capabilities
-        return Mailer(self.store, given.mail, self.feed, self.flow, given.time, mailing, lease=lease)
+        return Mailer(self.store, given.mail, self.feed, given.time, mailing, lease=lease)

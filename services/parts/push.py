@@ -20,7 +20,7 @@ from shared.runtime.lifecycle import Component
 
 
 class PushPart(Part):
-    """Push jobs."""
+    """Push jobs, from the API to Kafka, and their feedback."""
 
     processes: ClassVar[Mapping[str, str]] = {"feedback": "Run the feedback consumer."}
 

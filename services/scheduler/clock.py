@@ -4,17 +4,18 @@ Every tick asks one question: is anything visible until the end of the look-ahea
 claimed, in random order, each by a slice up to a moment; after a slice that was too large, the next ones end at an
 earlier moment. Slices larger than the room in memory are read as room appears, for as long as their lease is trusted.
 
-Where there is a backlog, what comes due now is claimed before it, again and again, and some of the memory is kept for
-that. Of a namespace that has a quarter of the memory already (a crowd), what comes due now waits behind that of the
-others, like a backlog. What is due is fired in turn between namespaces. So who has too much delays nobody else.
+A backlog is claimed last: what comes due now goes before it, again and again, and some of the memory is kept for that.
+A namespace that has a quarter of the memory already is a crowd: what comes due now for it waits behind that of the
+others, like a backlog. Namespaces fire in turn. So one that has too much delays nobody else.
 
 A lease is trusted for less than it lasts, counted from before the round trip. What is held longer than that is let go:
 somebody else will claim it.
 
-Suspects are held apart from the others, and fired one at a time, each when what was being fired before it is settled.
-So nothing else goes down with a suspect, and a suspect does not go down with something else. Some hundred of the oldest
-are held: what kills its processes is among these, since it stays while others come and go. The others are let go,
-which clears them of suspicion. So a crash loop with another cause does not leave a backlog that is fired one by one.
+Suspects are held apart from the others, and fired one at a time. Each waits until what was being fired before it is
+settled. So nothing else goes down with a suspect, and a suspect does not go down with something else. Some hundred of
+the oldest are held: what kills its processes is among these, since it stays while others come and go. The others are
+let go, which clears them of suspicion. So a crash loop with another cause does not leave a backlog that is fired one by
+one.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
 from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
-from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.outages import Outage
+from shared.runtime.retries import Backoff
 from shared.runtime.settings import SchedulerSettings
 from shared.runtime.waiting import pause
 from shared.store import Store
@@ -64,12 +66,12 @@ class Firing(Protocol):
     """What is done with occurrences whose moment has come."""
 
     async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
-        """Bring them as far as they get; whether something is due again at once. Nothing goes out when `trusted_until`,
-        by the loop's clock, is over. Raises `Unavailable`: then the leases decide."""
+        """Fire them; returns whether something is due again at once. Nothing goes out after `trusted_until`, by the
+        loop's clock. Raises `Unavailable`: then the leases decide."""
 
 
 class _Slice:
-    """What one claim has marked, read page by page. Whether it `is_late`, part of a backlog."""
+    """What one claim has marked, read page by page. `is_late` says that it is part of a backlog."""
 
     def __init__(self, visible: Visible, trusted_until: float, *, is_late: bool) -> None:
         self.token = fresh_token()
@@ -81,7 +83,7 @@ class _Slice:
 
 
 class TickingClock(Background):
-    """The component. Any number of processes may run it."""
+    """The component that claims, holds and fires. Any number of processes may run it."""
 
     def __init__(self, store: Store, time: DatabaseTime, firing: Firing, settings: SchedulerSettings) -> None:
         super().__init__("clock", self._work)
@@ -90,7 +92,7 @@ class TickingClock(Background):
         self._firing = firing
         self._settings = settings
         self._lookahead = timedelta(seconds=settings.lookahead_seconds)
-        # The end of a lease is claimed by whoever looks ahead, and so comes that much earlier.
+        # Others look ahead and claim what becomes visible by then, so a lease ends that much earlier.
         self._lease = timedelta(seconds=settings.lease_seconds) + self._lookahead
         self._tick = timedelta(seconds=settings.tick_seconds)
         self._kept_for_now = int(settings.hold_limit * _KEPT_FOR_NOW)
@@ -118,21 +120,19 @@ class TickingClock(Background):
         await self._give_back()
 
     async def _ticks(self) -> None:
-        failures = 0
+        outage = Outage("clock waits for the store", self._look, _AWAY)
         while not self._stopping.is_set():
             self._look.clear()
             try:
                 await self.tick()
-                failures = 0
-                seconds = self._settings.tick_seconds
             except Unavailable as error:
-                failures += 1
-                seconds = max(self._settings.tick_seconds, next_delay(_AWAY, failures, random.random()))
-                log.warning("clock waits for the store", reason=str(error))
-            await pause(self._look, seconds)
+                await outage.wait(error)
+            else:
+                outage.end()
+                await pause(self._look, self._settings.tick_seconds)
 
     async def tick(self) -> int:
-        """Claim and hold what comes due: how many. Raises `Unavailable`."""
+        """Claim and hold what comes due; returns how many. Raises `Unavailable`."""
         claimed = await self._read_on()
         while self._hold.room:
             now = await self._time.now()
@@ -148,7 +148,7 @@ class TickingClock(Background):
         return claimed
 
     async def _claim_some(self, heads: Heads, now: datetime) -> int:
-        """Claim what comes due; where there is a backlog, or a crowd, some of it afterwards."""
+        """Claim what comes due, and afterwards some of the backlog or of a crowd, where there is one."""
         all_ = Visible(now + self._lookahead)
         crowds, late_since = frozenset(self._hold.crowds), now - self._tick
         if heads.oldest >= late_since and not crowds:
@@ -167,8 +167,8 @@ class TickingClock(Background):
         claimed = 0
         while shards and self._room(is_late=is_late) and asyncio.get_running_loop().time() < ends:
             at_once = 1 if is_late and self._hold.is_crowded else self._slices_at_once
-            some, shards = shards[:at_once], shards[at_once:]
-            claimed += await self._claim(some, visible, is_late=is_late)
+            group, shards = shards[:at_once], shards[at_once:]
+            claimed += await self._claim(group, visible, is_late=is_late)
             if not is_late and self._has_crowd(visible):
                 break
         return claimed
@@ -177,7 +177,7 @@ class TickingClock(Background):
         return max(self._hold.room - (self._kept_for_now if is_late else 0), 0)
 
     def _has_crowd(self, visible: Visible) -> bool:
-        """Whether a crowd is among this: it waits behind the others."""
+        """Whether this includes a crowd, which has to wait behind the others."""
         return not self._hold.crowds <= visible.without
 
     async def _claim(self, shards: Sequence[int], visible: Visible, *, is_late: bool) -> int:
@@ -215,7 +215,7 @@ class TickingClock(Background):
             self._span = min(self._span * 2, _WIDEST)
 
     async def _read_on(self) -> int:
-        """Read what is claimed, as far as there is room: how much."""
+        """Read what is claimed, as far as there is room; returns how much."""
         read = 0
         while (slice_ := self._readable()) is not None:
             if self._is_over(slice_):
@@ -237,13 +237,13 @@ class TickingClock(Background):
 
     def _readable(self) -> _Slice | None:
         """The first slice for which there is room, or that is over."""
-        return next((each for each in self._unread if self._is_over(each) or self._room_for(each)), None)
+        return next((slice_ for slice_ in self._unread if self._is_over(slice_) or self._room_for(slice_)), None)
 
     def _room_for(self, slice_: _Slice) -> int:
         return self._room(is_late=slice_.is_late or self._has_crowd(slice_.visible))
 
     def _is_over(self, slice_: _Slice) -> bool:
-        """Whether it is not to be read on: its lease ends; or there is much in it that waits behind the others."""
+        """Whether the slice is not to be read on: its lease ends, or much of it has to wait behind the others."""
         if not self._is_trusted(slice_.trusted_until):
             return True
         return not slice_.is_late and slice_.count > _SLICE and self._has_crowd(slice_.visible)
@@ -252,16 +252,17 @@ class TickingClock(Background):
         (self._suspects if held.occurrence.is_suspect else self._hold).add(held)
 
     async def _let_go_shed(self) -> None:
-        """One of which attempts began would be suspect again at once: it is left to its lease."""
-        await self._let_go([held.occurrence for held in self._suspects.shed() if not held.occurrence.begun])
+        """Release the suspects that are too many. One whose attempts began would be suspect again at once, so it is
+        left to its lease."""
+        await self._let_go([held.occurrence for held in self._suspects.take_excess() if not held.occurrence.begun])
 
     async def _fire_on_time(self) -> None:
         while not self._stopping.is_set():
             self._something.clear()
             await self._until_due(self._hold)
-            # Waiting for a free hand first: what comes due meanwhile goes with it.
+            # Wait for a free hand first: what comes due meanwhile goes along.
             await self._free_hand()
-            if due := self._hold.due(self._time.carried(), _GROUP, _GROUP_BYTES):
+            if due := self._hold.due(self._time.reckon(), _GROUP, _GROUP_BYTES):
                 group = self._start(due)
                 self._groups.add(group)
                 group.add_done_callback(self._groups.discard)
@@ -276,21 +277,21 @@ class TickingClock(Background):
             await self._until_due(self._suspects)
             if self._firings:
                 await asyncio.wait(self._firings)
-            late = self._suspects.expired(asyncio.get_running_loop().time())
-            suspects = self._suspects.due(self._time.carried(), 1, _GROUP_BYTES)
+            late = self._suspects.take_expired(asyncio.get_running_loop().time())
+            suspects = self._suspects.due(self._time.reckon(), 1, _GROUP_BYTES)
             SUSPECTS.inc(len(suspects))
             await asyncio.wait({self._start(late + suspects)})
 
     def _start(self, due: list[Held]) -> "asyncio.Task[None]":
         task = asyncio.create_task(self._fire(due))
         self._firings.add(task)
-        task.add_done_callback(self._fired)
+        task.add_done_callback(self._end_firing)
         return task
 
     async def _until_due(self, hold: Hold | FairHold) -> None:
         while True:
             due = hold.next_due
-            wait = None if due is None else (due - self._time.carried()).total_seconds()
+            wait = None if due is None else (due - self._time.reckon()).total_seconds()
             if wait is not None and wait <= 0:
                 return
             await pause(self._something, wait)
@@ -314,7 +315,7 @@ class TickingClock(Background):
         return await self._firing.fire([held.occurrence for held in group], trusted_until=trusted_until)
 
     async def _one_by_one(self, group: Sequence[Held]) -> None:
-        """What nobody foresaw about one of them must not hold up the others."""
+        """Fire one by one, so that an error that nobody foresaw in one does not hold up the others."""
         for held in group if len(group) > 1 else ():
             try:
                 await self._fire_all([held])
@@ -322,7 +323,7 @@ class TickingClock(Background):
                 occurrence = held.occurrence
                 log.exception("an occurrence cannot be fired", occurrence_id=occurrence.id, owner=occurrence.owner)
 
-    def _fired(self, task: "asyncio.Task[None]") -> None:
+    def _end_firing(self, task: "asyncio.Task[None]") -> None:
         self._firings.discard(task)
         if self._unread:
             self._look.set()
@@ -340,6 +341,6 @@ class TickingClock(Background):
                 await self._store.occurrences.release_rest(slice_.token, after=slice_.after)
 
     async def _let_go(self, held: Sequence[Occurrence]) -> None:
-        """Nothing came of these claims, and nobody died of them."""
+        """Release these claims: nothing came of them, and no process died of them."""
         for start in range(0, len(held), _PAGE):
             await self._store.occurrences.release(held[start : start + _PAGE])

@@ -1,8 +1,8 @@
 """Handing out: each kind of callback to its target, a whole group at once.
 
 RabbitMQ and Kafka are published to from here, with confirms. HTTP is called by the workers: the entry's lease is moved
-past the call, and a task with its id and token goes to their queue; the worker settles it by that token. No more calls
-wait there than a bound, and no more of one namespace are in workers' hands than a bound of its own. The others stay in
+past the call, and a task with its id and token goes to their queue; the worker settles it by that token. The number of
+calls that wait there is bounded, and so is the number of one namespace's calls in workers' hands. The others stay in
 the store until it is their turn (`in_hand.py`).
 """
 
@@ -28,7 +28,7 @@ from shared.stream import Stream
 
 
 class Deliveries:
-    """The ways out."""
+    """Hands occurrences out to their targets."""
 
     def __init__(
         self,
@@ -50,18 +50,22 @@ class Deliveries:
         self._in_hand = in_hand
 
     async def deliver(self, due: Sequence[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
-        """Hand them out: the attempts to settle, and the documents of series that have moved on already."""
+        """Hand them out; returns the attempts to settle, and the documents of series that have moved on already."""
         queues = [
-            (each, schedule, callback)
-            for each, schedule in due
+            (occurrence, schedule, callback)
+            for occurrence, schedule in due
             if isinstance(callback := schedule.definition.callback, RabbitCallback)
         ]
         topics = [
-            (each, schedule, callback)
-            for each, schedule in due
+            (occurrence, schedule, callback)
+            for occurrence, schedule in due
             if isinstance(callback := schedule.definition.callback, KafkaCallback)
         ]
-        calls = [(each, schedule) for each, schedule in due if isinstance(schedule.definition.callback, HttpCallback)]
+        calls = [
+            (occurrence, schedule)
+            for occurrence, schedule in due
+            if isinstance(schedule.definition.callback, HttpCallback)
+        ]
         queued, appended, (refused, moved) = await asyncio.gather(
             self._publish(queues, now), self._append(topics, now), self._hand_over_within_bounds(calls, now)
         )
@@ -70,40 +74,52 @@ class Deliveries:
     async def _publish(self, due: list[tuple[Occurrence, Schedule, RabbitCallback]], now: datetime) -> list[Attempt]:
         if not due:
             return []
-        answers = await self._broker.deliver([_queue_message(*each) for each in due])
-        return [Attempt(each, schedule, now, answer) for (each, schedule, _), answer in zip(due, answers, strict=True)]
+        answers = await self._broker.deliver([_queue_message(*entry) for entry in due])
+        return [
+            Attempt(occurrence, schedule, now, answer)
+            for (occurrence, schedule, _), answer in zip(due, answers, strict=True)
+        ]
 
     async def _append(self, due: list[tuple[Occurrence, Schedule, KafkaCallback]], now: datetime) -> list[Attempt]:
         if not due:
             return []
-        answers = await self._stream.deliver([_topic_message(*each) for each in due])
-        return [Attempt(each, schedule, now, answer) for (each, schedule, _), answer in zip(due, answers, strict=True)]
+        answers = await self._stream.deliver([_topic_message(*entry) for entry in due])
+        return [
+            Attempt(occurrence, schedule, now, answer)
+            for (occurrence, schedule, _), answer in zip(due, answers, strict=True)
+        ]
 
     async def _hand_over_within_bounds(self, due: list[Due], now: datetime) -> tuple[list[Attempt], list[Occurrence]]:
         if not due:
             return [], []
         if refusal := await self._look_for_room():
-            return [Attempt(each, schedule, now, refusal, made=False) for each, schedule in due], []
+            return [Attempt(occurrence, schedule, now, refusal, made=False) for occurrence, schedule in due], []
         due, over = await self._in_hand.split(due)
         CALLS_OVER_SHARE.inc(len(over))
-        return [_over_share(each, pause, now) for each, pause in over], await self._hand_over(due, now)
+        return [_over_share(entry, pause, now) for entry, pause in over], await self._hand_over(due, now)
 
     async def _hand_over(self, due: list[Due], now: datetime) -> list[Occurrence]:
-        """Give these to the workers: the documents of series that have moved on."""
+        """Give these to the workers; returns the documents of series that have moved on."""
         if not due:
             return []
         leased_until = now + self._call_lease
-        series = [(each, schedule) for each, schedule in due if each.kind is OccurrenceKind.SERIES]
-        singles = [(each, schedule) for each, schedule in due if each.kind is not OccurrenceKind.SERIES]
+        series = [(occurrence, schedule) for occurrence, schedule in due if occurrence.kind is OccurrenceKind.SERIES]
+        singles = [
+            (occurrence, schedule) for occurrence, schedule in due if occurrence.kind is not OccurrenceKind.SERIES
+        ]
         token = fresh_token()
-        copies = [(handed_over(each, token, leased_until=leased_until), schedule) for each, schedule in series]
+        copies = [
+            (handed_over(occurrence, token, leased_until=leased_until), schedule) for occurrence, schedule in series
+        ]
         calls = [*singles, *copies]
-        self._in_hand.add({each.id: schedule.namespace for each, schedule in calls})
-        await self._store.occurrences.add([each for each, _ in copies])
+        self._in_hand.add({occurrence.id: schedule.namespace for occurrence, schedule in calls})
+        await self._store.occurrences.add([copy for copy, _ in copies])
         moved = await self._settlement.move_on(series)
-        await self._store.occurrences.hand_over([each for each, _ in singles], token, leased_until=leased_until)
+        await self._store.occurrences.hand_over(
+            [occurrence for occurrence, _ in singles], token, leased_until=leased_until
+        )
         await fault("clock.after_hand_over")
-        tasks = [_task(each, schedule, token) for each, schedule in calls]
+        tasks = [_task(occurrence, schedule, token) for occurrence, schedule in calls]
         # A task that is not queued is no loss: its entry is visible again when the lease ends.
         await asyncio.gather(
             *(self._broker.publish(CALL_QUEUE, encode(task)) for task in tasks), return_exceptions=True
@@ -125,7 +141,7 @@ def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
 
 
 def _over_share(due: Due, pause: float, now: datetime) -> Attempt:
-    """Nothing was attempted."""
+    """A call over its namespace's bound: it was not attempted, and has its turn after the pause."""
     occurrence, schedule = due
     reason = Unavailable("enough calls of this namespace are in workers' hands")
     return Attempt(occurrence, schedule, now, reason, retry_after_seconds=pause, made=False)

@@ -1,4 +1,4 @@
-"""What a process holds until it is due, fair between owners: what one has too much of delays its own only."""
+"""What a process holds until it is due, fair between owners: one that has too much delays only itself."""
 
 import heapq
 import itertools
@@ -14,9 +14,9 @@ _CROWDED = 8
 
 
 class FairHold:
-    """A `Hold` for each group of owners (a namespace, or a job). Of what is due at the same time, each gives some in
-    turn; those that are the latest begin. `limit` bounds how many are let in, over all; `crowds` are the groups that
-    have a quarter of that."""
+    """A `Hold` for each group of owners (a namespace, or a job). Groups with something due take turns, the latest
+    first. `limit` bounds how many occurrences are let in, over all; `crowds` are the groups that have a quarter of
+    that."""
 
     def __init__(self, limit: int, early: timedelta = timedelta()) -> None:
         self.crowds: set[str] = set()
@@ -24,7 +24,7 @@ class FairHold:
         self._crowd = limit // _CROWDS
         self._early = early
         self._holds: dict[str, Hold] = {}
-        # The first moment of each hold; entries that tell another moment are passed over.
+        # The first moment of each hold. An entry whose hold begins at another moment by now is passed over.
         self._firsts: list[tuple[datetime, int, str]] = []
         self._order = itertools.count()
         self._count = 0
@@ -38,7 +38,7 @@ class FairHold:
         return max(self._limit - self._count, 0)
 
     def add(self, held: Held) -> None:
-        """Hold one."""
+        """Hold this one until it is due."""
         name = owner_group(held.occurrence.owner)
         hold = self._holds.get(name)
         if hold is None:
@@ -53,19 +53,19 @@ class FairHold:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether one has a crowd here, and others have something here too."""
+        """Whether one group is a crowd, and others have something here too."""
         return bool(self.crowds) and len(self._holds) > 1
 
     @property
     def next_due(self) -> datetime | None:
-        """When the first one fires."""
+        """When the first occurrence fires."""
         while self._firsts and not self._is_first(*self._firsts[0]):
             heapq.heappop(self._firsts)
         return self._firsts[0][0] if self._firsts else None
 
     def due(self, now: datetime, most: int, most_bytes: int) -> list[Held]:
-        """Take out some of those that are due, each group's earliest first; one at least, if any is. An eighth of
-        `most` where it is crowded: who comes due next waits for that much less."""
+        """Take out up to `most` of those that are due, each group's earliest first; at least one, if any is. Where it
+        is crowded it is an eighth of `most`, so that what comes due next waits less."""
         if self.is_crowded:
             most = max(most // _CROWDED, 1)
         names = self._due_names(now, most)
@@ -74,10 +74,10 @@ class FairHold:
         turn = deque(names)
         while turn and len(taken) < most and left > 0:
             name = turn.popleft()
-            some = self._holds[name].due(now, min(_TURN, most - len(taken)), left)
-            if some:
-                taken += some
-                left -= sum(held.occurrence.size for held in some)
+            share = self._holds[name].due(now, min(_TURN, most - len(taken)), left)
+            if share:
+                taken += share
+                left -= sum(held.occurrence.size for held in share)
                 turn.append(name)
         self._count -= len(taken)
         for name in names:
@@ -87,7 +87,7 @@ class FairHold:
         return taken
 
     def clear(self) -> list[Held]:
-        """Take out all."""
+        """Take out everything that is held."""
         all_ = [held for hold in self._holds.values() for held in hold.clear()]
         self._holds.clear()
         self._firsts.clear()
@@ -96,7 +96,7 @@ class FairHold:
         return all_
 
     def _due_names(self, now: datetime, most: int) -> list[str]:
-        """The namespaces of which something is due, the latest first; they are no longer among the firsts."""
+        """Take the names of groups that have something due out of `_firsts`, the latest first."""
         names: dict[str, None] = {}
         while len(names) < most and (first := self.next_due) is not None and first <= now:
             names[heapq.heappop(self._firsts)[2]] = None

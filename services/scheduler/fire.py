@@ -6,8 +6,8 @@ Right before a group fires, one query tells which of it are still there under ou
 What they tell is only true for as long as the leases are trusted: a store that is away answers late, and somebody else
 may have claimed all of it by then.
 
-A suspect comes alone, and that its attempt begins is stored right before it; that of a call, by the worker which makes
-it. Where the attempt ends as `Unavailable`, nobody has died of it, and this is stored too. A fault of ours is counted
+A suspect comes alone. That its attempt begins is stored right before it; for a call, the worker that makes it stores
+that. When the attempt ends as `Unavailable`, nobody has died of it, and this is stored too. A fault of ours is counted
 like a death.
 """
 
@@ -39,7 +39,8 @@ _NOBODYS = timedelta(seconds=1)
 
 
 OnDue = Callable[[Occurrence], Awaitable[None]]
-"""Does what an occurrence of one kind of owner waited for. It may be done again. Raises `Unavailable`: again soon."""
+"""Does what an occurrence of one kind of owner waited for. It is safe to repeat. Raises `Unavailable`: then it is
+called again soon."""
 
 
 class Fire:
@@ -85,7 +86,7 @@ class Fire:
     ) -> bool:
         if not due:
             return False
-        now = self._time.carried()
+        now = self._time.reckon()
         judged: dict[Verdict, list[tuple[Occurrence, Schedule | None]]] = {verdict: [] for verdict in Verdict}
         for occurrence, schedule_id in due:
             schedule = schedules.get(schedule_id)
@@ -93,39 +94,42 @@ class Fire:
             judged[verdict].append((occurrence, schedule))
         await self._store.occurrences.complete([occurrence for occurrence, _ in judged[Verdict.VOID]])
         await self._store.occurrences.retry(
-            [Retry(each, _look_again(each, now), each.attempts) for each, _ in judged[Verdict.WAIT]]
+            [
+                Retry(occurrence, _look_again(occurrence, now), occurrence.attempts)
+                for occurrence, _ in judged[Verdict.WAIT]
+            ]
         )
         await self._hold_back(judged[Verdict.HOLD])
         skipped = [
-            self._skipped(occurrence, schedule, now)
+            self._skip(occurrence, schedule, now)
             for occurrence, schedule in judged[Verdict.SKIP]
             if schedule is not None
         ]
         firing = [(occurrence, schedule) for occurrence, schedule in judged[Verdict.FIRE] if schedule is not None]
         moved = await self._attempt_and_settle(firing, skipped, trusted_until)
-        return any(each.due <= now + self._tick for each in moved)
+        return any(occurrence.due <= now + self._tick for occurrence in moved)
 
-    def _skipped(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
+    def _skip(self, occurrence: Occurrence, schedule: Schedule, now: datetime) -> Attempt:
         passed_over = missed_until(schedule.definition.misfire, now, misfire_after=self._misfire_after)
         return Attempt(occurrence, schedule, now, skipped=True, passed_over=passed_over)
 
     async def _attempt_and_settle(
         self, due: list[Due], skipped: list[Attempt], trusted_until: float
     ) -> list[Occurrence]:
-        now = self._time.carried()
+        now = self._time.reckon()
         buried = [not_attempted(occurrence, schedule, now) for occurrence, schedule in due if occurrence.is_poisonous]
         healthy = [(occurrence, schedule) for occurrence, schedule in due if not occurrence.is_poisonous]
         suspects = [occurrence for occurrence, schedule in healthy if _begins_here(occurrence, schedule)]
         try:
             lost = await self._begin(suspects, trusted_until)
-            attempts, moved = await self._attempt([each for each in healthy if each[0].id not in lost])
+            attempts, moved = await self._attempt([entry for entry in healthy if entry[0].id not in lost])
             return moved + await self._settlement.settle(skipped + buried + attempts)
         except Unavailable:
             await self._store.occurrences.acquit(suspects)
             raise
 
     async def _begin(self, suspects: Sequence[Occurrence], trusted_until: float) -> set[str]:
-        """Store that their attempts begin: the ids of those that are not ours any more."""
+        """Store that their attempts begin; returns the ids of those that are not ours any more."""
         lost = {suspect.id for suspect in suspects if not await self._store.occurrences.begin(suspect)}
         if suspects:
             CONFLICTS.inc(len(lost))
@@ -133,7 +137,7 @@ class Fire:
         return lost
 
     async def _attempt(self, due: list[Due]) -> tuple[list[Attempt], list[Occurrence]]:
-        now = self._time.carried()
+        now = self._time.reckon()
         await fault("clock.before_publish")
         attempts, moved = await self._deliveries.deliver(due, now)
         await fault("clock.after_publish")
@@ -170,12 +174,12 @@ class Fire:
                 await self._store.occurrences.complete([occurrence])
 
     async def _retry(self, occurrence: Occurrence, after: timedelta) -> None:
-        moment = self._time.carried() + after
+        moment = self._time.reckon() + after
         await self._store.occurrences.retry([Retry(occurrence, moment, occurrence.attempts)])
 
 
 def _owner_of(occurrence: Occurrence) -> Owner:
-    """Its owner; one of no kind, where nobody can read it."""
+    """The occurrence's owner; one of no kind, if this process cannot read it."""
     try:
         return read_owner(occurrence.owner)
     except ValueError:
@@ -193,5 +197,5 @@ def _begins_here(occurrence: Occurrence, schedule: Schedule) -> bool:
 
 
 def _look_again(occurrence: Occurrence, now: datetime) -> datetime:
-    """Its schedule is there in a moment, or never: more and more rarely."""
+    """When to look again for a schedule that is not there. It comes within a moment or never, so the pauses grow."""
     return now + max((now - occurrence.accepted_at) / 2, _NOBODYS)

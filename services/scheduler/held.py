@@ -17,7 +17,8 @@ class Held(Struct, frozen=True):
 
 
 class Hold:
-    """Occurrences by the moment at which they fire, some so much `early`. `limit` bounds how many are let in."""
+    """Occurrences by the moment at which they fire; those that may fire early are taken out so much `early`. `limit`
+    bounds how many are let in."""
 
     def __init__(self, limit: int, early: timedelta = timedelta()) -> None:
         self._limit = limit
@@ -34,18 +35,18 @@ class Hold:
         return max(self._limit - len(self._heap), 0)
 
     def add(self, held: Held) -> None:
-        """Hold one."""
+        """Hold this one until it is due."""
         occurrence = held.occurrence
         fires_at = occurrence.fires_at - (self._early if occurrence.may_be_early else timedelta())
         heapq.heappush(self._heap, (fires_at, next(self._order), held))
 
     @property
     def next_due(self) -> datetime | None:
-        """When the first one fires."""
+        """When the first occurrence fires."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: datetime, most: int, most_bytes: int) -> list[Held]:
-        """Take out some of those that are due, the earliest first; one at least, if any is."""
+        """Take out up to `most` of those that are due, the earliest first; at least one, if any is."""
         taken: list[Held] = []
         left = most_bytes
         while self._heap and self._heap[0][0] <= now and len(taken) < most and left > 0:
@@ -53,14 +54,14 @@ class Hold:
             left -= taken[-1].occurrence.size
         return taken
 
-    def expired(self, now: float) -> list[Held]:
-        """Take out the first ones for as long as their leases are not trusted any more at `now`."""
+    def take_expired(self, now: float) -> list[Held]:
+        """Take out, from the first on, those whose leases are not trusted any more at `now`."""
         taken: list[Held] = []
         while self._heap and self._heap[0][2].trusted_until <= now:
             taken.append(heapq.heappop(self._heap)[2])
         return taken
 
-    def shed(self) -> list[Held]:
+    def take_excess(self) -> list[Held]:
         """Take out what is over the limit: those that fire last."""
         self._heap.sort()  # which leaves it a heap
         over = [held for _, _, held in self._heap[self._limit :]]
@@ -68,7 +69,7 @@ class Hold:
         return over
 
     def clear(self) -> list[Held]:
-        """Take out all."""
+        """Take out everything that is held."""
         all_ = [held for _, _, held in self._heap]
         self._heap.clear()
         return all_

@@ -2,9 +2,9 @@
 
 The count is kept in memory. Where it reaches the bound, the store tells which of the calls have ended, which costs a
 query, at most four times a second. A call whose lease is over is in nobody's hands. So the count needs no message from
-the workers, and it is right again by itself whoever of them is killed.
+the workers, and it becomes right again by itself whichever of them is killed.
 
-What exceeds the bound gets a turn later on, one behind the other, as fast as the calls of that namespace have ended of
+Calls over the bound get turns later on, one behind the other, as fast as the calls of that namespace have ended of
 late. So an occurrence comes back about when there is room for it, and thousands that wait for a silent target cost the
 clock and the store little.
 """
@@ -27,7 +27,7 @@ _LEAST_RATE = 0.5
 
 
 class _Calls(Struct):
-    """Those of one namespace: the end of the lease of each, how many end a second, and the last turn that was given,
+    """The calls of one namespace: when the lease of each ends, how many end a second, and the last turn that was given,
     by the event loop's clock."""
 
     rate: float
@@ -52,7 +52,7 @@ class _Calls(Struct):
 
 
 class InHand:
-    """The calls by namespace; `most` for each."""
+    """Counts the calls in workers' hands, at most `most` for each namespace."""
 
     def __init__(self, store: Store, *, most: int, lease_seconds: float) -> None:
         self._store = store
@@ -62,24 +62,24 @@ class InHand:
         self._forget_at = 0.0
 
     async def split(self, due: Sequence[Due]) -> tuple[list[Due], list[tuple[Due, float]]]:
-        """Those that may be handed over now; and those over the bound of their namespace, with the seconds until their
-        turn. Raises `Unavailable`."""
+        """Split these into those that may be handed over now, and those over the bound of their namespace, with the
+        seconds until their turn. Raises `Unavailable`."""
         by_namespace: dict[str, list[Due]] = {}
-        for each in due:
-            by_namespace.setdefault(each[1].namespace, []).append(each)
-        await self._look({namespace for namespace, some in by_namespace.items() if len(some) > self._room(namespace)})
+        for entry in due:
+            by_namespace.setdefault(entry[1].namespace, []).append(entry)
+        await self._look({namespace for namespace, calls in by_namespace.items() if len(calls) > self._room(namespace)})
         fitting: list[Due] = []
         over: list[tuple[Due, float]] = []
         now = asyncio.get_running_loop().time()
-        for namespace, some in by_namespace.items():
+        for namespace, calls in by_namespace.items():
             room = self._room(namespace)
-            fitting += some[:room]
-            over += [(each, self._calls_of(namespace).pause(now)) for each in some[room:]]
+            fitting += calls[:room]
+            over += [(entry, self._calls_of(namespace).pause(now)) for entry in calls[room:]]
         self._forget(now)
         return fitting, over
 
     def add(self, namespaces: Mapping[str, str]) -> None:
-        """Calls are handed over: the namespace of each id."""
+        """Count calls that are handed over, given as the namespace of each id."""
         end = asyncio.get_running_loop().time() + self._lease_seconds
         for id, namespace in namespaces.items():
             self._calls_of(namespace).ends[id] = end
@@ -89,13 +89,13 @@ class InHand:
         return self._most if calls is None else max(self._most - len(calls.ends), 0)
 
     def _calls_of(self, namespace: str) -> _Calls:
-        # Before anything is known: as if all of them ended within a second.
+        # Before anything is known, we take it that all of them end within a second.
         return self._calls.setdefault(namespace, _Calls(rate=self._most))
 
     async def _look(self, full: set[str]) -> None:
         """Ask which calls of these namespaces have ended, where this was not asked just now."""
         now = asyncio.get_running_loop().time()
-        asked = [calls for each in full if now >= (calls := self._calls_of(each)).looked_at + _LOOK_SECONDS]
+        asked = [calls for namespace in full if now >= (calls := self._calls_of(namespace)).looked_at + _LOOK_SECONDS]
         if not asked:
             return
         ids = [id for calls in asked for id in calls.ends]
@@ -108,10 +108,10 @@ class InHand:
         if now < self._forget_at:
             return
         self._forget_at = now + self._lease_seconds
-        gone = [
+        idle = [
             namespace
             for namespace, calls in self._calls.items()
             if calls.last_turn < now and all(end <= now for end in calls.ends.values())
         ]
-        for namespace in gone:
+        for namespace in idle:
             del self._calls[namespace]

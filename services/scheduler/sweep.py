@@ -1,5 +1,5 @@
-"""The sweep: a schedule whose last instant is past, and of which nothing is left, has finished. And what is held back
-but not of a paused schedule is let go: somebody died half-way into a pause, a resume or a replacement.
+"""The sweep finishes schedules whose last instant is past and of which nothing is left. It also lets go what is held
+back although its schedule is not paused: a process died half-way into a pause, a resume or a replacement.
 """
 
 import itertools
@@ -14,12 +14,12 @@ from shared.store import Store
 
 _STEP = 1_000
 _PAST_FOR = timedelta(seconds=10)
-# What is paused, or still tried again, must not stand in the way of the others.
+# A schedule that is paused, or still tried again, must not stand in the way of the others.
 _AGAIN = timedelta(minutes=1)
 
 
 class Sweep:
-    """One look at those that may have ended."""
+    """Looks at schedules that may have ended."""
 
     def __init__(self, store: Store, time: DatabaseTime, shards: Iterator[int] | None = None) -> None:
         self._store = store
@@ -40,8 +40,8 @@ class Sweep:
             before = now - _PAST_FOR
             past = await self._store.schedules.to_sweep(before=before, limit=_STEP)
             busy = await self._store.occurrences.with_any([schedule.owner for schedule in past])
-            ended = [each.id for each in past if _has_ended(each, busy)]
-            others = [each.id for each in past if not _has_ended(each, busy)]
+            ended = [schedule.id for schedule in past if _has_ended(schedule, busy)]
+            others = [schedule.id for schedule in past if not _has_ended(schedule, busy)]
             await self._store.schedules.finish(ended, before=before, at=now)
             await self._store.schedules.sweep_again(others, before=before, at=now + _AGAIN)
             finished += len(ended)
@@ -49,7 +49,7 @@ class Sweep:
                 return finished
 
     async def _let_go(self) -> int:
-        """So many owners a round, however much is held back."""
+        """Let go what was left behind: so many owners a round, however much is held back."""
         if self._shard is None:
             self._shard, self._after = next(self._shards), ""
         held = await self._store.occurrences.find_held_back(self._shard, after=self._after, limit=_STEP)

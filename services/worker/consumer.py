@@ -18,10 +18,12 @@ somebody else was faster.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from enum import StrEnum
 from typing import Any
 
 import structlog
@@ -33,6 +35,7 @@ from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
 from shared.domain.tasks import RetriedTask, Task
 from shared.runtime.metrics import TASK_SECONDS, TASKS, TASKS_IN_HAND
+from shared.runtime.outages import Outage
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.waiting import pause
 
@@ -46,7 +49,7 @@ class Patience(Struct, frozen=True):
     backoff: Backoff
 
 
-# From the first failure; the pauses of `AWAY` make some five tries of it where failing is quick.
+# Counted from the first failure. The pauses of `AWAY` make some five tries of it if each fails quickly.
 IN_PLACE_SECONDS = 2.0
 # Some four minutes: far less than RabbitMQ's consumer time-out of 30.
 AWAY = Patience(20, Backoff(first_seconds=0.1, cap_seconds=15))
@@ -67,17 +70,14 @@ class Consumer:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Take messages until it is time to stop, then finish those in hand; cancelled, these go back to the broker."""
-        failures = 0
+        outage = Outage("consumer waits for the broker", stopping, AWAY.backoff, queue=self._queue)
         try:
             while not stopping.is_set():
                 try:
                     await self._consume(stopping)
+                    outage.end()
                 except Unavailable as error:
-                    failures += 1
-                    log.warning("consumer waits for the broker", queue=self._queue, reason=str(error))
-                    await _pause(AWAY, failures, stopping)
-                else:
-                    failures = 0
+                    await outage.wait(error)
             await asyncio.gather(*self._tasks, return_exceptions=True)
         finally:
             for task in self._tasks:
@@ -99,9 +99,9 @@ class Consumer:
     def _spawn(self, delivery: Delivery, stopping: asyncio.Event) -> None:
         task = asyncio.create_task(self._answer(delivery, stopping))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._release_slot)
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _release_slot(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         self._slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -110,38 +110,46 @@ class Consumer:
     async def _answer(self, delivery: Delivery, stopping: asyncio.Event) -> None:
         started = time.monotonic()
         with TASKS_IN_HAND.labels(self._queue).track_inprogress():
-            try:
-                task = tasks.decode(delivery.body, self._stage.task)
-            except Poisoned as error:
-                log.error("poisoned message", queue=self._queue, reason=str(error), body=delivery.body[:200])
-                await self._end(delivery.reject, "dead")
-                return
-            await self._attempts(task, delivery, stopping)
+            answer = await self._work_off(delivery.body, stopping)
         TASK_SECONDS.labels(self._queue).observe(time.monotonic() - started)
+        TASKS.labels(self._queue, answer).inc()
+        with suppress(Unavailable):
+            await answer.give(delivery)
 
-    async def _attempts(self, task: Task, delivery: Delivery, stopping: asyncio.Event) -> None:
-        failures, in_place_until = 0, 0.0
-        while (error := await self._failure(task)) is not None:
-            failures += 1
-            in_place_until = in_place_until or time.monotonic() + IN_PLACE_SECONDS
-            fault = not isinstance(error, Unavailable | LaneLost)
-            if fault and _is_last(task):
-                await self._give_up(task, delivery, error)
-                return
-            if (fault or time.monotonic() >= in_place_until) and not stopping.is_set():
-                later = tasks.next_try(task, fault=fault)
-                if await self._put_off(later):
-                    await self._end(delivery.ack, "put_off")
-                    return
-                # Faults end the work also where nothing can be put off.
-                task = later if fault else task
+    async def _work_off(self, body: bytes, stopping: asyncio.Event) -> "MessageAnswer":
+        """Try the task of this message until there is an answer to it."""
+        try:
+            task = tasks.decode(body, self._stage.task)
+        except Poisoned as error:
+            log.error("poisoned message", queue=self._queue, reason=str(error), body=body[:200])
+            return MessageAnswer.DEAD
+        in_place_until = math.inf
+        for failures in range(1, AWAY.attempts + 1):
+            failure = await self._try(task)
+            if failure is None:
+                return MessageAnswer.DONE
+            if stopping.is_set():
+                break
+            in_place_until = min(in_place_until, time.monotonic() + IN_PLACE_SECONDS)
+            match failure:
+                case Unavailable() | LaneLost():
+                    in_place = time.monotonic() < in_place_until
+                    if not in_place and await self._put_off(tasks.next_try(task, fault=False)):
+                        return MessageAnswer.PUT_OFF
+                case _ if _is_last(task):
+                    await self._give_up(task, failure)
+                    return MessageAnswer.DEAD
+                case _:
+                    # Counted even if it cannot be put off, so that a fault of ours ends the work some day.
+                    task = tasks.next_try(task, fault=True)
+                    if await self._put_off(task):
+                        return MessageAnswer.PUT_OFF
             await _pause(AWAY, failures, stopping)
-            if stopping.is_set() or failures >= AWAY.attempts:
-                await self._end(delivery.requeue, "requeued")
-                return
-        await self._end(delivery.ack, "done")
+            if stopping.is_set():
+                break
+        return MessageAnswer.REQUEUED
 
-    async def _failure(self, task: Task) -> Exception | None:
+    async def _try(self, task: Task) -> Exception | None:
         try:
             await self._stage.run(task)
         except (Unavailable, LaneLost) as error:
@@ -165,22 +173,35 @@ class Consumer:
         log.info("task put off", task=repr(task))
         return True
 
-    async def _give_up(self, task: Task, delivery: Delivery, error: Exception) -> None:
+    async def _give_up(self, task: Task, error: Exception) -> None:
         try:
             await self._stage.give_up(task, f"{type(error).__name__}: {error}")
         except Exception:
             log.exception("work cannot be ended", task=repr(task))
-        await self._end(delivery.reject, "dead")
 
-    async def _end(self, answer: Callable[[], Awaitable[None]], outcome: str) -> None:
-        TASKS.labels(self._queue, outcome).inc()
-        with suppress(Unavailable):
-            await answer()
+
+class MessageAnswer(StrEnum):
+    """What the broker is told about a message."""
+
+    DONE = "done"
+    PUT_OFF = "put_off"
+    REQUEUED = "requeued"
+    DEAD = "dead"
+
+    async def give(self, delivery: Delivery) -> None:
+        """Give this answer. Raises `Unavailable`: then the broker delivers the message again."""
+        match self:
+            case MessageAnswer.DONE | MessageAnswer.PUT_OFF:
+                await delivery.ack()
+            case MessageAnswer.REQUEUED:
+                await delivery.requeue()
+            case MessageAnswer.DEAD:
+                await delivery.reject()
 
 
 def _is_last(task: Task) -> bool:
-    """Whether a fault of ours ends the work. What counts its tries elsewhere has had its only one here: a call is
-    handed out again by its lease."""
+    """Whether a fault of ours ends the work. A task that counts its tries elsewhere has only one here: a call is handed
+    out again by its lease."""
     return not isinstance(task, RetriedTask) or task.faults + 1 >= FAULTS
 
 

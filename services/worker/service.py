@@ -1,7 +1,6 @@
 """The worker as one component: its consumers start when the servers are fit, and stop together."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -12,8 +11,8 @@ from services.worker.stage import Stage
 from shared.broker import Broker
 from shared.domain.errors import Unavailable
 from shared.runtime.lifecycle import Background
-from shared.runtime.retries import Backoff, next_delay
-from shared.runtime.waiting import pause
+from shared.runtime.outages import Outage
+from shared.runtime.retries import Backoff
 
 log = structlog.get_logger(__name__)
 
@@ -44,13 +43,11 @@ class Workers(Background):
                 group.create_task(consumer.run(stopping))
 
     async def _wait_for_servers(self, stopping: asyncio.Event) -> None:
-        failures = 0
+        outage = Outage("worker waits for its servers", stopping, _BACKOFF)
         while not stopping.is_set():
             try:
                 await self._verify()
             except Unavailable as error:
-                failures += 1
-                log.warning("worker waits for its servers", reason=str(error))
-                await pause(stopping, next_delay(_BACKOFF, failures, random.random()))
+                await outage.wait(error)
             else:
                 return

@@ -16,7 +16,7 @@ class Stage(ABC, Generic[AnyTask]):
 
     @abstractmethod
     async def run(self, task: AnyTask) -> None:
-        """Do it. Raises `Unavailable` and `LaneLost` when it must be done again."""
+        """Do the task. Raises `Unavailable` and `LaneLost` when it must be done again."""
 
     @abstractmethod
     async def put_off(self, task: AnyTask) -> None:

@@ -19,19 +19,20 @@ It needs PostgreSQL 13 or later. Behind PgBouncer, the settings in `connections.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, Self
+from typing import Self
 
 import structlog
 from msgspec.structs import replace
 
 from shared.audience import counting, statements
+from shared.audience.asking import Tables
 from shared.audience.connections import Connections
 from shared.audience.dividing import Divided, DividedUsers, divided_users, keys_of
-from shared.audience.tables import DESCRIBE, KEY, USER, Table, described
+from shared.audience.tables import KEY, USER, Table
 from shared.domain.audience.audiences import Condition, Cut, conditions, merge_cuts, zone_condition
 from shared.domain.audience.counts import Counted
 from shared.domain.audience.ranges import KeyRange
@@ -57,7 +58,7 @@ class Audience:
     def __init__(self, connections: Connections, *, scan_rows: int) -> None:
         self._connections = connections
         self._scan_rows = scan_rows
-        self._tables: dict[str, Table] = {}
+        self._tables = Tables(connections)
 
     @classmethod
     async def open(
@@ -79,7 +80,7 @@ class Audience:
                 (`filters.<key>`).
         """
         wanted = conditions(filters)
-        described_now = await self._describe(table)
+        described_now = await self._tables.describe(table)
         if walks == USER:
             described_now.user_type()
         if not described_now.columns[walks].indexed:
@@ -93,16 +94,16 @@ class Audience:
 
         Raises `Invalid` for a missing table and for a type that files cannot name users by.
         """
-        return (await self._describe(table)).user_type()
+        return (await self._tables.describe(table)).user_type()
 
     async def sample(self, table: str) -> dict[str, str] | None:
         """The locale and the region of some device that has both, if one is found soon. Raises `Invalid`."""
-        rows = await self._ask(table, (), lambda known, _: statements.sample(known), self._scan_rows)
+        rows = await self._tables.ask(table, (), lambda known, _: statements.sample(known), self._scan_rows)
         return dict(rows[0]) if rows else None
 
     async def highest(self, table: str) -> int:
         """The greatest seq_id of the table, 0 if it has no rows. Raises `Invalid` for a missing table."""
-        rows = await self._ask(table, (), lambda known, _: statements.highest(known.name))
+        rows = await self._tables.ask(table, (), lambda known, _: statements.highest(known.name))
         return rows[0][0] or 0
 
     async def cut(
@@ -116,7 +117,7 @@ class Audience:
         size: int,
         batches: int,
     ) -> list[Cut]:
-        """The next cuts of about `size` rows behind `after` and not beyond `upto`; none are left when there are none.
+        """The next cuts of about `size` rows behind `after` and not beyond `upto`; none means that none are left.
 
         At most `batches` come at once. The last can be short though more follow, where the filters keep few rows.
         Begin with `after` = `BEGINNING`, then go on from the last cut's `upto`. Raises `Invalid`.
@@ -128,7 +129,7 @@ class Audience:
             if after >= upto or (cuts and not begun):
                 break
             bounds = (after, upto, size, size * batches, self._scan_rows)
-            page = [Cut(*row) for row in await self._ask(table, wanted, statements.cut, *bounds)]
+            page = [Cut(*row) for row in await self._tables.ask(table, wanted, statements.cut, *bounds)]
             after = page[-1].upto
             cuts = merge_cuts(cuts, [found for found in page if found.size], size)
         return cuts[:batches]
@@ -139,7 +140,7 @@ class Audience:
         """The devices of a range that the filters and the zone keep, in the order of their seq_id: the first `limit` of
         them, and all that share the last one's seq_id. Raises `Invalid`."""
         wanted = conditions(filters) + zone_condition(zone)
-        return await self._ask(table, wanted, statements.read, keys.after, keys.upto, limit)
+        return await self._tables.ask(table, wanted, statements.read, keys.after, keys.upto, limit)
 
     async def read_keys(
         self, table: str, filters: Mapping[str, str], keys: Sequence[int], *, limit: int = _ALL
@@ -148,14 +149,14 @@ class Audience:
         if not keys:
             return []
         bounds = (keys[0] - 1, keys[-1], limit)
-        return await self._ask(table, conditions(filters), statements.read_keys, *bounds, keys)
+        return await self._tables.ask(table, conditions(filters), statements.read_keys, *bounds, keys)
 
     async def divide(
         self, table: str, filters: Mapping[str, str], texts: Sequence[str], *, after: int, upto: int, rows: int
     ) -> Divided:
         """The keys of the devices that the filters keep among the next rows behind `after` and not beyond `upto`, by
         what their `tz` is of these texts; `None` stands for all others. Raises `Invalid`."""
-        groups = await self._ask(table, conditions(filters), statements.divide, after, upto, rows, texts)
+        groups = await self._tables.ask(table, conditions(filters), statements.divide, after, upto, rows, texts)
         scanned = sum(group["rows"] for group in groups)
         keys = [(group["text"], keys_of(group["keys"])) for group in groups if group["keys"]]
         edge = max((group["upto"] for group in groups), default=upto)
@@ -170,7 +171,9 @@ class Audience:
         Raises:
             Invalid: a device shares its key with another one, so that the key does not tell whose it is.
         """
-        rows = await self._ask(table, (), lambda known, _: statements.divide_users(known), users, limit + 1, texts)
+        rows = await self._tables.ask(
+            table, (), lambda known, _: statements.divide_users(known), users, limit + 1, texts
+        )
         if len(rows) > limit:
             return None
         await self._check_unshared(table, [row[0] for row in rows])
@@ -179,7 +182,7 @@ class Audience:
     async def read_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> list[Row] | None:
         """The devices of these users in the zone, in the order of their seq_id; `None` where there are more than
         `limit`. Raises `Invalid`."""
-        rows = await self._ask(table, zone_condition(zone), statements.of_users, users, limit + 1)
+        rows = await self._tables.ask(table, zone_condition(zone), statements.of_users, users, limit + 1)
         return None if len(rows) > limit else rows
 
     async def count(self, table: str, filters: Mapping[str, str], *, seconds: float) -> Counted:
@@ -188,9 +191,9 @@ class Audience:
         It begins with the least keys; rows that come and go meanwhile are counted or not. Raises `Invalid`.
         """
         deadline = asyncio.get_running_loop().time() + seconds
-        indexed = (await self._describe(table)).columns[KEY].indexed
-        catalogue = await self._connections.fetch(statements.ROWS, statements.quoted(table))
-        ask = partial(self._ask, table, conditions(filters), statements.tally)
+        indexed = (await self._tables.describe(table)).columns[KEY].indexed
+        catalogue = await self._connections.fetch(statements.ROWS, statements.quote_name(table))
+        ask = partial(self._tables.ask, table, conditions(filters), statements.tally)
         tally, highest, exact = counting.Tally(), 0, False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
@@ -198,18 +201,18 @@ class Audience:
             await counting.scan(ask, tally, upto=highest, scan_rows=self._scan_rows, deadline=deadline)
             exact = True
         rows = catalogue[0]["rows"] if catalogue else 0
-        return tally.counted(highest=highest, rows=rows, exact=exact, indexed=indexed)
+        return tally.result(highest=highest, rows=rows, exact=exact, indexed=indexed)
 
     async def count_users(self, table: str, users: Sequence[str]) -> Counted:
         """What these users have in the table. `unknown` counts those who have nothing there, as an empty id does; of
         two spellings of one user, one is known. Raises `Invalid`, also where a user is none for the column's type.
         """
-        indexed = (self._tables.get(table) or await self._describe(table)).columns[USER].indexed
+        indexed = (await self._tables.get(table)).columns[USER].indexed
         named = [user for user in users if user]
         tally = counting.Tally()
         if named:
-            tally.add(await self._ask(table, (), lambda known, _: statements.tally_of_users(known), named))
-        found = tally.counted(highest=0, rows=0, exact=True, indexed=indexed)
+            tally.add(await self._tables.ask(table, (), lambda known, _: statements.tally_of_users(known), named))
+        found = tally.result(highest=0, rows=0, exact=True, indexed=indexed)
         return replace(found, unknown=len(users) - found.users)
 
     async def ping(self) -> None:
@@ -221,35 +224,13 @@ class Audience:
         await self._connections.close()
 
     async def _check_unshared(self, table: str, keys: Sequence[int]) -> None:
-        column = (self._tables.get(table) or await self._describe(table)).columns[KEY]
+        column = (await self._tables.get(table)).columns[KEY]
         if column.unique:
             return
-        shared = await self._ask(table, (), lambda known, _: statements.shared(known), keys)
+        shared = await self._tables.ask(table, (), lambda known, _: statements.shared_key(known), keys)
         if shared:
             rule = "a localized job over a file needs one for each device"
             raise Invalid(f'several rows of table "{table}" have the {KEY} {shared[0][0]}: {rule}', field="csvPath")
-
-    async def _ask(
-        self,
-        table: str,
-        wanted: Sequence[Condition],
-        statement: Callable[[Table, Sequence[Condition]], str],
-        *bounds: int | Sequence[str] | Sequence[int],
-    ) -> list[Any]:
-        """Run a statement over a table as it was last seen, and if that no longer fits, as it is now."""
-        values = statements.arguments(wanted)
-        if known := self._tables.get(table):
-            try:
-                return await self._connections.fetch(statement(known, wanted), *bounds, *values)
-            except Invalid:
-                self._tables.pop(table, None)
-        known = await self._describe(table)
-        return await self._connections.fetch(statement(known, wanted), *bounds, *values)
-
-    async def _describe(self, table: str) -> Table:
-        rows = await self._connections.fetch(DESCRIBE, statements.quoted(table))
-        self._tables[table] = described(table, rows)
-        return self._tables[table]
 
     async def _probe(self, table: Table, condition: Condition) -> None:
         column_type = table.type_of(condition)

@@ -53,7 +53,7 @@ class Connections:
             Unavailable: the server cannot be reached, is stopping, or took too long.
             Invalid: the table, a column or a value is not what the statement takes it for.
         """
-        with translated():
+        with translate_errors():
             connection = await self._pool.acquire(timeout=CONNECT_SECONDS + self._patience)
             try:
                 return await connection.fetch(statement, *arguments, timeout=self._patience)
@@ -65,14 +65,14 @@ class Connections:
     async def close(self) -> None:
         """End the connections, at once if they do not end by themselves."""
         try:
-            with translated():
+            with translate_errors():
                 await self._pool.close()
         except Unavailable:
             self._pool.terminate()
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield
@@ -85,4 +85,5 @@ def translated() -> Iterator[None]:
 
 
 async def _keep(connection: object) -> None:
-    """No statement here changes its session, so none has to be undone; the driver's way costs a round trip each."""
+    """Leave the session of a returned connection as it is. No statement here changes one, and the driver's reset would
+    cost a round trip each time."""

@@ -53,8 +53,9 @@ class Tally:
         self._users.add(b"".join(group["users"] or b"" for group in kept))
         self._zones, self._locales = frequent(self._zones), frequent(self._locales)
 
-    def counted(self, *, highest: int, rows: int, exact: bool, indexed: bool) -> Counted:
-        """The sums. `highest` is the greatest key, `rows` what the catalogue holds for the table's, if anything."""
+    def result(self, *, highest: int, rows: int, exact: bool, indexed: bool) -> Counted:
+        """The sums. `highest` is the greatest key, `rows` how many rows the catalogue takes the table to have, if it
+        knows."""
         return Counted(
             devices=self._devices,
             users=self._users.count,

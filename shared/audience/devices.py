@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from shared.audience.connections import CONNECT_SECONDS, translated
-from shared.audience.statements import quoted
+from shared.audience.connections import CONNECT_SECONDS, translate_errors
+from shared.audience.statements import quote_name
 from shared.domain.errors import Conflict
 
 LOCALES = ("en", "pt", "en")
@@ -42,19 +42,19 @@ async def top_up(url: str, table: str, count: int) -> int:
     """
     async with _connection(url) as connection, connection.transaction():
         await connection.execute(_table(table))
-        await connection.execute(f"LOCK TABLE {quoted(table)} IN EXCLUSIVE MODE")
+        await connection.execute(f"LOCK TABLE {quote_name(table)} IN EXCLUSIVE MODE")
         present = await _present(connection, table)
         for first in range(present + 1, count + 1, AT_ONCE):
             rows = _devices(first, min(first + AT_ONCE - 1, count))
             await connection.copy_records_to_table(table, records=rows, columns=COLUMNS)
         if present < count:
-            await connection.execute(f"ANALYZE {quoted(table)}")
+            await connection.execute(f"ANALYZE {quote_name(table)}")
         return max(present, count)
 
 
 @asynccontextmanager
 async def _connection(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    with translated():
+    with translate_errors():
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
         try:
             yield connection
@@ -63,11 +63,11 @@ async def _connection(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Rec
 
 
 def _table(name: str) -> str:
-    index = quoted(f"{name}_user_id")
+    index = quote_name(f"{name}_user_id")
     return (
-        f"CREATE TABLE IF NOT EXISTS {quoted(name)} (seq_id bigint PRIMARY KEY, user_id text NOT NULL,"
+        f"CREATE TABLE IF NOT EXISTS {quote_name(name)} (seq_id bigint PRIMARY KEY, user_id text NOT NULL,"
         " token text NOT NULL, locale text, region text, tz text);"
-        f"CREATE INDEX IF NOT EXISTS {index} ON {quoted(name)} (user_id)"
+        f"CREATE INDEX IF NOT EXISTS {index} ON {quote_name(name)} (user_id)"
     )
 
 
@@ -75,7 +75,7 @@ async def _present(connection: "asyncpg.Connection[asyncpg.Record]", table: str)
     """How many devices the table holds, which are all ours."""
     query = (
         "SELECT count(*) AS count, coalesce(max(seq_id), 0) AS highest, "  # noqa: S608 - the name is quoted
-        f"count(*) FILTER (WHERE NOT starts_with(user_id, $1)) AS foreign_ones FROM {quoted(table)}"
+        f"count(*) FILTER (WHERE NOT starts_with(user_id, $1)) AS foreign_ones FROM {quote_name(table)}"
     )
     found = await connection.fetchrow(query, USER_PREFIX)
     assert found is not None

@@ -36,5 +36,7 @@ def divided_users(rows: Sequence[Any]) -> DividedUsers:
     found: defaultdict[str | None, list[int]] = defaultdict(list)
     for key, _, text in rows:
         found[text].append(key)
-    keys: list[tuple[str | None, Keys]] = [(text, np.sort(np.array(some, np.int64))) for text, some in found.items()]
+    keys: list[tuple[str | None, Keys]] = [
+        (text, np.sort(np.array(values, np.int64))) for text, values in found.items()
+    ]
     return DividedUsers(keys, len({row[1] for row in rows}))

@@ -31,7 +31,7 @@ _GROUPS = f"""SELECT kept, left(zone, {TEXT_CHARACTERS}) AS zone, left(locale, {
 PROBE = "SELECT count(*) FILTER (WHERE value = value) FROM (SELECT unnest($1::text[])::{type} AS value) given"
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """The name as an identifier: exactly these characters, whatever they are."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
@@ -39,14 +39,14 @@ def quoted(name: str) -> str:
 
 def highest(table: str) -> str:
     """The greatest key, NULL without rows."""
-    return f"SELECT max({KEY})::bigint FROM {quoted(table)}"
+    return f"SELECT max({KEY})::bigint FROM {quote_name(table)}"
 
 
 def sample(table: Table) -> str:
     """A device with locale and region, if there is one among some $1 of them."""
     texts = "locale::text AS locale, region::text AS region"
-    some = f"SELECT {texts} FROM {quoted(table.name)} LIMIT $1::bigint"
-    return f"SELECT locale, region FROM ({some}) looked WHERE locale IS NOT NULL AND region IS NOT NULL LIMIT 1"
+    sampled = f"SELECT {texts} FROM {quote_name(table.name)} LIMIT $1::bigint"
+    return f"SELECT locale, region FROM ({sampled}) looked WHERE locale IS NOT NULL AND region IS NOT NULL LIMIT 1"
 
 
 def probe(column_type: str) -> str:
@@ -56,8 +56,8 @@ def probe(column_type: str) -> str:
 
 def read(table: Table, conditions: Sequence[Condition]) -> str:
     """The first $3 devices between $1 and $2, in the order of their keys; of the last key, all of them."""
-    kept = _kept(table, conditions, first=4)
-    return f"SELECT {_DEVICE} FROM {_between(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
+    kept = _all_clauses(table, conditions, first=4)
+    return f"SELECT {_DEVICE} FROM {_interval(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
 
 
 def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
@@ -65,39 +65,39 @@ def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
 
     The bounds let the planner walk along a part of the index where the keys lie close together.
     """
-    kept = f"{KEY} IN (SELECT unnest($4::bigint[])) AND {_kept(table, conditions, first=5)}"
-    return f"SELECT {_DEVICE} FROM {_between(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
+    kept = f"{KEY} IN (SELECT unnest($4::bigint[])) AND {_all_clauses(table, conditions, first=5)}"
+    return f"SELECT {_DEVICE} FROM {_interval(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
 
 
 def divide(table: Table, conditions: Sequence[Condition]) -> str:
-    """The keys that the filters keep of the first $3 rows between $1 and $2, for each text of $4 those with this `tz`,
-    as integers of 8 bytes; in groups of their own, those with another or none, and what the filters do not keep, so
-    that the groups tell how far the statement scanned.
+    """The keys that the filters keep of the first $3 rows between $1 and $2, as integers of 8 bytes: a group for each
+    text of $4 with the rows of this `tz`, and one for all other texts. What the filters do not keep is a group of its
+    own, so that the groups tell how far the statement scanned.
     """
     return f"""
 SELECT text, count(*) AS rows, max({KEY}) AS upto, string_agg(int8send({KEY}), ''::bytea) FILTER (WHERE kept) AS keys
 FROM (SELECT {KEY}, kept, CASE WHEN kept AND text = ANY($4::text[]) THEN text END AS text
-      FROM (SELECT {KEY}::bigint, tz::text AS text, coalesce({_kept(table, conditions, first=5)}, false) AS kept
-            FROM {_between(table)} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) scanned) told
+      FROM (SELECT {KEY}::bigint, tz::text AS text, coalesce({_all_clauses(table, conditions, first=5)}, false) AS kept
+            FROM {_interval(table)} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) scanned) told
 GROUP BY text, kept"""
 
 
 def divide_users(table: Table) -> str:
     """Key, user and `tz` of up to $2 devices of the users in $1; without the `tz` where it is no text of $3."""
     text = "CASE WHEN tz::text = ANY($3::text[]) THEN tz::text END"
-    return f"SELECT {KEY}::bigint, {USER}::text, {text} AS text FROM {_among(table)} LIMIT $2::bigint"
+    return f"SELECT {KEY}::bigint, {USER}::text, {text} AS text FROM {_rows_of_users(table)} LIMIT $2::bigint"
 
 
-def shared(table: Table) -> str:
+def shared_key(table: Table) -> str:
     """A key of those in $1 that several rows share, if there is one."""
     among = f"{KEY} IN (SELECT unnest($1::bigint[]))"
-    return f"SELECT {KEY} FROM {quoted(table.name)} WHERE {among} GROUP BY {KEY} HAVING count(*) > 1 LIMIT 1"
+    return f"SELECT {KEY} FROM {quote_name(table.name)} WHERE {among} GROUP BY {KEY} HAVING count(*) > 1 LIMIT 1"
 
 
 def of_users(table: Table, conditions: Sequence[Condition]) -> str:
     """Up to $2 devices of the users in $1, in the order of their keys."""
-    kept = _kept(table, conditions, first=3)
-    return f"SELECT {_DEVICE} FROM {_among(table)} AND {kept} ORDER BY {KEY} LIMIT $2::bigint"
+    kept = _all_clauses(table, conditions, first=3)
+    return f"SELECT {_DEVICE} FROM {_rows_of_users(table)} AND {kept} ORDER BY {KEY} LIMIT $2::bigint"
 
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
@@ -107,29 +107,29 @@ def cut(table: Table, conditions: Sequence[Condition]) -> str:
     Both come from one statement, and so from one snapshot: a row that somebody deletes between two statements would
     move the end of the scan beyond rows that it never looked at.
 
-    The inner limit bounds how far one statement scans, however few rows the filters keep; and as it stands between the
-    order and the filters, every plan has to walk along the index of keys. The limits take ties whole and `rank` puts
-    them into one page, so that no key is in two pages.
+    The inner limit bounds how far one statement scans, however few rows the filters keep. It stands between the order
+    and the filters, so every plan has to walk along the index of keys. The limits take ties whole and `rank` puts them
+    into one page, so that no key is in two pages.
     """
     return f"""
 WITH pages AS (
     SELECT max({KEY})::bigint AS upto, count(*) AS size
     FROM (SELECT {KEY}, (rank() OVER (ORDER BY {KEY}) - 1) / $3::bigint AS page
           FROM (SELECT {KEY}
-                FROM (SELECT {KEY}, {_kept(table, conditions, first=6)} AS kept
-                      FROM {_between(table)} ORDER BY {KEY} FETCH FIRST ($5::bigint) ROWS WITH TIES) scanned
+                FROM (SELECT {KEY}, {_all_clauses(table, conditions, first=6)} AS kept
+                      FROM {_interval(table)} ORDER BY {KEY} FETCH FIRST ($5::bigint) ROWS WITH TIES) scanned
                 WHERE kept ORDER BY {KEY} FETCH FIRST ($4::bigint) ROWS WITH TIES) found) paged
     GROUP BY page)
 SELECT upto, size FROM pages
 UNION ALL
-SELECT coalesce((SELECT {KEY}::bigint FROM {_between(table)} ORDER BY {KEY} OFFSET $5::bigint - 1 LIMIT 1), $2), 0
+SELECT coalesce((SELECT {KEY}::bigint FROM {_interval(table)} ORDER BY {KEY} OFFSET $5::bigint - 1 LIMIT 1), $2), 0
 WHERE NOT EXISTS (SELECT FROM pages)
 ORDER BY upto"""
 
 
 def tally(table: Table, conditions: Sequence[Condition]) -> str:
-    """What the filters keep of the first $3 rows between $1 and $2, by zone and locale; in groups of their own, what
-    they do not keep, so that the groups tell how far the statement scanned.
+    """What the filters keep of the first $3 rows between $1 and $2, by zone and locale. What they do not keep has
+    groups of its own, so that the groups tell how far the statement scanned.
 
     `users` are hashes of 8 bytes, one for each device that has a user.
     """
@@ -138,8 +138,8 @@ def tally(table: Table, conditions: Sequence[Condition]) -> str:
 FROM (SELECT {KEY}, kept, CASE WHEN kept THEN tz END AS zone, CASE WHEN kept THEN locale END AS locale,
              CASE WHEN kept THEN token END AS token, CASE WHEN kept THEN user_id END AS user_id
       FROM (SELECT {KEY}, tz::text, locale::text, token::text, user_id::text,
-                   coalesce({_kept(table, conditions, first=4)}, false) AS kept
-            FROM {_between(table)} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) scanned) told
+                   coalesce({_all_clauses(table, conditions, first=4)}, false) AS kept
+            FROM {_interval(table)} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) scanned) told
 GROUP BY 1, 2, 3"""
 
 
@@ -148,23 +148,25 @@ def tally_of_users(table: Table) -> str:
     return f"""
 {_GROUPS}
 FROM (SELECT {KEY}, true AS kept, tz::text AS zone, locale::text, token::text, {USER}::text AS user_id
-      FROM {_among(table)}) told
+      FROM {_rows_of_users(table)}) told
 GROUP BY 1, 2, 3"""
 
 
-def _between(table: Table) -> str:
-    return f"{quoted(table.name)} WHERE {KEY} > $1::bigint AND {KEY} <= $2::bigint"
+def _interval(table: Table) -> str:
+    return f"{quote_name(table.name)} WHERE {KEY} > $1::bigint AND {KEY} <= $2::bigint"
 
 
-def _among(table: Table) -> str:
+def _rows_of_users(table: Table) -> str:
     """The rows of the users in $1: as a subquery, because for an array of a few thousand users the planner would read a
     table of millions."""
     users = f"SELECT unnest($1::text[]::{table.columns[USER].type}[])"
-    return f"{quoted(table.name)} WHERE {USER} IN ({users}) AND {KEY} IS NOT NULL"
+    return f"{quote_name(table.name)} WHERE {USER} IN ({users}) AND {KEY} IS NOT NULL"
 
 
-def _kept(table: Table, conditions: Sequence[Condition], *, first: int) -> str:
-    clauses = [_clause(each, table.type_of(each), number) for number, each in enumerate(conditions, first)]
+def _all_clauses(table: Table, conditions: Sequence[Condition], *, first: int) -> str:
+    clauses = [
+        _clause(condition, table.type_of(condition), number) for number, condition in enumerate(conditions, first)
+    ]
     return f"({' AND '.join(clauses) or 'true'})"
 
 
@@ -173,7 +175,7 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
 
     A single value takes the plain operator, with which an index of this column and the key keeps the order of keys.
     """
-    column = quoted(condition.column)
+    column = quote_name(condition.column)
     operator = "<>" if condition.negated else "="
     if len(condition.values) == 1:
         return f"{column} {operator} ${number}::text::{column_type}"
@@ -184,4 +186,4 @@ def _clause(condition: Condition, column_type: str, number: int) -> str:
 
 def arguments(conditions: Sequence[Condition]) -> list[str | list[str]]:
     """What the parameters of the conditions are bound to."""
-    return [each.values[0] if len(each.values) == 1 else list(each.values) for each in conditions]
+    return [condition.values[0] if len(condition.values) == 1 else list(condition.values) for condition in conditions]

@@ -58,12 +58,14 @@ class Table(Struct, frozen=True):
         column = self.columns[USER]
         if column.type in NORMAL_FORMS and column.deterministic:
             return column.type
-        told = column.type if column.deterministic else f"{column.type} with a nondeterministic collation"
-        reason = f'column "{USER}" of table "{self.name}" is {told}; a csvPath needs one of {", ".join(NORMAL_FORMS)}'
+        described = column.type if column.deterministic else f"{column.type} with a nondeterministic collation"
+        reason = (
+            f'column "{USER}" of table "{self.name}" is {described}; a csvPath needs one of {", ".join(NORMAL_FORMS)}'
+        )
         raise Invalid(reason, field="app")
 
 
-def described(name: str, rows: Sequence[Any]) -> Table:
+def read_table(name: str, rows: Sequence[Any]) -> Table:
     """The table that `DESCRIBE` found.
 
     Raises:

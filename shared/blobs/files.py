@@ -24,7 +24,7 @@ from typing import ParamSpec, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.paths import FIELD, Place, buckets_of, placed, refused
+from shared.blobs.paths import FIELD, Place, buckets_of, find_place, invalid_path
 from shared.blobs.permits import check_permit, permitted_url
 from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Invalid, NotFound, Unavailable
@@ -94,22 +94,22 @@ class FolderBlobs:
     ) -> None:
         now = self._clock.now().timestamp()
         await _on_thread(check_permit, self._folder, path, expires, signature, now=now)
-        await self.write(path, _bound(parts, max_bytes))
+        await self.write(path, _limit_size(parts, max_bytes))
 
     async def close(self) -> None:
         """Nothing is kept open."""
 
     def _place(self, path: str) -> Place:
-        place = placed(path, self._buckets)
+        place = find_place(path, self._buckets)
         if not all(place.parts):
-            raise refused(path, "no part of the key may be empty where files lie in a folder")
+            raise invalid_path(path, "no part of the key may be empty where files lie in a folder")
         if max(len(part.encode()) for part in place.parts) > NAME_BYTES:
-            raise refused(path, f"no part of the key may have over {NAME_BYTES} bytes where files lie in a folder")
+            raise invalid_path(path, f"no part of the key may have over {NAME_BYTES} bytes where files lie in a folder")
         return place
 
     def _stat(self, path: str, place: Place) -> File:
         try:
-            with self._opened(place) as file:
+            with self._open_file(place) as file:
                 found = os.fstat(file)
         except FileNotFoundError:
             raise NotFound(f"{path}: there is no such file", field=FIELD, value=path) from None
@@ -117,9 +117,9 @@ class FolderBlobs:
 
     def _read(self, blob: File, place: Place, at: int, size: int) -> bytes:
         try:
-            with self._opened(place) as file:
+            with self._open_file(place) as file:
                 chunk = os.pread(file, size, at)
-                # Looked at after the reading: a change shows in it before the new bytes can be read.
+                # The version is looked at after the reading: a change shows in it before the new bytes can be read.
                 unchanged = _version(os.fstat(file)) == blob.version
         except FileNotFoundError:
             raise Invalid(f"{blob.path}: the file is gone", field=FIELD, value=blob.path) from None
@@ -138,23 +138,23 @@ class FolderBlobs:
     def _show(self, draft: Path, path: str, place: Place) -> None:
         *folders, name = place.bucket, *place.parts
         try:
-            with self._walked(folders, make=True) as folder:
+            with self._open_folder(folders, make=True) as folder:
                 _sync(draft)
                 os.replace(draft, name, dst_dir_fd=folder)
                 os.fsync(folder)
         except OSError as error:
             if error.errno in _OF_ANOTHER_KIND:
-                raise refused(
+                raise invalid_path(
                     path, "a folder stands in its place, or a file or a link where it needs a folder"
                 ) from None
             raise
 
     @contextmanager
-    def _opened(self, place: Place) -> Iterator[int]:
-        """A descriptor of the file. Raises `FileNotFoundError` for whatever is none."""
+    def _open_file(self, place: Place) -> Iterator[int]:
+        """A descriptor of the file. Raises `FileNotFoundError` for whatever is not a regular file."""
         *folders, name = place.bucket, *place.parts
         try:
-            with self._walked(folders) as folder:
+            with self._open_folder(folders) as folder:
                 file = os.open(name, _FILE, dir_fd=folder)
         except OSError as error:
             if error.errno in _OF_ANOTHER_KIND:
@@ -168,7 +168,7 @@ class FolderBlobs:
             os.close(file)
 
     @contextmanager
-    def _walked(self, names: list[str], *, make: bool = False) -> Iterator[int]:
+    def _open_folder(self, names: list[str], *, make: bool = False) -> Iterator[int]:
         """A descriptor of a folder below ours, reached step by step: no link can come in between."""
         folder = os.open(self._folder, _FOLDER)
         try:
@@ -189,7 +189,7 @@ def _version(found: os.stat_result) -> str:
 
 
 def _append(draft: Path, part: bytes) -> None:
-    # Never makes the file: a thread that outlived its task must not bring back what that has removed.
+    # This never makes the file: a thread that outlived its task must not bring back what that has removed.
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_APPEND), "wb") as file:
         file.write(part)
 
@@ -199,7 +199,7 @@ def _sync(draft: Path) -> None:
         os.fsync(file.fileno())
 
 
-async def _bound(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
+async def _limit_size(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
     size = 0
     async for part in parts:
         size += len(part)
@@ -209,7 +209,7 @@ async def _bound(parts: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[b
 
 
 async def _on_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do it where it may block. What the file system refuses is `Unavailable`."""
+    """Do the work on a thread, where it may block. What the file system refuses is `Unavailable`."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except PermissionError as error:

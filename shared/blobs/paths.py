@@ -34,7 +34,7 @@ def buckets_of(default: str, allowed: Collection[str]) -> frozenset[str]:
     return frozenset({default, *allowed})
 
 
-def placed(path: str, buckets: Collection[str]) -> Place:
+def find_place(path: str, buckets: Collection[str]) -> Place:
     """The bucket and the key that a path names. Raises `Invalid` with the rule that it breaks."""
     bucket, _, key = path.partition("/")
     try:
@@ -42,11 +42,11 @@ def placed(path: str, buckets: Collection[str]) -> Place:
         if bucket not in buckets:
             raise ValueError(f"the bucket must be one of {', '.join(sorted(buckets))}")
     except ValueError as error:
-        raise refused(path, str(error)) from None
+        raise invalid_path(path, str(error)) from None
     return Place(bucket, key)
 
 
-def refused(path: str, rule: str) -> Invalid:
+def invalid_path(path: str, rule: str) -> Invalid:
     """The error for a path that breaks this rule."""
     return Invalid(f"invalid csvPath: {rule}", field=FIELD, value=path.encode(errors="replace").decode())
 

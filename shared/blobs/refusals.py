@@ -1,5 +1,5 @@
-"""What S3 refuses for good: its codes, and what they mean to whoever asked. All other codes may pass, or are nobody's
-fault who names a path: credentials that do not serve, a server in trouble."""
+"""The codes by which S3 refuses for good, and what they mean to whoever asked. All other codes may pass, or are not the
+fault of whoever named the path: credentials that do not serve, a server in trouble."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ MISSING = {
     "AccessDenied": "S3 denies access, which is also its answer for a missing object where listing is not allowed",
     "InvalidObjectState": "the object is archived and must be restored first",
 }
-"""Of somebody who looks for an object."""
+"""What a code means to somebody who looks for an object."""
 
 CHANGED = {
     "PreconditionFailed": "the object has changed",
@@ -23,14 +23,15 @@ CHANGED = {
     "NoSuchBucket": "the bucket is gone",
     "InvalidObjectState": MISSING["InvalidObjectState"],
 }
-"""Of somebody who has seen the object before. Access that is denied now was granted then, and may be again."""
+"""What it means to somebody who has seen the object before. Access that is denied now was granted then, and may be
+again."""
 
 UNWRITABLE = {
     "AccessDenied": "S3 denies access",
     "AllAccessDisabled": "S3 denies access",
     "NoSuchBucket": "there is no such bucket",
 }
-"""Of somebody who writes."""
+"""What it means to somebody who writes."""
 
 
 DENIALS = {"ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}

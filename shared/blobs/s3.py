@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.utils import is_valid_endpoint_url
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.paths import FIELD, Place, buckets_of, placed
+from shared.blobs.paths import FIELD, Place, buckets_of, find_place
 from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, is_denial, refusal
 from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
@@ -117,7 +117,7 @@ class S3Blobs:
         )
 
     async def stat(self, path: str) -> File:
-        place = placed(path, self._buckets)
+        place = find_place(path, self._buckets)
         async with self._ask(self._timeout_seconds) as client:
             try:
                 head = await client.head_object(Bucket=place.bucket, Key=place.key)
@@ -127,7 +127,7 @@ class S3Blobs:
         return File(path, head["ContentLength"], head["ETag"])
 
     async def read(self, blob: File, start: int, end: int) -> AsyncGenerator[bytes]:
-        place = placed(blob.path, self._buckets)
+        place = find_place(blob.path, self._buckets)
         at, end = start, min(end, blob.size)
         broken_at, breaks = start, 0
         while at < end:
@@ -144,7 +144,7 @@ class S3Blobs:
                 raise Unavailable(f"S3 breaks off again and again, now at byte {at} of {blob.path}")
 
     async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:
-        place = placed(path, self._buckets)
+        place = find_place(path, self._buckets)
         pieces = _pieces(parts)
         first = await anext(pieces, b"")
         if len(first) < PART_BYTES:
@@ -154,7 +154,7 @@ class S3Blobs:
             await self._write_in_parts(path, place, first, pieces)
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
-        place = placed(path, self._buckets)
+        place = find_place(path, self._buckets)
         async with self._ask(self._timeout_seconds, self._public_endpoint_url) as client:
             return await client.generate_presigned_url(
                 "put_object", Params={"Bucket": place.bucket, "Key": place.key}, ExpiresIn=seconds, HttpMethod="PUT"
@@ -197,7 +197,8 @@ class S3Blobs:
         return {"PartNumber": number, "ETag": part["ETag"]}
 
     async def _abort(self, upload: dict[str, Any]) -> None:
-        """Nobody is waiting for this to succeed: what hinders it has mostly been told already."""
+        """Abort the upload, if that can be done. Nobody waits for it, and what hinders it has mostly been told
+        already."""
         try:
             async with self._ask(self._timeout_seconds) as client:
                 await client.abort_multipart_upload(**upload)
@@ -278,7 +279,7 @@ async def _pieces(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 @contextmanager
 def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
-    """What S3 refuses for one of these reasons, it will refuse again."""
+    """Raise `Invalid` for what S3 refuses for one of these reasons: it would refuse it again."""
     try:
         yield
     except ClientError as error:
@@ -288,7 +289,8 @@ def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
 
 
 async def _explain(client: "S3Client", path: str, place: Place) -> None:
-    """The refusal of a HEAD has no body to say why; that of a GET has. Raises `NotFound` if it is the path's fault."""
+    """Ask with a GET why a HEAD was refused: only its refusal has a body. Raises `NotFound` if it is the path's
+    fault."""
     try:
         answer = await client.get_object(Bucket=place.bucket, Key=place.key, Range="bytes=0-0")
     except ClientError as error:

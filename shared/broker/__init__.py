@@ -32,13 +32,13 @@ class Delivery(Protocol):
     redelivered: bool
 
     async def ack(self) -> None:
-        """Done with: forget it."""
+        """The work is done: forget the message."""
 
     async def reject(self) -> None:
-        """Unreadable: to the dead letters."""
+        """Nobody can read the message: move it to the dead letters."""
 
     async def requeue(self) -> None:
-        """Not now: back into the queue."""
+        """The work cannot be done now: put the message back into the queue."""
 
 
 class Subscription(Protocol):

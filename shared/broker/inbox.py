@@ -1,4 +1,4 @@
-"""The place where a consumer's messages wait until somebody iterates over them, and where the end of them is told.
+"""Where a consumer's messages wait until somebody iterates over them, and where their end is told.
 
 Any number of tasks may iterate over one inbox; each message goes to one of them, the end to all.
 """

@@ -66,7 +66,7 @@ class MemoryBroker:
             raise Unavailable("the broker was closed")
 
     def queue(self, name: str) -> "_Queue":
-        """Raises `Unavailable`, as whoever asks must."""
+        """The queue of this name. Raises `Unavailable` where there is none."""
         self._open()
         if name not in self._queues:
             raise Unavailable(f"queue {name} does not exist: `carillon init` makes it")
@@ -82,7 +82,7 @@ class _Message:
 
 
 class _Queue:
-    """What waits, and who takes it: in turn, whoever has room."""
+    """The messages that wait, and the consumers, of whom those that have room take turns."""
 
     def __init__(self, dead: "_Queue | None" = None) -> None:
         self.ready: deque[_Message] = deque()
@@ -94,7 +94,7 @@ class _Queue:
         self.serve()
 
     def give_back(self, messages: list[_Message]) -> None:
-        """To the head, in their order, as a quorum queue with a delivery limit does."""
+        """Put these back at the head, in their order, as a quorum queue with a delivery limit does."""
         for message in reversed(messages):
             message.redelivered = True
             self.ready.appendleft(message)
@@ -102,7 +102,7 @@ class _Queue:
 
     def serve(self) -> None:
         while self.ready:
-            consumer = next((each for each in self.consumers if each.has_room), None)
+            consumer = next((consumer for consumer in self.consumers if consumer.has_room), None)
             if consumer is None:
                 return
             self.consumers.remove(consumer)
@@ -160,8 +160,9 @@ class MemorySubscription:
         if self._queue is not None:
             self._queue.give_back(unanswered)
 
-    def answered(self, message: _Message) -> "_Queue | None":
-        """The queue to act on, if this message is still in this consumer's hands, and makes room for the next."""
+    def take_back(self, message: _Message) -> "_Queue | None":
+        """Take the message out of this consumer's hands, which makes room for the next; returns the queue to act on, or
+        `None` where it was taken out before."""
         if self._unanswered.pop(id(message), None) is None:
             return None
         return self._queue
@@ -181,15 +182,15 @@ class MemoryDelivery:
         self._message = message
 
     async def ack(self) -> None:
-        if (queue := self._subscription.answered(self._message)) is not None:
+        if (queue := self._subscription.take_back(self._message)) is not None:
             queue.serve()
 
     async def reject(self) -> None:
-        if (queue := self._subscription.answered(self._message)) is not None:
+        if (queue := self._subscription.take_back(self._message)) is not None:
             if queue.dead is not None:
                 queue.dead.add(_Message(self.body))
             queue.serve()
 
     async def requeue(self) -> None:
-        if (queue := self._subscription.answered(self._message)) is not None:
+        if (queue := self._subscription.take_back(self._message)) is not None:
             queue.give_back([self._message])

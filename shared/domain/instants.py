@@ -47,7 +47,7 @@ def read_instant(text: str, *, field: str) -> datetime:
     return instant
 
 
-def written(instant: datetime) -> str:
+def format_instant(instant: datetime) -> str:
     """The instant as RFC 3339 in UTC, with milliseconds where there are some."""
     utc = instant.astimezone(UTC).replace(tzinfo=None)
     return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1_000 else "seconds") + "Z"

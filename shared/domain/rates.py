@@ -1,8 +1,8 @@
 """How often somebody may do something: the generic cell rate algorithm (GCRA), a number for each key.
 
 The number is the moment at which all that was admitted would have come, one by one at the steady rate. It may run ahead
-of the clock by a burst; who would bring it further has to wait. Keys are forgotten, the longest unused first, when
-there are too many of them: a key whose moment has passed is like one that never came.
+of the clock by a burst; a key that would bring it further has to wait. Keys are forgotten, the longest unused first,
+when there are too many of them: a key whose moment has passed is like one that never came.
 """
 
 from cachetools import LRUCache

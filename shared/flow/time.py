@@ -38,18 +38,18 @@ class DatabaseTime:
             async with self._lock:
                 if self._age() >= self._fresh:
                     await self.measure()
-        return self.carried()
+        return self.reckon()
 
     async def measure(self) -> None:
-        """Look now. Raises `Unavailable`."""
-        looks = [await self._once()]
+        """Ask the database what time it is, now. Raises `Unavailable`."""
+        looks = [await self._measure_once()]
         while looks[-1].took > _GOOD_SECONDS and len(looks) < _TRIES:
-            looks.append(await self._once())
+            looks.append(await self._measure_once())
         self._look = min(looks, key=lambda look: look.took)
-        CLOCK_SKEW.set((datetime.now(UTC) - self.carried()).total_seconds())
+        CLOCK_SKEW.set((datetime.now(UTC) - self.reckon()).total_seconds())
 
-    def carried(self) -> datetime:
-        """The time by the last look, to the millisecond and rounded down."""
+    def reckon(self) -> datetime:
+        """Reckon the time from the last look, rounded down to the millisecond."""
         assert self._look is not None, "measure first"
         now = self._look.database + timedelta(seconds=_monotonic() - self._look.monotonic)
         return now.replace(microsecond=now.microsecond // 1000 * 1000)
@@ -57,7 +57,7 @@ class DatabaseTime:
     def _age(self) -> float:
         return float("inf") if self._look is None else _monotonic() - self._look.monotonic
 
-    async def _once(self) -> _Look:
+    async def _measure_once(self) -> _Look:
         asked = _monotonic()
         database = await self._store.now()
         answered = _monotonic()

@@ -45,6 +45,9 @@ class MailSender(Struct, frozen=True):
 class Mail(Protocol):
     """A server that takes mails."""
 
+    delivers: bool
+    """Whether there is one at all."""
+
     async def send(self, letter: Letter) -> None:
         """Have the mail sent.
 
@@ -60,10 +63,10 @@ class Mail(Protocol):
 
 def tellable(letter: Letter) -> tuple[str, ...]:
     """The recipients as a server is told of them. Raises `Invalid` when there are none left."""
-    told = {address: in_ascii(address) for address in letter.to}
-    if left_out := [masked(address) for address, known in told.items() if known is None]:
+    spelled = {address: in_ascii(address) for address in letter.to}
+    if left_out := [mask_addresses(address) for address, known in spelled.items() if known is None]:
         log.warning("recipients left out, their addresses cannot be told", letter_id=letter.id, recipients=left_out)
-    recipients = tuple(dict.fromkeys(known for known in told.values() if known is not None))
+    recipients = tuple(dict.fromkeys(known for known in spelled.values() if known is not None))
     if not recipients:
         raise Invalid("no recipient has an address in ASCII", field="to")
     return recipients
@@ -78,7 +81,7 @@ def in_ascii(address: str) -> str | None:
         return None
 
 
-def masked(text: str) -> str:
+def mask_addresses(text: str) -> str:
     """The beginning of the text with no more of a mailbox's name than its first character: `a…@example.com`."""
     # Cut first: looking for addresses takes the square of the length.
     return _ADDRESS.sub(r"\1…@\2", printable(text[:_EXCERPT_CHARACTERS]))

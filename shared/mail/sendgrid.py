@@ -13,7 +13,7 @@ from typing import Protocol, Self
 import msgspec
 
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
-from shared.mail import Letter, MailSender, masked, tellable
+from shared.mail import Letter, MailSender, mask_addresses, tellable
 from shared.mail.urls import Tls, read_url
 
 _PATH = "/v3/mail/send"
@@ -42,6 +42,8 @@ class Post(Protocol):
 
 class SendGridMail:
     """SendGrid, or what speaks like it."""
+
+    delivers = True
 
     def __init__(self, url: str, key: str, sender: MailSender, post: Post, timeout_seconds: float) -> None:
         self._url = url
@@ -81,7 +83,7 @@ class SendGridMail:
 def _check(answer: PostAnswer) -> None:
     if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
         return
-    reason = f"SendGrid answers {answer.status}: {masked(answer.excerpt)}".rstrip(": ")
+    reason = f"SendGrid answers {answer.status}: {mask_addresses(answer.excerpt)}".rstrip(": ")
     if answer.status in _LATER or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise Unavailable(reason)
     if answer.status in _STRANGERS:

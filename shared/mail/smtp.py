@@ -1,4 +1,4 @@
-"""Mail by SMTP: one connection a letter, for letters are few and far between.
+"""Mail by SMTP: one connection a letter, because letters are few and far between.
 
 TLS is required (STARTTLS on `smtp://`, from the first byte on `smtps://`) where there is a password to be kept, and
 otherwise used where the server offers it. `?tls=required`, `offered` or `never` decides it in the URL of `smtp://`.
@@ -20,7 +20,7 @@ import aiosmtplib
 import structlog
 
 from shared.domain.errors import Invalid, Refused, Unauthorized, Unavailable
-from shared.mail import Letter, MailSender, masked, tellable
+from shared.mail import Letter, MailSender, mask_addresses, tellable
 from shared.mail.urls import Server, Tls, read_url
 
 log = structlog.get_logger(__name__)
@@ -33,6 +33,8 @@ _FAILURES = (aiosmtplib.SMTPException, OSError, TimeoutError)
 
 class SmtpMail:
     """A server that speaks SMTP."""
+
+    delivers = True
 
     def __init__(
         self, server: Server, sender: MailSender, timeout_seconds: float, trust: ssl.SSLContext | None
@@ -59,11 +61,11 @@ class SmtpMail:
     async def send(self, letter: Letter) -> None:
         recipients = tellable(letter)
         body = _message(letter, self._sender, recipients)
-        with self._translated():
+        with self._translate_errors():
             async with self._connect() as client:
                 refused, _ = await client.sendmail(self._sender.address, recipients, body)
         if refused:
-            left_out = {masked(address): reply.code for address, reply in refused.items()}
+            left_out = {mask_addresses(address): reply.code for address, reply in refused.items()}
             log.warning("recipients refused by the mail server", letter_id=letter.id, recipients=left_out)
 
     async def close(self) -> None:
@@ -99,7 +101,7 @@ class SmtpMail:
         )
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn the driver's errors into ours. Theirs are cut off: they show addresses."""
         try:
             yield
@@ -111,18 +113,18 @@ def _failure(error: Exception, server: str) -> Refused | Unavailable:
     match error:
         case aiosmtplib.SMTPRecipientsRefused():
             replies = error.recipients
-            hopeful = next((each for each in replies if not _final(each.code)), replies[0])
+            hopeful = next((reply for reply in replies if not _final(reply.code)), replies[0])
             return _refusal(hopeful, f"{server} takes none of {len(replies)} recipients")
         case aiosmtplib.SMTPResponseException():
             return _refusal(error, f"{server} refuses")
         case TimeoutError():
             return Unavailable(f"{server} did not answer in time")
         case _:
-            return Unavailable(f"{server}: {masked(str(error)) or type(error).__name__}")
+            return Unavailable(f"{server}: {mask_addresses(str(error)) or type(error).__name__}")
 
 
 def _refusal(reply: aiosmtplib.SMTPResponseException, what: str) -> Refused | Unavailable:
-    reason = f"{what}: {reply.code} {masked(reply.message)}"
+    reason = f"{what}: {reply.code} {mask_addresses(reply.message)}"
     if not _final(reply.code):
         return Unavailable(reason)
     return Unauthorized(reason) if reply.code in _STRANGERS else Invalid(reason)
@@ -150,6 +152,6 @@ def _mailbox(address: str, name: str = "") -> Address:
 
 
 def _own_name() -> str:
-    """How we greet: a full name or, as RFC 5321 has it for those without, an address."""
+    """The name that we greet with: a full one or, as RFC 5321 has it for those without, an address."""
     name = socket.gethostname()
     return name if "." in name else "[127.0.0.1]"

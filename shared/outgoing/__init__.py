@@ -8,7 +8,7 @@
 - **A call ends.** `timeout_seconds` is the whole of it: waiting for a free connection, DNS, TLS, the request, the
   status. So `connections` should be no fewer than the calls that are made at once.
 - **The status is the answer.** At most 2 KiB of the body are read, for at most 2 s within the same time-out, and
-  nothing that happens there changes what was answered; a body that is longer costs its connection.
+  nothing that happens there changes what was answered. A longer body costs its connection.
 - **Nothing is retried, but for one case**: aiohttp sends a GET, PUT or DELETE once more, with the same message id, if
   its connection ends without an answer, because a kept one may have been closed just then.
 - **A missing answer proves nothing**: after `Unreachable` the receiver may have had the call, after `Blocked` not.
@@ -126,7 +126,7 @@ class Outgoing:
         """
         authority = self._authority(request.url)
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-        with self._translated(authority):
+        with self._translate_errors(authority):
             async with asyncio.timeout_at(deadline):
                 response = await self._send(request)
         try:
@@ -162,7 +162,7 @@ class Outgoing:
         )
 
     @contextmanager
-    def _translated(self, authority: str) -> Iterator[None]:
+    def _translate_errors(self, authority: str) -> Iterator[None]:
         """Turn the driver's errors into ours. Theirs are cut off: they show whole URLs, which may hold credentials."""
         try:
             yield

@@ -1,6 +1,6 @@
 """What an API checks before it stores a call: pure rules, no DNS. The same rules bind once more when the call is made.
 
-A URL is held to RFC 3986 and no more lenient reading, and is later sent as it stands: where two parsers could disagree
+A URL is held to RFC 3986 and no more lenient reading, and is later sent as it stands. Where two parsers could disagree
 about the host, one of them could be led past the guard.
 """
 
@@ -28,7 +28,7 @@ _FRAMING = frozenset({
     "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
 _OURS = ("webhook-", "carillon-")
-# What proxies and clouds take for proof of who is asking, or from where: whoever believes us would believe our users.
+# Proxies and clouds take these for proof of who is asking, or from where: who believes us would believe our users.
 _IDENTITY = frozenset({
     "cf-connecting-ip", "client-ip", "forwarded", "metadata", "metadata-flavor", "remote-user", "true-client-ip",
     "x-client-ip", "x-cluster-client-ip", "x-metadata-token", "x-original-forwarded-for", "x-real-ip", "x-remote-user",

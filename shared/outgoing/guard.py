@@ -113,7 +113,7 @@ class Guard:
         An IPv4-mapped address is the IPv4 address in it.
         """
         try:
-            judged = unmapped(ipaddress.ip_address(address))
+            judged = unmap(ipaddress.ip_address(address))
         except ValueError:
             return "no address"
         if self._own.is_at(judged, port):
@@ -156,8 +156,8 @@ def _is_of_this_machine(address: Address) -> bool:
     return True
 
 
-def unmapped(address: Address) -> Address:
-    """The address; the IPv4 one that an IPv6 one stands for."""
+def unmap(address: Address) -> Address:
+    """The IPv4 address that an IPv4-mapped one stands for; any other as it is."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 

@@ -27,28 +27,28 @@ class Coalescer(Generic[Asked, Answered]):
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, future))
         if self._round is None:
-            # Of nobody's context: what the first one has bound to its log lines is not for the others.
+            # In an empty context: what the first caller has bound to its log lines is not for the others.
             self._round = asyncio.create_task(self._rounds(), context=Context())
         return await future
 
     async def _rounds(self) -> None:
         try:
             while self._waiting:
-                some = self._waiting[: self._most]
+                calls = self._waiting[: self._most]
                 del self._waiting[: self._most]
-                if still_wanted := [(asked, future) for asked, future in some if not future.done()]:
+                if still_wanted := [(asked, future) for asked, future in calls if not future.done()]:
                     await self._answer(still_wanted)
         finally:
             self._round = None
 
-    async def _answer(self, some: Sequence[tuple[Asked, "asyncio.Future[Answered]"]]) -> None:
+    async def _answer(self, calls: Sequence[tuple[Asked, "asyncio.Future[Answered]"]]) -> None:
         try:
-            answers = await self._work([asked for asked, _ in some])
+            answers = await self._work([asked for asked, _ in calls])
         except Exception as error:  # noqa: BLE001 - it belongs to those who wait
-            for _, future in some:
+            for _, future in calls:
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), answer in zip(some, answers, strict=True):
+        for (_, future), answer in zip(calls, answers, strict=True):
             if not future.done():
                 future.set_result(answer)

@@ -58,8 +58,8 @@ class ProcessHealth:
         """Ready means, among others, that this check returns without an error, as `ping` of every capability does."""
         self._checks[name] = check
 
-    def died(self, name: str, why: str) -> None:
-        """A component has ended for good: the process is no longer alive."""
+    def mark_dead(self, name: str, why: str) -> None:
+        """Note that a component has ended for good: the process is no longer alive."""
         self._dead[name] = without_secrets(why)
 
     @property

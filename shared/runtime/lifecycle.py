@@ -2,10 +2,10 @@
 
     starting ──> serving ──SIGTERM, SIGINT, a failed component──> draining ──> the exit code
 
-Draining: /readyz fails, for `readiness_seconds` nothing else changes (load balancers look away), then every component
-stops: it takes nothing new and finishes what it has in hand, all together within `grace_seconds`; what is not done by
-then is cancelled. A second signal ends the process at once, which is safe: every process may be killed at any instant.
-Services that share a process are simply one list of components.
+Draining: /readyz fails, and for `readiness_seconds` nothing else changes, so that load balancers look away. Then every
+component stops: it takes nothing new and finishes what it has in hand, all together within `grace_seconds`. What is not
+done by then is cancelled. A second signal ends the process at once, which is safe: every process may be killed at any
+instant. Services that share a process are simply one list of components.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Closing:
         self._close = close
 
     async def start(self) -> None:
-        """Nothing: it is open."""
+        """Does nothing: it is open already."""
 
     async def stop(self) -> None:
         await self._close()
@@ -149,7 +149,7 @@ async def _watch(components: Sequence[Component], ending: asyncio.Event, health:
     failed = [task for task in watched if task in done]
     for task in failed:
         error = None if task.cancelled() else task.exception()
-        health.died(watched[task], repr(error) if error else "ended by itself")
+        health.mark_dead(watched[task], repr(error) if error else "ended by itself")
         log.error("component failed", component=watched[task], exc_info=error)
     return not failed
 
@@ -178,7 +178,7 @@ async def _stop(component: Component, seconds: float) -> int:
 
 @contextlib.contextmanager
 def _signals_set(ending: asyncio.Event) -> Iterator[None]:
-    def received(number: signal.Signals) -> None:
+    def on_signal(number: signal.Signals) -> None:
         if ending.is_set():
             os._exit(EXIT_SIGNAL + number)
         log.info("stopping", signal=number.name)
@@ -186,7 +186,7 @@ def _signals_set(ending: asyncio.Event) -> Iterator[None]:
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, received, number)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     finally:

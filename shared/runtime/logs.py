@@ -20,7 +20,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import LogSettings
 
-# They say at INFO what our own lines say better: each connection, each rebalance, each start.
+# These libraries say at INFO what our own lines say better: each connection, each rebalance, each start.
 CHATTY = ("aio_pika", "aiokafka", "aiormq", "asyncio", "asyncpg", "litestar", "pymongo", "uvicorn")
 
 LONGEST_TEXT = 16_384
@@ -48,7 +48,7 @@ def set_up(settings: LogSettings, *, service: str = "", out: TextIO | None = Non
     """
     target = out or sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
-    shared, rendering = _shared(service), _rendering(settings, target)
+    shared, rendering = _common_processors(service), _output_processors(settings, target)
     # Our own lines do not take the way through the standard library, which costs three times as much.
     structlog.configure(
         processors=[*shared, *rendering],
@@ -70,8 +70,8 @@ class _Named(structlog.WriteLogger):
         self.name = name
 
 
-def _shared(service: str) -> list[Processor]:
-    def named(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def _common_processors(service: str) -> list[Processor]:
+    def add_service(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         if service:
             event.setdefault("service", service)
         return event
@@ -81,26 +81,29 @@ def _shared(service: str) -> list[Processor]:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        named,
+        add_service,
     ]
 
 
-def _rendering(settings: LogSettings, out: TextIO) -> list[Processor]:
+def _output_processors(settings: LogSettings, out: TextIO) -> list[Processor]:
     terminal = out.isatty()
     as_console = settings.format == "console" or (settings.format == "auto" and terminal)
     rendering: list[Processor] = (
-        [_escaped, structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)]
+        [
+            _escape_controls,
+            structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback),
+        ]
         if as_console
         else [structlog.processors.JSONRenderer(_as_json)]
     )
-    return [structlog.processors.format_exc_info, _masked, *rendering]
+    return [structlog.processors.format_exc_info, _mask_secrets, *rendering]
 
 
 def _as_json(event: EventDict, **_: Any) -> str:
     return msgspec.json.encode(event, enc_hook=repr).decode()
 
 
-def _masked(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def _mask_secrets(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     for key, value in event.items():
         event[key] = _safe(value)
     return event
@@ -132,7 +135,7 @@ def _safe_text(text: str) -> str:
     return f"{head} … {tail}"
 
 
-def _escaped(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def _escape_controls(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Let no text move the cursor of a terminal, change its title, or look like a line of its own. Only a traceback
     has several lines."""
     for key, value in event.items():

@@ -86,8 +86,8 @@ class Periodic(Background):
 
 
 async def repeat(step: Callable[[], Awaitable[int]], *, while_full: int) -> int:
-    """The sum of what `step` did, taken again for as long as it does `while_full` things, a hundred times at most: the
-    rest is left for the next round."""
+    """Take `step` again for as long as it does `while_full` things, a hundred times at most: the rest is left for the
+    next round. Returns the sum of what it did."""
     total = 0
     for _ in range(_STEPS):
         done = await step()

@@ -1,4 +1,4 @@
-"""Every metric of Carillon, in one list, each with its sentence; and `observed`, which measures a capability from
+"""Every metric of Carillon, in one list, each with its sentence; and `measure_calls`, which measures a capability from
 outside.
 
 Constants rather than an object that is handed around: a process has one `/metrics` page. Services that share a process
@@ -45,7 +45,7 @@ def _histogram(name: str, sentence: str, *labels: str) -> Histogram:
     return Histogram(f"carillon_{name}", sentence, labels, registry=REGISTRY, buckets=_SECONDS)
 
 
-RECORDS_SENT = _counter("records_sent_total", "Records whose transaction was committed.", "app", "service")
+RECORDS_SENT = _counter("records_sent_total", "Records whose transaction this process saw committed.", "app", "service")
 BATCHES_SETTLED = _counter("batches_settled_total", "Batches that reached a final status.", "status")
 JOBS_CLOSED = _counter("jobs_closed_total", "Jobs with nothing left to do, by their last status.", "status")
 JOBS_TRIPPED = _counter("jobs_tripped_total", "Jobs held because too many of their batches failed.")
@@ -130,7 +130,7 @@ def page() -> bytes:
 T = TypeVar("T")
 
 
-def observed(capability: T, name: str, *, opens: frozenset[str] = frozenset()) -> T:
+def measure_calls(capability: T, name: str, *, opens: frozenset[str] = frozenset()) -> T:
     """The same capability, with the time and the errors of every `async def` method in `CALL_SECONDS` and
     `CALL_ERRORS`.
 
@@ -152,15 +152,15 @@ class _Observed:
     def __getattr__(self, attribute: str) -> Any:
         value = getattr(self._capability, attribute)
         if attribute in self._opens:
-            return _opening(value, self._name, attribute)
+            return _measure_opening(value, self._name, attribute)
         if not inspect.iscoroutinefunction(value):
             return value  # read anew each time: it may change
-        measured = _measured(value, self._name, attribute)
+        measured = _measure(value, self._name, attribute)
         self.__dict__[attribute] = measured  # found there the next time, without coming here
         return measured
 
 
-def _measured(method: Callable[..., Awaitable[Any]], capability: str, operation: str) -> Callable[..., Awaitable[Any]]:
+def _measure(method: Callable[..., Awaitable[Any]], capability: str, operation: str) -> Callable[..., Awaitable[Any]]:
     seconds = CALL_SECONDS.labels(capability, operation)
 
     @functools.wraps(method)
@@ -177,7 +177,7 @@ def _measured(method: Callable[..., Awaitable[Any]], capability: str, operation:
     return call
 
 
-def _opening(method: Callable[..., Any], capability: str, operation: str) -> Callable[..., Any]:
+def _measure_opening(method: Callable[..., Any], capability: str, operation: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         return _Opened(method(*args, **kwargs), capability, operation)
@@ -191,10 +191,10 @@ class _Opened:
     def __init__(self, inner: AbstractAsyncContextManager[Any], capability: str, operation: str) -> None:
         self._inner = inner
         self._capability = capability
-        self._enter = _measured(inner.__aenter__, capability, operation)
+        self._enter = _measure(inner.__aenter__, capability, operation)
 
     async def __aenter__(self) -> Any:
-        return observed(await self._enter(), self._capability)
+        return measure_calls(await self._enter(), self._capability)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -29,7 +29,7 @@ def says(sentence: str) -> Meta:
 
 
 def rarely(sentence: str) -> Meta:
-    """As `says`, of a field that few deployments change: `carillon config` shows it when it is asked for all."""
+    """The same for a field that few deployments change: `carillon config` shows it when it is asked for all."""
     return Meta(description=sentence, extra={RARELY: True})
 
 

@@ -108,6 +108,6 @@ class HttpServer:
 
 
 def affordable_connections(wanted: int) -> int:
-    """So many, but at most half of the files that this process may open: the other half is for everything else."""
+    """The wanted number, but at most half of the files that this process may open: the other half is for all else."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if files == resource.RLIM_INFINITY else min(wanted, files // 2)

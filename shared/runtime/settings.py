@@ -245,7 +245,7 @@ class SchedulerSettings(Section, frozen=True):
 
     @property
     def firing_seconds(self) -> float:
-        """For how long before its end a lease is not trusted any more: what was fired before is stored by then."""
+        """How long before its end a lease is no longer trusted: what was fired before that is stored by the end."""
         return min(_FIRING_SECONDS, self.lease_seconds / 2)
 
     @property
@@ -333,7 +333,7 @@ class EmbeddedSettings(Section, frozen=True):
 
 
 class Settings(Section, frozen=True):
-    """All sections."""
+    """The settings of a process, in sections."""
 
     store: StoreSettings = StoreSettings()
     broker: BrokerSettings = BrokerSettings()

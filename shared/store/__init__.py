@@ -29,10 +29,12 @@ from shared.store.clock.dead_letters import DeadLetters
 from shared.store.clock.occurrences import Occurrences
 from shared.store.clock.outcomes import Outcomes
 from shared.store.clock.schedules import Schedules
-from shared.store.documents import Document, translated
+from shared.store.documents import Document, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
+from shared.store.jobs.batch_sums import BatchSums
 from shared.store.jobs.batches import Batches
+from shared.store.jobs.closed_jobs import ClosedJobs
 from shared.store.jobs.divisions import Divisions
 from shared.store.jobs.files import Files
 from shared.store.jobs.groups import Groups
@@ -61,7 +63,7 @@ class Observe(Protocol):
     def __call__(self, aggregate: AnyAggregate, name: str, /) -> AnyAggregate: ...
 
 
-def _unobserved(aggregate: AnyAggregate, _name: str, /) -> AnyAggregate:
+def _leave_unobserved(aggregate: AnyAggregate, _name: str, /) -> AnyAggregate:
     return aggregate
 
 
@@ -69,7 +71,10 @@ class Store:
     """The collections of one database. Opens lazily: a server that is away shows at the first use."""
 
     def __init__(
-        self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document], observe: Observe = _unobserved
+        self,
+        client: AsyncMongoClient[Document],
+        database: AsyncDatabase[Document],
+        observe: Observe = _leave_unobserved,
     ) -> None:
         self._client = client
         self._database = database
@@ -80,8 +85,10 @@ class Store:
         self.users = self.add("users", Users)
         self.tokens = self.add("tokens", Tokens)
         self.jobs = self.add("jobs", Jobs)
+        self.closed_jobs = self.add("closed_jobs", ClosedJobs)
         self.mails = self.add("mails", Mails)
         self.batches = self.add("batches", Batches)
+        self.batch_sums = self.add("batch_sums", BatchSums)
         self.groups = self.add("groups", Groups)
         self.files = self.add("files", Files)
         self.divisions = self.add("divisions", Divisions)
@@ -97,7 +104,7 @@ class Store:
         self.signing_secrets = self.add("signing_secrets", SigningSecretStore)
 
     @classmethod
-    def open(cls, url: str, *, timeout_seconds: float = 20, observe: Observe = _unobserved) -> Self:
+    def open(cls, url: str, *, timeout_seconds: float = 20, observe: Observe = _leave_unobserved) -> Self:
         """The store at a `mongodb://…/database` URL. An operation is given up after `timeout_seconds`, retries
         included. `observe` gets each aggregate before anybody uses it.
 
@@ -121,7 +128,7 @@ class Store:
         return cls(client, database, observe)
 
     def add(self, name: str, make: Callable[[AsyncDatabase[Document]], AnyAggregate]) -> AnyAggregate:
-        """One more kind of documents in this database, which `setup` prepares with the others."""
+        """Add one more kind of documents in this database, which `setup` prepares with the others."""
         aggregate = self._observe(make(self._database), f"store.{name}")
         self._aggregates[name] = aggregate
         return aggregate
@@ -129,12 +136,12 @@ class Store:
     async def setup(self) -> None:
         """Make every index, idempotently (`carillon init`)."""
         for aggregate in self._aggregates.values():
-            with translated():
+            with translate_errors():
                 await aggregate.setup()
 
     async def now(self) -> datetime:
         """The database's clock."""
-        with translated():
+        with translate_errors():
             reply = await self._database.command("hello")
         measured: datetime = reply["localTime"]
         # A command's reply is decoded with the driver's own defaults: naive, in UTC.

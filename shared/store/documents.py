@@ -41,7 +41,7 @@ _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, W
 _DUPLICATE_KEY = 11000
 _NAMESPACE_EXISTS = 48
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
-# What a server says that steps down, shuts down, or cannot reach another one. Not every write has a label beside it.
+# The codes of a server that steps down, shuts down, or cannot reach another one. Not every write error has a label too.
 _AWAY_CODES = frozenset({6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 
 
@@ -89,7 +89,7 @@ class Codec(Generic[T]):
 
     async def values(self, documents: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[T]:
         """The values of a cursor, one at a time."""
-        with translated():
+        with translate_errors():
             async for document in documents:
                 yield self.value(document)
 
@@ -117,7 +117,7 @@ async def read_page(
     found = raw.find(query, without, batch_size=batch).sort([(field, ASCENDING) for field in order]).limit(limit + 1)
     page: Page[V] = Page()
     size = 0
-    with translated():
+    with translate_errors():
         async with found:
             async for document in found:
                 size += len(document.raw)
@@ -151,11 +151,11 @@ async def make(collection: AsyncCollection[Document]) -> None:
 
 
 async def insert_new(collection: AsyncCollection[Document], documents: Sequence[Document]) -> set[int]:
-    """Insert those whose keys are free: the positions of the others. Raises `Unavailable`."""
+    """Insert those whose keys are free; returns the positions of the others. Raises `Unavailable`."""
     if not documents:
         return set()
     try:
-        with translated():
+        with translate_errors():
             await collection.insert_many(documents, ordered=False)
     except BulkWriteError as error:
         if _codes(error) != {_DUPLICATE_KEY}:
@@ -165,16 +165,16 @@ async def insert_new(collection: AsyncCollection[Document], documents: Sequence[
 
 
 async def insert_once(collection: AsyncCollection[Document], document: Document) -> Document:
-    """Insert the document unless its key is taken: the one that is there.
+    """Insert the document unless its key is taken; returns the one that is there.
 
     Raises:
         Unavailable: another one was there, and is gone or cannot be read yet.
     """
     try:
-        with translated():
+        with translate_errors():
             await collection.insert_one(document)
     except DuplicateKeyError:
-        with translated():
+        with translate_errors():
             found = await collection.find_one({"_id": document["_id"]})
         if found is None:
             raise Unavailable("MongoDB: what somebody else has stored first cannot be read") from None
@@ -192,15 +192,15 @@ async def replace_unchanged(
     collection: AsyncCollection[Document], old: Document, new: Document, *, duplicate: Callable[[], Conflict]
 ) -> bool:
     """Put the new document in the place of the old one; `False` when that was changed meanwhile, by `updated_at`."""
-    with translated(duplicate=duplicate):
+    with translate_errors(duplicate=duplicate):
         result = await collection.replace_one({"_id": old["_id"], "updated_at": old["updated_at"]}, new)
     return result.matched_count == 1
 
 
 async def free_keys(collection: AsyncCollection[Document], before_ns: int, limit: int) -> int:
-    """Free the idempotency keys of some documents that were made before then (ns); of how many."""
+    """Free the idempotency keys of some documents that were made before then (ns); returns of how many."""
     query = {"idempotency.created_at": {"$lt": before_ns}}
-    with translated():
+    with translate_errors():
         ids = [document["_id"] async for document in collection.find(query, {"_id": 1}).limit(limit)]
         if not ids:
             return 0
@@ -209,8 +209,8 @@ async def free_keys(collection: AsyncCollection[Document], before_ns: int, limit
 
 
 async def forget_some(collection: AsyncCollection[Document], query: Document, limit: int) -> int:
-    """Delete some of what matches: how many. A query by one range, so that it is taken from an index."""
-    with translated():
+    """Delete some of what matches; returns how many. The query has one range, so that it is taken from an index."""
+    with translate_errors():
         found = await collection.find(query, {"_id": 1}).limit(limit).to_list()
         if not found:
             return 0
@@ -219,7 +219,7 @@ async def forget_some(collection: AsyncCollection[Document], query: Document, li
 
 
 @contextmanager
-def translated(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[None]:
+def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[None]:
     """Raise our errors instead of the driver's.
 
     Raises:
@@ -250,6 +250,6 @@ def translated(*, duplicate: Callable[[], Conflict] | None = None) -> Iterator[N
 
 
 def _codes(error: BulkWriteError) -> set[int]:
-    """Those of all the failures in a write of many."""
+    """The codes of all failures in a write of many."""
     details = error.details
     return {failure["code"] for part in ("writeErrors", "writeConcernErrors") for failure in details.get(part, ())}

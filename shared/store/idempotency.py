@@ -9,7 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from shared.domain.errors import Invalid
-from shared.store.documents import Document, forget_some, translated
+from shared.store.documents import Document, forget_some, translate_errors
 
 
 class FirstUse(Struct, frozen=True):
@@ -38,7 +38,7 @@ class IdempotencyKeys:
             Invalid: it was used for another request.
         """
         try:
-            with translated():
+            with translate_errors():
                 used = await self._keys.find_one_and_update(
                     {"_id": key, "digest": digest},
                     {"$currentDate": {"used_at": True}, "$setOnInsert": {"at": at, "made": made}},
@@ -49,7 +49,7 @@ class IdempotencyKeys:
             used = None
         if used is not None:
             return _value(used)
-        # Also where two equal requests insert at once: the server tries such an upsert again only by `_id` alone.
+        # Look also where two equal requests insert at once: the server tries such an upsert again only by `_id` alone.
         first = await self.recall(key, digest)
         if first is None:
             raise Invalid("this key was used for another request", field="Idempotency-Key")
@@ -57,24 +57,24 @@ class IdempotencyKeys:
 
     async def recall(self, key: str, digest: str) -> FirstUse | None:
         """The key's first use for the request with this digest; `None` when it was not used for it."""
-        with translated():
+        with translate_errors():
             found = await self._keys.find_one({"_id": key, "digest": digest})
         return None if found is None else _value(found)
 
     async def remember(self, key: str, made: str) -> None:
         """Keep what the request with this key has made."""
-        with translated():
+        with translate_errors():
             await self._keys.update_one({"_id": key}, {"$set": {"made": made}})
 
     async def replace_made(self, key: str, made: str, *, before: str) -> bool:
-        """As `remember`, in the place of this; `False` when something else is kept by now."""
+        """Keep this in the place of what was kept `before`; `False` when something else is kept by now."""
         # A field that is missing equals null.
         query = {"_id": key, "made": {"$in": [before] if before else ["", None]}}
-        with translated():
+        with translate_errors():
             return (await self._keys.update_one(query, {"$set": {"made": made}})).matched_count == 1
 
     async def forget(self, *, before: datetime, limit: int) -> int:
-        """Forget some that were last used before then; how many."""
+        """Forget some that were last used before then; returns how many."""
         return await forget_some(self._keys, {"used_at": {"$lt": before}}, limit)
 
 

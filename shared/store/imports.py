@@ -1,6 +1,6 @@
 """What was brought here from another system: a digest of each thing as it came.
 
-So whoever imports again can tell what was changed or deleted here since, and leaves that alone.
+So the next import can tell what was changed or deleted here since, and leaves that alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pymongo import ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.store.documents import Document, insert_new, make, translated
+from shared.store.documents import Document, insert_new, make, translate_errors
 
 
 class Imports:
@@ -23,16 +23,16 @@ class Imports:
 
     async def find_noted(self, kind: str, ids: Sequence[str]) -> dict[str, str]:
         """The digests by id, of those that have one."""
-        keys = [f"{kind}/{each}" for each in ids]
-        with translated():
+        keys = [f"{kind}/{id}" for id in ids]
+        with translate_errors():
             found = await self._imports.find({"_id": {"$in": keys}}).to_list()
         return {document["_id"].partition("/")[2]: document["digest"] for document in found}
 
     async def note(self, kind: str, digests: Mapping[str, str]) -> None:
         """Keep these digests, by id, in the place of older ones."""
-        documents = [{"_id": f"{kind}/{each}", "digest": digest} for each, digest in digests.items()]
+        documents = [{"_id": f"{kind}/{id}", "digest": digest} for id, digest in digests.items()]
         older = await insert_new(self._imports, documents)
-        changes = [ReplaceOne({"_id": documents[each]["_id"]}, documents[each]) for each in older]
+        changes = [ReplaceOne({"_id": documents[position]["_id"]}, documents[position]) for position in older]
         if changes:
-            with translated():
+            with translate_errors():
                 await self._imports.bulk_write(changes, ordered=False)

@@ -23,7 +23,7 @@ from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
-from shared.stream import Chunk, Positions
+from shared.stream.reading import Chunk, Positions
 
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -191,7 +191,7 @@ class LocalReader:
             self._next[partition] = position
 
     async def report(self, positions: Mapping[str, int]) -> None:
-        """Nobody draws lag graphs of a local log."""
+        """Does nothing: nobody draws lag graphs of a local log."""
 
     async def _present(self) -> list[Chunk]:
         await self._assign()

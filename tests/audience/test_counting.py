@@ -52,7 +52,7 @@ async def test_a_count_to_the_end_is_that_of_the_oracle(
 
     assert counted.exact
     assert counted.indexed
-    assert counted.devices == len(devices) == counted.estimated(counted.devices)
+    assert counted.devices == len(devices) == counted.estimate(counted.devices)
     assert counted.users == len({row["user_id"] for row in devices} - {None})
     assert counted.without_token == sum(not row["token"] for row in devices)
     assert counted.zones == Counter(row["tz"] for row in devices)
@@ -104,28 +104,28 @@ async def test_what_was_not_looked_at_is_taken_to_be_like_the_rest(large: Audien
         answered += 1
         if answered > 3:
             await asyncio.Event().wait()
-        return await partial(large._ask, TABLE, conditions(wanted), statements.tally)(*bounds)
+        return await partial(large._tables.ask, TABLE, conditions(wanted), statements.tally)(*bounds)
 
     highest = await large.highest(TABLE)
     deadline = asyncio.get_running_loop().time() + 3
     with pytest.raises(TimeoutError):
         await scan(ask, tally, upto=highest, scan_rows=50_000, deadline=deadline)
     catalogue = await owner.fetchval(statements.ROWS, TABLE)
-    counted = tally.counted(highest=highest, rows=catalogue, exact=False, indexed=True)
+    counted = tally.result(highest=highest, rows=catalogue, exact=False, indexed=True)
 
     seen = 3_125 + 12_500 + 50_000
     assert (catalogue > 0) is analysed
     assert counted.scanned == seen
     assert counted.devices == sum(i % 7 > 0 for i in range(seen))
-    assert counted.estimated(counted.devices) == pytest.approx(LARGE * 6 / 7, rel=0.01)
-    assert counted.estimated(counted.users) == pytest.approx(LARGE / 3, rel=0.01)
+    assert counted.estimate(counted.devices) == pytest.approx(LARGE * 6 / 7, rel=0.01)
+    assert counted.estimate(counted.users) == pytest.approx(LARGE / 3, rel=0.01)
 
 
 async def test_a_table_that_nobody_may_read_now_is_counted_as_unknown(audience: Audience, owner: Any) -> None:
     async with owner.transaction():
         await owner.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         counted = await audience.count(TABLE, {}, seconds=0.3)
-    assert (counted.exact, counted.scanned, counted.estimated(0)) == (False, 0, None)
+    assert (counted.exact, counted.scanned, counted.estimate(0)) == (False, 0, None)
     assert (await audience.count(TABLE, {}, seconds=LONG)).exact
 
 

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from shared.audience import Audience, statements
-from shared.audience.tables import DESCRIBE, described
+from shared.audience.tables import DESCRIBE, read_table
 from shared.domain.audience.audiences import BEGINNING
 from shared.domain.errors import Invalid
 
@@ -97,7 +97,7 @@ async def test_only_a_table_without_a_unique_key_is_searched_for_shared_ones(
         await owner.execute(f"CREATE UNIQUE INDEX ON {TABLE} (seq_id)")
     else:
         await owner.execute(f"INSERT INTO {TABLE} (user_id, seq_id) VALUES ('other', 2)")
-    assert (described(TABLE, await owner.fetch(DESCRIBE, f'"{TABLE}"')).columns["seq_id"].unique) is unique
+    assert (read_table(TABLE, await owner.fetch(DESCRIBE, f'"{TABLE}"')).columns["seq_id"].unique) is unique
     if unique:
         assert await audience.divide_users(TABLE, ["u1"], TEXTS, limit=9) is not None
     else:
@@ -109,7 +109,7 @@ async def test_scattered_keys_are_found_by_the_index(owner: "asyncpg.Connection[
     """One in forty-five of a table that is read for every batch."""
     await filled(owner, 200_000)
     await owner.execute(f"ANALYZE {TABLE}")
-    known = described(TABLE, await owner.fetch(DESCRIBE, f'"{TABLE}"'))
+    known = read_table(TABLE, await owner.fetch(DESCRIBE, f'"{TABLE}"'))
     keys = [*range(1, 45 * 1_000, 45)]
     plan = await owner.fetch(f"EXPLAIN {statements.read_keys(known, [])}", keys[0] - 1, keys[-1], 5_000, keys)
     assert "Seq Scan" not in "\n".join(row[0] for row in plan)

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from shared.audience import DEVICES_AT_ONCE, USER, Audience, Row, statements
-from shared.audience.tables import DESCRIBE, described
+from shared.audience.tables import DESCRIBE, read_table
 from shared.domain.audience.user_ids import NORMAL_FORMS
 from shared.domain.errors import Invalid
 
@@ -71,7 +71,7 @@ async def test_more_devices_than_were_asked_for_are_not_read(
 async def test_the_users_of_a_batch_are_looked_up_by_the_index(owner: "asyncpg.Connection[asyncpg.Record]") -> None:
     await owner.execute(f"INSERT INTO {TABLE} (user_id, seq_id) SELECT n::text, n FROM generate_series(1, 200000) n")
     await owner.execute(f"CREATE INDEX ON {TABLE} (user_id); ANALYZE {TABLE}")
-    statement = statements.of_users(described(TABLE, await owner.fetch(DESCRIBE, TABLE)), ())
+    statement = statements.of_users(read_table(TABLE, await owner.fetch(DESCRIBE, TABLE)), ())
     await owner.execute("SET plan_cache_mode = force_custom_plan")
 
     plan = await owner.fetch(f"EXPLAIN {statement}", [str(n) for n in range(0, 200_000, 40)], DEVICES_AT_ONCE)

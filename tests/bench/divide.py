@@ -3,7 +3,8 @@
 from time import perf_counter
 
 from shared.domain.audience.zones import offsets, zones
-from shared.domain.jobs.groups import Group, grouped
+from shared.domain.jobs.groups import Group, make_group
+from shared.flow.jobs.progress import sum_up
 from tests.bench.audience import fill
 from tests.bench.jobs import until
 from tests.bench.machine import Meter, memory
@@ -24,7 +25,7 @@ async def measure(place: Place) -> list[Measured]:
         before = memory(worker.pid).peak
         start = house.capabilities.clock.now_ns() + _DAY_NS
         job = house.job(starts_at=start, localized=True)
-        group, _ = await house.groups.start(grouped(job, [(zone, start) for zone in zones()]))
+        group, _ = await house.groups.start(make_group(job, [(zone, start) for zone in zones()]))
         meter = Meter({"worker": worker.pid, **place.pids})
         began = perf_counter()
         await _planned(house, group, group.job_ids[:1])
@@ -59,7 +60,7 @@ async def _planned(house: House, group: Group, job_ids: tuple[str, ...]) -> None
 
 
 async def _check(house: House, group: Group, devices: int) -> None:
-    totals = await house.jobs.progress(await house.groups.jobs(group))
+    totals = await sum_up(house.capabilities.store, await house.groups.jobs(group))
     planned = sum(each.planned for each in totals.values())
     if planned != devices:
         raise Wrong(f"{planned:,} of {devices:,} devices are planned")

@@ -136,7 +136,7 @@ async def fired(place: Place, house: House, queue: Queue, entries: int, *, proce
     await fill(house, entries, lambda _: due, prefix=prefix)
     ports = [free_port() for _ in range(processes)]
     schedulers = [await house.start("scheduler", CARILLON_HEALTH_PORT=str(port)) for port in ports]
-    if house.capabilities.time.carried() > due - timedelta(seconds=3):
+    if house.capabilities.time.reckon() > due - timedelta(seconds=3):
         raise Wrong("it took too long to put the backlog in: nothing could be claimed ahead")
     meter = Meter(_named(schedulers) | place.pids)
     filling = await queue.filled(entries, due, seconds=_LONGEST_SECONDS)

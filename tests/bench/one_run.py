@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from tests.bench import accept, csv_file, fire, send
+from tests.bench import accept, claim, csv_file, fire, lateness, send
 from tests.bench.arrivals import queue_of
 from tests.bench.audience import fill
 from tests.bench.jobs import check_sums, closed
 from tests.bench.machine import Meter
 from tests.bench.place import Place, execute, servers
-from tests.bench.schedules import clock_house
+from tests.bench.schedules import Sizes, clock_house
 from tests.bench.topics import Topic
 
 Figures = dict[str, float]
@@ -68,10 +68,37 @@ async def run_accept(place: Place, size: int) -> Figures:
     return {"CPU seconds": used, "rate": run.rate}
 
 
+async def run_claim(place: Place, size: int) -> Figures:
+    """A backlog that is claimed, read and completed, by one clock that fires nothing."""
+    async with clock_house(place) as house:
+        await claim._backlog(house, size)
+        run = await claim._in_a_process(house, size)
+    return {"CPU seconds": run.cpu_seconds, "rate": run.entries / run.seconds}
+
+
+async def run_lateness(place: Place, size: int) -> Figures:
+    """200 instants a second, by one scheduler process that has little else to do."""
+    [measured] = await lateness.measure(place, Sizes())
+    figures = {figure.what: figure.values[0] for figure in measured.figures}
+    late = "arrival at the consumer, "
+    return {
+        "CPU seconds": figures["CPU of scheduler, over the whole time"],
+        "median lateness (ms)": figures[f"{late}median"],
+        "99th lateness of 100 (ms)": figures[f"{late}99th of 100"],
+    }
+
+
 def main() -> None:
     """Run the measure that the command line names, at the size that it names."""
     name, size = sys.argv[1], int(sys.argv[2])
-    measures = {"send": run_send, "csv": run_csv, "fire": run_fire, "accept": run_accept}
+    measures = {
+        "send": run_send,
+        "csv": run_csv,
+        "fire": run_fire,
+        "claim": run_claim,
+        "accept": run_accept,
+        "lateness": run_lateness,
+    }
     with servers(keep=True) as endpoints:
         figures = asyncio.run(measures[name](Place(endpoints, size, 1), size))
     print(json.dumps(figures))

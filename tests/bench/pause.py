@@ -54,7 +54,7 @@ async def _paused(house: House, client: Api, topic: Topic, job_id: str) -> float
 async def _sent(house: House, job_id: str, devices: int) -> None:
     async def enough() -> bool:
         await asyncio.sleep(0.05)
-        totals = await house.capabilities.store.batches.totals([job_id])
+        totals = await house.capabilities.store.batch_sums.totals([job_id])
         return job_id in totals and totals[job_id].sent >= devices
 
     await until(enough, f"{devices:,} records", 120)

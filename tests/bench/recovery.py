@@ -80,7 +80,7 @@ async def _killed(house: House, victim: Process, arrivals: Sequence[Arrival], af
     """Kill it as soon as so many messages are out: when that was."""
     await until(lambda: len(arrivals) >= after, f"{after} messages", 30)
     victim.send(signal.SIGKILL)
-    return house.capabilities.time.carried()
+    return house.capabilities.time.reckon()
 
 
 async def _all_out(house: House, queue: Queue, arrivals: Sequence[Arrival], entries: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.blobs.paths import KEY_BYTES, Place, buckets_of, placed
+from shared.blobs.paths import KEY_BYTES, Place, buckets_of, find_place
 from shared.domain.errors import Invalid
 
 PIECES = st.sampled_from(
@@ -18,7 +18,7 @@ PATHS = st.lists(PIECES, max_size=6).map(lambda pieces: "/".join(["bucket", *pie
 
 def place_of(path: str) -> Place | None:
     with suppress(Invalid):
-        return placed(path, {"bucket"})
+        return find_place(path, {"bucket"})
     return None
 
 

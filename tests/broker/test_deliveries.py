@@ -195,7 +195,7 @@ async def test_more_exchanges_than_channels(
             assert await rabbit.deliver([a_message(exchange=name)]) == [None]
     link = rabbit._deliverer._line._link
     assert link is not None and len(link._confirming) == 2
-    assert len(link._underlying().channels) <= 3, "the last may not be closed yet"
+    assert len(link._raw_connection().channels) <= 3, "the last may not be closed yet"
     assert len(await ids_in(user)) == 15
 
 

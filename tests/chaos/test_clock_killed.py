@@ -12,8 +12,8 @@ import pytest
 from services.embedded.processes import free_port
 from shared.domain.clock.outcomes import OutcomeResult
 from shared.domain.clock.recurrence import Every
-from shared.domain.clock.schedules import RetryPolicy, schedule_id, upcoming
-from shared.domain.instants import written
+from shared.domain.clock.schedules import RetryPolicy, due_instants, schedule_id
+from shared.domain.instants import format_instant
 from shared.flow.clock.drafts import Accepted
 from tests.e2e.clocks import Receiver, receiving, scheduled
 from tests.e2e.house import House, Process, until
@@ -118,7 +118,7 @@ async def test_an_api_dies_half_way_and_the_request_is_repeated(house: House, po
     assert shown["schedules"] == body["schedules"]
     async with receiving(house, QUEUE) as receiver:
         await all_of_it(house, receiver, scheduler)
-    assert sorted(written(each.due) for each in receiver.all) == body["schedules"]
+    assert sorted(format_instant(each.due) for each in receiver.all) == body["schedules"]
 
 
 async def test_what_an_api_leaves_of_a_schedule_never_fires(house: House) -> None:
@@ -141,7 +141,7 @@ async def test_an_api_dies_half_way_into_a_replacement(house: House) -> None:
         assert (await healthy.call("POST", "/schedules", first))[0] == 201
         await dies_of(house, doomed, second, method="PUT", path="/schedules/training")
         await all_of_it(house, receiver, scheduler)
-    assert sorted(written(each.due) for each in receiver.all) == second["schedules"]
+    assert sorted(format_instant(each.due) for each in receiver.all) == second["schedules"]
     assert {each.body for each in receiver.all} == {b'{"id": "new"}'}
 
 
@@ -158,7 +158,7 @@ async def test_an_api_dies_half_way_into_a_pause(house: House) -> None:
         again = await house.start("scheduler", **QUICK)
         assert (await healthy.call("POST", "/schedules/training/resume"))[0] == 200
         await all_of_it(house, receiver, again)
-    assert sorted(written(each.due) for each in receiver.all if each.key == "training") == body["schedules"]
+    assert sorted(format_instant(each.due) for each in receiver.all if each.key == "training") == body["schedules"]
 
 
 async def test_an_api_dies_half_way_into_a_resume(house: House) -> None:
@@ -171,7 +171,7 @@ async def test_an_api_dies_half_way_into_a_resume(house: House) -> None:
         assert (await healthy.call("POST", "/schedules/training/pause"))[0] == 200
         await dies_of(house, doomed, None, path="/schedules/training/resume")
         await all_of_it(house, receiver, scheduler)
-    assert sorted(written(each.due) for each in receiver.all) == body["schedules"]
+    assert sorted(format_instant(each.due) for each in receiver.all) == body["schedules"]
 
 
 async def test_an_api_dies_half_way_into_a_removal(house: House) -> None:
@@ -210,7 +210,7 @@ def expected(all_: Iterable[Accepted]) -> Instants:
         (each.schedule.key, due)
         for each in all_
         for due in islice(
-            upcoming(each.schedule.definition, each.schedule.key, each.schedule.accepted_at),
+            due_instants(each.schedule.definition, each.schedule.key, each.schedule.accepted_at),
             each.schedule.definition.max_occurrences,
         )
     }
@@ -278,7 +278,7 @@ async def a_request(house: House, *seconds: float, payload: Any = None) -> dict[
     now = await house.capabilities.time.now()
     return {
         "key": "training",
-        "schedules": [written(now + timedelta(seconds=each)) for each in seconds],
+        "schedules": [format_instant(now + timedelta(seconds=each)) for each in seconds],
         "callback": {"type": "rabbitmq", "data": {"queue": QUEUE, "payload": payload or {"id": "42"}}},
     }
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.jobs.groups import Group, grouped
+from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
 
@@ -41,7 +41,7 @@ async def a_group(house: House, *, from_file: bool) -> Group:
     path = await house.file(content) if from_file else ""
     start = house.capabilities.clock.now_ns() + DAY_NS
     job = house.job(starts_at=start, localized=True, csv_path=path)
-    return (await house.groups.start(grouped(job, [(zone, start) for zone in ZONES])))[0]
+    return (await house.groups.start(make_group(job, [(zone, start) for zone in ZONES])))[0]
 
 
 async def check(house: House, group: Group) -> None:

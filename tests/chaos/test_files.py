@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from shared.domain.jobs.jobs import FINISH, READ_FILE, EventState, JobStatus
+from shared.domain.jobs.events import FINISH, READ_FILE, EventState
+from shared.domain.jobs.jobs import JobStatus
 from shared.domain.push.control_groups import held_out
 from tests.chaos.s3_way import Way, way_to
 from tests.chaos.test_put_off import SLOW, is_put_off, nothing_is_left, put_off, some_are_sent

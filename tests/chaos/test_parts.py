@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import JobStatus, Totals
+from shared.domain.jobs.jobs import JobStatus
+from shared.domain.jobs.totals import Totals
 from tests.e2e.house import House, until
 from tests.stack.kafka import throttle
 

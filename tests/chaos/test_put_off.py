@@ -49,7 +49,7 @@ async def nothing_is_left(house: House) -> None:
 
 
 async def some_are_sent(house: House, job_id: str) -> bool:
-    totals = await house.capabilities.store.batches.totals([job_id])
+    totals = await house.capabilities.store.batch_sums.totals([job_id])
     return job_id in totals and totals[job_id].settled >= 3
 
 

@@ -29,7 +29,7 @@ async def drained(process: Process, *, within: float) -> None:
 
 
 async def planned_batches(house: House, job_id: str) -> int:
-    totals = await house.capabilities.store.batches.totals([job_id])
+    totals = await house.capabilities.store.batch_sums.totals([job_id])
     return totals[job_id].batches if job_id in totals else 0
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from carillon.client import Carillon
+from carillon import AsyncCarillon
 from shared.runtime.serving import HttpServer
 from tests.client.cutting import CuttingProxy
 from tests.services.api.client import ADMIN
@@ -22,8 +22,8 @@ async def port(house: House) -> AsyncIterator[int]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def client(port: int) -> AsyncIterator[Carillon]:
-    async with Carillon(f"http://127.0.0.1:{port}", user=ADMIN) as client:
+async def client(port: int) -> AsyncIterator[AsyncCarillon]:
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", user=ADMIN) as client:
         yield client
 
 
@@ -35,7 +35,7 @@ async def proxy(port: int) -> AsyncIterator[CuttingProxy]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def cut_off(proxy: CuttingProxy) -> AsyncIterator[Carillon]:
+async def cut_off(proxy: CuttingProxy) -> AsyncIterator[AsyncCarillon]:
     """A client that asks through the proxy."""
-    async with Carillon(f"http://127.0.0.1:{proxy.port}", user=ADMIN) as client:
+    async with AsyncCarillon(f"http://127.0.0.1:{proxy.port}", user=ADMIN) as client:
         yield client

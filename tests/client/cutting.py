@@ -1,8 +1,8 @@
 """A way to the API that loses answers: the request is processed, and the connection is reset instead of the answer."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 
 class CuttingProxy:
@@ -35,15 +35,14 @@ class CuttingProxy:
         self._tasks.add(asyncio.create_task(self._answers(from_api, writer)))
 
     async def _requests(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
+        with _aborted(sink), suppress(ConnectionError):
             while data := await source.read(65_536):
                 self.carried += len(data)
                 sink.write(data)
                 await sink.drain()
-        sink.transport.abort()
 
     async def _answers(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
+        with _aborted(sink), suppress(ConnectionError):
             while data := await source.read(65_536):
                 if self.to_lose > 0:
                     self.to_lose -= 1
@@ -51,4 +50,11 @@ class CuttingProxy:
                     break
                 sink.write(data)
                 await sink.drain()
+
+
+@contextmanager
+def _aborted(sink: asyncio.StreamWriter) -> Iterator[None]:
+    try:
+        yield
+    finally:
         sink.transport.abort()

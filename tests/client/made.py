@@ -4,7 +4,7 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from carillon.client import RabbitCallback, Schedule
+from carillon import RabbitCallback, Schedule
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.clock.schedules import schedule_id
 from tests.services.api.client import ADMIN

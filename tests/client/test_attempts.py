@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from carillon.client import Carillon, CarillonError, NotFound, Unavailable
+from carillon import AsyncCarillon, CarillonError, NotFound, Unavailable
 from services.embedded.processes import free_port
 
 Script = list[Callable[[], Awaitable[web.Response]] | web.Response]
@@ -30,10 +30,12 @@ class Scripted:
 
 
 @asynccontextmanager
-async def scripted(scripted: Scripted, *, attempts: int = 5, timeout_seconds: float = 5) -> AsyncIterator[Carillon]:
+async def scripted(
+    scripted: Scripted, *, attempts: int = 5, timeout_seconds: float = 5
+) -> AsyncIterator[AsyncCarillon]:
     async with TestServer(_app(scripted)) as server:
         url = str(server.make_url("/"))
-        async with Carillon(url, token="t", attempts=attempts, timeout_seconds=timeout_seconds) as client:
+        async with AsyncCarillon(url, token="t", attempts=attempts, timeout_seconds=timeout_seconds) as client:
             yield client
 
 
@@ -84,7 +86,7 @@ async def test_giving_up_tells_the_last_cause() -> None:
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
-    async with Carillon(f"http://127.0.0.1:{free_port()}", attempts=2) as client:
+    async with AsyncCarillon(f"http://127.0.0.1:{free_port()}", attempts=2) as client:
         with pytest.raises(Unavailable) as caught:
             await client.schedules.delete("k")
     assert isinstance(caught.value.__cause__, OSError)
@@ -126,7 +128,7 @@ async def test_a_404_counts_as_done_only_behind_an_attempt_that_may_have_arrived
 async def test_a_refused_connection_is_no_attempt_that_may_have_arrived() -> None:
     server = Scripted(web.Response(status=404))
     port = free_port()
-    async with Carillon(f"http://127.0.0.1:{port}", attempts=50) as client:
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", attempts=50) as client:
         deleting = asyncio.create_task(client.schedules.delete("k"))
         await asyncio.sleep(0.1)
         async with TestServer(_app(server), port=port):
@@ -176,6 +178,6 @@ async def test_connections_are_bounded_and_waiting_for_one_is_no_time_out() -> N
     server = Scripted(*[counted] * 12)
     async with TestServer(_app(server)) as there:
         url = str(there.make_url("/"))
-        async with Carillon(url, connections=3, timeout_seconds=0.35, attempts=1) as client:
+        async with AsyncCarillon(url, connections=3, timeout_seconds=0.35, attempts=1) as client:
             await asyncio.gather(*(client.schedules.fire("k") for _ in range(12)))
     assert most == 3

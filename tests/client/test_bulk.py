@@ -5,13 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from carillon.client import Carillon, Invalid, RabbitCallback, Schedule, bulk
+from carillon import AsyncCarillon, Invalid, RabbitCallback, Schedule, Unauthorized, bulk
 from tests.client.made import ahead, fresh_key, schedule
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
-async def test_one_bad_item_among_many_is_told_in_its_place(client: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_bad_item_among_many_is_told_in_its_place(
+    client: AsyncCarillon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bulk, "ITEMS", 3)
     keys = [fresh_key() for _ in range(8)]
 
@@ -27,7 +29,7 @@ async def test_one_bad_item_among_many_is_told_in_its_place(client: Carillon, mo
     assert len([each async for each in client.schedules.list(prefix="k-") if each.key in keys]) == 7
 
 
-async def test_what_cannot_be_sent_is_told_in_its_place(client: Carillon) -> None:
+async def test_what_cannot_be_sent_is_told_in_its_place(client: AsyncCarillon) -> None:
     keys = [fresh_key() for _ in range(5)]
     payloads = ["good", object(), "good", "x" * (3 * 2**20), "good"]
     wanted = [
@@ -39,7 +41,9 @@ async def test_what_cannot_be_sent_is_told_in_its_place(client: Carillon) -> Non
     assert [result.status for result in results] == [201, 422, 201, 413, 201]
 
 
-async def test_a_key_of_the_caller_makes_bulk_repeatable(client: Carillon, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_of_the_caller_makes_bulk_repeatable(
+    client: AsyncCarillon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bulk, "ITEMS", 2)
     wanted, mine = [schedule(fresh_key()) for _ in range(5)], fresh_key()
     first = [result.status async for result in client.schedules.bulk(wanted, idempotency_key=mine)]
@@ -48,6 +52,13 @@ async def test_a_key_of_the_caller_makes_bulk_repeatable(client: Carillon, monke
     assert again == [200] * 5
     with pytest.raises(Invalid):
         _ = [result async for result in client.schedules.bulk(reversed(wanted), idempotency_key=mine)]
+
+
+async def test_who_may_not_ask_hears_so_while_much_is_sent(port: int) -> None:
+    large = schedule("k", callback=RabbitCallback(queue="q", payload="x" * 10**6))
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", token="nobodys", attempts=1) as stranger:
+        with pytest.raises(Unauthorized):
+            _ = [result async for result in stranger.schedules.bulk([large] * 8)]
 
 
 async def test_chunks_are_bounded_in_every_way() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from carillon.client import Carillon, Conflict, NotFound
+from carillon import AsyncCarillon, Conflict, NotFound
 from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
@@ -27,7 +27,7 @@ async def buried(house: House, key: str, count: int, namespace: str = NAMESPACE)
     return [letter.id for letter in letters]
 
 
-async def test_dead_letters_are_listed_retried_and_discarded(client: Carillon, house: House) -> None:
+async def test_dead_letters_are_listed_retried_and_discarded(client: AsyncCarillon, house: House) -> None:
     key = fresh_key()
     await client.schedules.create(schedule(key))
     ids = await buried(house, key, 5)
@@ -45,7 +45,7 @@ async def test_dead_letters_are_listed_retried_and_discarded(client: Carillon, h
     assert len([each for each in await pending(house, key) if each.kind is OccurrenceKind.ASKED]) == 4
 
 
-async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: Carillon, house: House) -> None:
+async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: AsyncCarillon, house: House) -> None:
     [id] = await buried(house, fresh_key(), 1)
     with pytest.raises(Conflict):
         await client.dead_letters.retry(id)
@@ -55,7 +55,7 @@ async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: Ca
 async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: int) -> None:
     issued = (await house.admin.post("/tokens", {"name": "dead"})).json
     key = fresh_key()
-    async with Carillon(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
         await other.schedules.create(schedule(key))
         stored = await house.store.schedules.page(f"token:{issued['id']}", state=None, limit=10)
         assert [each.key for each in stored] == [key]
@@ -63,7 +63,7 @@ async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: i
         assert await other.dead_letters.retry_all() == 3
 
 
-async def test_an_admin_sees_and_moves_another_namespaces_dead_letters(client: Carillon, house: House) -> None:
+async def test_an_admin_sees_and_moves_another_namespaces_dead_letters(client: AsyncCarillon, house: House) -> None:
     key, namespace = fresh_key(), "user:other@example.com"
     first, second = await buried(house, key, 2, namespace)
     assert [each.id async for each in client.dead_letters.list(namespace=namespace)] == [first, second]

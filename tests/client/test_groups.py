@@ -5,14 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from carillon.client import Carillon, NotFound, PushJob
+from carillon import AsyncCarillon, NotFound, PushJob
 from shared.domain.audience.zones import zones
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
-async def test_a_group_is_shown_paused_resumed_and_stopped(client: Carillon, house: House) -> None:
+async def test_a_group_is_shown_paused_resumed_and_stopped(client: AsyncCarillon, house: House) -> None:
     app_id, starts_at = await house.app_with_template(), house.clock.now() + timedelta(hours=20)
     job = await client.jobs.start(
         app_id, PushJob(service="apns", templates=["like"], localized=True, starts_at=starts_at)
@@ -34,7 +34,7 @@ async def test_a_group_is_shown_paused_resumed_and_stopped(client: Carillon, hou
             assert set(moved.values()) == {status}
 
 
-async def test_a_group_that_is_not_there_is_told(client: Carillon, house: House) -> None:
+async def test_a_group_that_is_not_there_is_told(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     alone = await client.jobs.start(app_id, PushJob(service="apns", templates=["like"]))
     for group_id in (str(uuid.uuid4()), alone.group_id):

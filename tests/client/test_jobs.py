@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from carillon.client import Carillon, Forbidden, Invalid, LocaleCount, NotFound, PushJob, ZoneCount
+from carillon import AsyncCarillon, Forbidden, Invalid, LocaleCount, NotFound, PushJob, ZoneCount
 from shared.domain.audience.zones import zones
 from shared.domain.instants import EPOCH
-from shared.domain.jobs.jobs import Event, EventState
+from shared.domain.jobs.events import Event, EventState
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 JOB = PushJob(service="apns", templates=["like"], filters={"locale": "en"}, context={"user": "Ana"})
 
 
-async def test_a_job_is_started_once_and_read(client: Carillon, house: House) -> None:
+async def test_a_job_is_started_once_and_read(client: AsyncCarillon, house: House) -> None:
     app_id, id = await house.app_with_template(), str(uuid.uuid4())
     now = EPOCH + timedelta(microseconds=house.clock.now_ns() // 1_000)
     job = PushJob(
@@ -32,7 +32,7 @@ async def test_a_job_is_started_once_and_read(client: Carillon, house: House) ->
     assert await client.jobs.get(app_id, id) == made
 
 
-async def test_jobs_are_listed_over_all_pages(client: Carillon, house: House) -> None:
+async def test_jobs_are_listed_over_all_pages(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     ids = [(await client.jobs.start(app_id, JOB)).id for _ in range(5)]
     both = (await client.jobs.start(app_id, PushJob(service="apns", templates=["like", "like"]))).id
@@ -40,7 +40,7 @@ async def test_jobs_are_listed_over_all_pages(client: Carillon, house: House) ->
     assert [job.id async for job in client.jobs.list(app_id, templates=["like", "like"])] == [both]
 
 
-async def test_a_job_is_paused_resumed_and_stopped(client: Carillon, house: House) -> None:
+async def test_a_job_is_paused_resumed_and_stopped(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     id = (await client.jobs.start(app_id, JOB)).id
     assert (await client.jobs.pause(app_id, id)).status == "paused"
@@ -56,7 +56,7 @@ def now(house: House) -> datetime:
     return EPOCH + timedelta(microseconds=house.clock.now_ns() // 1_000)
 
 
-async def test_a_preview_tells_who_would_get_what_and_makes_no_job(client: Carillon, house: House) -> None:
+async def test_a_preview_tells_who_would_get_what_and_makes_no_job(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     told = await client.jobs.preview(app_id, JOB)
     assert told.topic == "push-game_apns-massive"
@@ -77,7 +77,7 @@ async def test_a_preview_tells_who_would_get_what_and_makes_no_job(client: Caril
     assert [each async for each in client.jobs.list(app_id)] == []
 
 
-async def test_a_preview_tells_the_zones_of_a_localized_job(client: Carillon, house: House) -> None:
+async def test_a_preview_tells_the_zones_of_a_localized_job(client: AsyncCarillon, house: House) -> None:
     app_id, starts_at = await house.app_with_template(), now(house) + timedelta(hours=20)
     told = await client.jobs.preview(app_id, replace(JOB, localized=True, starts_at=starts_at))
     assert [each.zone for each in told.zones] == list(zones())
@@ -85,7 +85,7 @@ async def test_a_preview_tells_the_zones_of_a_localized_job(client: Carillon, ho
     assert {each.zone: each.starts_at for each in told.zones}["+0545"] == starts_at - timedelta(hours=5, minutes=45)
 
 
-async def test_a_job_over_a_file_holds_users_out(client: Carillon, house: House) -> None:
+async def test_a_job_over_a_file_holds_users_out(client: AsyncCarillon, house: House) -> None:
     app_id, path = await house.app_with_template(), await house.file("jobs/users.csv", b"id\nu1\nu2\nu1\nx\n")
     job = PushJob(service="apns", templates=["like"], csv_path=path, control_group=0.5)
     told = await client.jobs.preview(app_id, job)
@@ -107,7 +107,7 @@ async def test_a_job_over_a_file_holds_users_out(client: Carillon, house: House)
     assert caught.value.field == "csvPath"
 
 
-async def test_a_localized_job_is_started_once_for_all_zones(client: Carillon, house: House) -> None:
+async def test_a_localized_job_is_started_once_for_all_zones(client: AsyncCarillon, house: House) -> None:
     app_id, starts_at, id = await house.app_with_template(), now(house) + timedelta(hours=20), str(uuid.uuid4())
     job = replace(JOB, localized=True, starts_at=starts_at, past_time_strategy="skip", id=id)
     made = await client.jobs.start(app_id, job, idempotency_key=id)
@@ -122,7 +122,7 @@ async def test_a_localized_job_is_started_once_for_all_zones(client: Carillon, h
     assert caught.value.field == "localized"
 
 
-async def test_what_happened_to_a_job_is_told_by_stage(client: Carillon, house: House) -> None:
+async def test_what_happened_to_a_job_is_told_by_stage(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     id = (await client.jobs.start(app_id, JOB)).id
     event = Event(stage="Split CSV", state=EventState.FAIL, message="line 7", at=house.clock.now_ns())
@@ -134,7 +134,7 @@ async def test_what_happened_to_a_job_is_told_by_stage(client: Carillon, house: 
     assert listed.stages == ()
 
 
-async def test_mistakes_are_named(client: Carillon, house: House) -> None:
+async def test_mistakes_are_named(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     with pytest.raises(Invalid):
         await client.jobs.start(app_id, PushJob(service="apns", templates=["none"]))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.client import Carillon, NotFound, PushJob
+from carillon import AsyncCarillon, NotFound, PushJob
 from shared.domain.clock.occurrences import OccurrenceKind
 from tests.client.cutting import CuttingProxy
 from tests.client.made import fresh_key, pending, schedule
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 LOST = 3
 
 
-async def test_a_schedule_is_made_once(cut_off: Carillon, proxy: CuttingProxy, house: House) -> None:
+async def test_a_schedule_is_made_once(cut_off: AsyncCarillon, proxy: CuttingProxy, house: House) -> None:
     wanted = schedule(fresh_key())
     proxy.to_lose = LOST
     made = await cut_off.schedules.create(wanted)
@@ -26,7 +26,7 @@ async def test_a_schedule_is_made_once(cut_off: Carillon, proxy: CuttingProxy, h
     assert [each.due for each in await pending(house, wanted.key)] == list(wanted.instants)
 
 
-async def test_a_callback_is_fired_once(cut_off: Carillon, proxy: CuttingProxy, house: House) -> None:
+async def test_a_callback_is_fired_once(cut_off: AsyncCarillon, proxy: CuttingProxy, house: House) -> None:
     key = fresh_key()
     await cut_off.schedules.create(schedule(key))
     proxy.to_lose = LOST
@@ -36,7 +36,7 @@ async def test_a_callback_is_fired_once(cut_off: Carillon, proxy: CuttingProxy, 
     assert [(each.message_id, each.due) for each in asked] == [(fired.id, fired.due)]
 
 
-async def test_what_was_deleted_by_a_lost_attempt_is_deleted(cut_off: Carillon, proxy: CuttingProxy) -> None:
+async def test_what_was_deleted_by_a_lost_attempt_is_deleted(cut_off: AsyncCarillon, proxy: CuttingProxy) -> None:
     key = fresh_key()
     made = await cut_off.schedules.create(schedule(key))
     proxy.to_lose = 1
@@ -48,10 +48,10 @@ async def test_what_was_deleted_by_a_lost_attempt_is_deleted(cut_off: Carillon, 
         await cut_off.schedules.delete(key)
 
 
-async def test_what_aiohttp_repeats_by_itself_counts_too(proxy: CuttingProxy) -> None:
-    """It does so once with an idempotent request on a connection that was kept."""
+async def test_what_is_repeated_within_an_attempt_counts_too(proxy: CuttingProxy) -> None:
+    """An idempotent request is sent once more where a kept connection breaks."""
     key = fresh_key()
-    async with Carillon(f"http://127.0.0.1:{proxy.port}", user=ADMIN, attempts=1) as client:
+    async with AsyncCarillon(f"http://127.0.0.1:{proxy.port}", user=ADMIN, attempts=1) as client:
         await client.schedules.create(schedule(key))
         proxy.to_lose = 1
         await client.schedules.delete(key)
@@ -59,7 +59,7 @@ async def test_what_aiohttp_repeats_by_itself_counts_too(proxy: CuttingProxy) ->
 
 
 async def test_moves_of_a_job_are_not_refused_for_having_been_done(
-    cut_off: Carillon, proxy: CuttingProxy, house: House
+    cut_off: AsyncCarillon, proxy: CuttingProxy, house: House
 ) -> None:
     app_id = await house.app_with_template()
     proxy.to_lose = 2
@@ -70,7 +70,9 @@ async def test_moves_of_a_job_are_not_refused_for_having_been_done(
         assert (await move(app_id, job.id)).status == status
 
 
-async def test_a_localized_job_is_made_once_and_moved(cut_off: Carillon, proxy: CuttingProxy, house: House) -> None:
+async def test_a_localized_job_is_made_once_and_moved(
+    cut_off: AsyncCarillon, proxy: CuttingProxy, house: House
+) -> None:
     app_id = await house.app_with_template()
     starts_at = house.clock.now() + timedelta(hours=20)
     proxy.to_lose = LOST
@@ -86,7 +88,7 @@ async def test_a_localized_job_is_made_once_and_moved(cut_off: Carillon, proxy: 
 
 
 async def test_a_file_is_uploaded_whatever_answers_are_lost(
-    cut_off: Carillon, proxy: CuttingProxy, house: House, tmp_path: Path
+    cut_off: AsyncCarillon, proxy: CuttingProxy, house: House, tmp_path: Path
 ) -> None:
     """Among these answers is the consent to send it, without which it is sent in the end."""
     file = tmp_path / "users.csv"
@@ -98,7 +100,7 @@ async def test_a_file_is_uploaded_whatever_answers_are_lost(
         assert proxy.to_lose == 0
 
 
-async def test_items_of_a_lost_chunk_are_made_once(cut_off: Carillon, proxy: CuttingProxy) -> None:
+async def test_items_of_a_lost_chunk_are_made_once(cut_off: AsyncCarillon, proxy: CuttingProxy) -> None:
     prefix = fresh_key()
     proxy.to_lose = 1
     wanted = [schedule(f"{prefix}-{n}") for n in range(5)]
@@ -107,7 +109,7 @@ async def test_items_of_a_lost_chunk_are_made_once(cut_off: Carillon, proxy: Cut
     assert len([each async for each in cut_off.schedules.list(prefix=prefix)]) == 5
 
 
-async def test_a_put_is_repeated(cut_off: Carillon, proxy: CuttingProxy) -> None:
+async def test_a_put_is_repeated(cut_off: AsyncCarillon, proxy: CuttingProxy) -> None:
     key, wanted = fresh_key(), schedule()
     proxy.to_lose = LOST
     assert (await cut_off.schedules.put(key, wanted)).next == tuple(wanted.instants)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from carillon.client import (
-    Carillon,
+from carillon import (
+    AsyncCarillon,
     Conflict,
     FireWithin,
     Forbidden,
@@ -31,7 +31,7 @@ from tests.services.api.conftest import House
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
 
-async def test_a_schedule_is_made_and_read_with_all_that_it_was_given(client: Carillon) -> None:
+async def test_a_schedule_is_made_and_read_with_all_that_it_was_given(client: AsyncCarillon) -> None:
     key = fresh_key()
     [past, *left] = ahead(-1, 1, 2)
     wanted = schedule(
@@ -52,7 +52,7 @@ async def test_a_schedule_is_made_and_read_with_all_that_it_was_given(client: Ca
     assert not (await client.schedules.create(wanted)).created
 
 
-async def test_every_kind_of_callback_comes_back_as_it_was_given(client: Carillon) -> None:
+async def test_every_kind_of_callback_comes_back_as_it_was_given(client: AsyncCarillon) -> None:
     for callback in (
         RabbitCallback(exchange="orders", routing_key="new", payload=None, headers={"a": "b"}),
         KafkaCallback(topic="orders", key="42", payload="text", headers={"a": "b"}),
@@ -63,7 +63,7 @@ async def test_every_kind_of_callback_comes_back_as_it_was_given(client: Carillo
         assert made.callback == callback
 
 
-async def test_a_number_that_no_float_holds_spoils_no_list(client: Carillon, house: House) -> None:
+async def test_a_number_that_no_float_holds_spoils_no_list(client: AsyncCarillon, house: House) -> None:
     key = fresh_key()
     body = b'{"key":"%s","every":60,"callback":{"type":"rabbitmq","data":{"queue":"q","payload":1e999}}}' % key.encode()
     assert (await house.admin.post("/schedules", body)).status == 201
@@ -71,7 +71,7 @@ async def test_a_number_that_no_float_holds_spoils_no_list(client: Carillon, hou
     assert found.callback.payload == float("inf")
 
 
-async def test_recurrences_have_their_bounds(client: Carillon) -> None:
+async def test_recurrences_have_their_bounds(client: AsyncCarillon) -> None:
     paris = timezone(timedelta(hours=2))
     wanted = Schedule(
         cron="30 9 * * *", timezone="Europe/Paris", starts_at=datetime(2100, 7, 1, tzinfo=paris),
@@ -86,7 +86,7 @@ async def test_recurrences_have_their_bounds(client: Carillon) -> None:
     assert (every.every_seconds, every.max_occurrences, len(every.next)) == (3600, 3, 3)
 
 
-async def test_put_replaces_what_is_pending(client: Carillon) -> None:
+async def test_put_replaces_what_is_pending(client: AsyncCarillon) -> None:
     key, moved = fresh_key(), ahead(5)
     assert (await client.schedules.put(key, schedule())).created
     replaced = await client.schedules.put(key, schedule(key, *moved))
@@ -94,7 +94,7 @@ async def test_put_replaces_what_is_pending(client: Carillon) -> None:
     assert (await client.schedules.get(key)).next == moved
 
 
-async def test_outcomes_are_told(client: Carillon, house: House) -> None:
+async def test_outcomes_are_told(client: AsyncCarillon, house: House) -> None:
     key, at = fresh_key(), datetime(2026, 1, 1, tzinfo=UTC)
     await client.schedules.create(schedule(key))
     owner = (await pending(house, key))[0].owner
@@ -107,7 +107,7 @@ async def test_outcomes_are_told(client: Carillon, house: House) -> None:
     )  # fmt: skip
 
 
-async def test_a_list_goes_over_all_pages_and_is_filtered(client: Carillon) -> None:
+async def test_a_list_goes_over_all_pages_and_is_filtered(client: AsyncCarillon) -> None:
     prefix = fresh_key()
     keys = [f"{prefix}-{n}" for n in range(7)]
     for key in keys:
@@ -119,7 +119,7 @@ async def test_a_list_goes_over_all_pages_and_is_filtered(client: Carillon) -> N
     assert [each async for each in client.schedules.list(prefix=f"{prefix}-none")] == []
 
 
-async def test_instants_are_cancelled_and_schedules_deleted(client: Carillon) -> None:
+async def test_instants_are_cancelled_and_schedules_deleted(client: AsyncCarillon) -> None:
     key, instants = fresh_key(), ahead(1, 2)
     await client.schedules.create(schedule(key, *instants))
     await client.schedules.cancel(key, instants[0].astimezone(timezone(timedelta(hours=5, minutes=30))))
@@ -133,7 +133,7 @@ async def test_instants_are_cancelled_and_schedules_deleted(client: Carillon) ->
         assert (caught.value.status, caught.value.field) == (404, "key")
 
 
-async def test_pause_resume_and_fire(client: Carillon, house: House) -> None:
+async def test_pause_resume_and_fire(client: AsyncCarillon, house: House) -> None:
     key, mine = fresh_key(), secrets.token_hex(8)
     made = await client.schedules.create(schedule(key))
     assert (await client.schedules.pause(key)).state is ScheduleState.PAUSED
@@ -146,7 +146,7 @@ async def test_pause_resume_and_fire(client: Carillon, house: House) -> None:
     assert (await client.schedules.get(key)).next == made.next
 
 
-async def test_mistakes_are_named(client: Carillon, port: int) -> None:
+async def test_mistakes_are_named(client: AsyncCarillon, port: int) -> None:
     key = fresh_key()
     with pytest.raises(Invalid, match="no instant lies ahead") as invalid:
         await client.schedules.create(schedule(key, *ahead(-1)))
@@ -157,15 +157,15 @@ async def test_mistakes_are_named(client: Carillon, port: int) -> None:
     assert (conflict.value.status, conflict.value.field) == (409, "key")
     with pytest.raises(Invalid, match="not that of the path"):
         await client.schedules.put(key, schedule("another"))
-    async with Carillon(f"http://127.0.0.1:{port}", token="unknown") as stranger:
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", token="unknown") as stranger:
         with pytest.raises(Unauthorized):
             await stranger.schedules.get(key)
-    async with Carillon(f"http://127.0.0.1:{port}/nowhere", user=ADMIN) as lost:
+    async with AsyncCarillon(f"http://127.0.0.1:{port}/nowhere", user=ADMIN) as lost:
         with pytest.raises(NotFound):
             await lost.schedules.get(key)
 
 
-async def test_an_idempotency_key_of_the_caller_belongs_to_one_request(client: Carillon) -> None:
+async def test_an_idempotency_key_of_the_caller_belongs_to_one_request(client: AsyncCarillon) -> None:
     key = fresh_key()
     await client.schedules.create(schedule(key), idempotency_key=key)
     with pytest.raises(Invalid) as caught:
@@ -173,22 +173,24 @@ async def test_an_idempotency_key_of_the_caller_belongs_to_one_request(client: C
     assert caught.value.field == "Idempotency-Key"
 
 
-async def test_a_service_has_a_namespace_of_its_own(client: Carillon, house: House, port: int) -> None:
+async def test_a_service_has_a_namespace_of_its_own(client: AsyncCarillon, house: House, port: int) -> None:
     key = fresh_key()
     await client.schedules.create(schedule(key))
     issued = await house.admin.post("/tokens", {"name": "other"})
-    async with Carillon(f"http://127.0.0.1:{port}", token=issued.json["token"]) as other:
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", token=issued.json["token"]) as other:
         with pytest.raises(NotFound):
             await other.schedules.get(key)
         assert (await other.schedules.create(schedule(key, *ahead(9)))).created
     assert len((await client.schedules.get(key)).next) == 2
 
 
-async def test_an_admin_sees_and_moves_what_a_service_has_scheduled(client: Carillon, house: House, port: int) -> None:
+async def test_an_admin_sees_and_moves_what_a_service_has_scheduled(
+    client: AsyncCarillon, house: House, port: int
+) -> None:
     key = fresh_key()
     issued = (await house.admin.post("/tokens", {"name": "other"})).json
     namespace = f"token:{issued['id']}"
-    async with Carillon(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
         await other.schedules.create(schedule(key))
         with pytest.raises(Forbidden):
             await other.schedules.get(key, namespace="user:somebody@example.com")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from carillon.client import Carillon, Conflict, Forbidden
+from carillon import AsyncCarillon, Conflict, Forbidden
 from shared.runtime.serving import HttpServer
 from tests.client.made import NAMESPACE
 from tests.services.api.accounts.test_signing_secrets import with_key
@@ -19,7 +19,7 @@ async def test_a_secret_is_taken_for_ones_own_namespace_or_as_an_admin_for_anoth
     await server.start()
     issued = (await house.admin.post("/tokens", {"name": "signed"})).json
     url, namespace = f"http://127.0.0.1:{server.port}", f"token:{issued['id']}"
-    async with Carillon(url, user=ADMIN) as admin, Carillon(url, token=issued["token"]) as service:
+    async with AsyncCarillon(url, user=ADMIN) as admin, AsyncCarillon(url, token=issued["token"]) as service:
         own = await admin.signing_secrets.create()
         assert (own.namespace, own.version) == (NAMESPACE, 1)
         assert own.secret.startswith("whsec_") and own.secret not in repr(own)
@@ -30,7 +30,7 @@ async def test_a_secret_is_taken_for_ones_own_namespace_or_as_an_admin_for_anoth
     await server.stop()
 
 
-async def test_without_a_deployments_secret_there_is_none(client: Carillon) -> None:
+async def test_without_a_deployments_secret_there_is_none(client: AsyncCarillon) -> None:
     with pytest.raises(Conflict) as refused:
         await client.signing_secrets.create()
     assert refused.value.field == "callbacks.signing_secret"

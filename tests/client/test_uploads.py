@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from carillon.client import Carillon, Invalid, NotFound, PushJob
+from carillon import AsyncCarillon, Invalid, NotFound, PushJob
 from shared.blobs.s3 import S3Blobs
 from shared.runtime.serving import HttpServer
 from tests.blobs.owners import BucketOwner
@@ -34,7 +34,7 @@ def bucket(owner: BucketOwner) -> str:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def with_s3(house: House, stack: Endpoints, bucket: str) -> AsyncIterator[Carillon]:
+async def with_s3(house: House, stack: Endpoints, bucket: str) -> AsyncIterator[AsyncCarillon]:
     """A client of a deployment whose files lie in S3, which outside has another name."""
     blobs = S3Blobs.open(
         f"s3://{bucket}",
@@ -46,7 +46,7 @@ async def with_s3(house: House, stack: Endpoints, bucket: str) -> AsyncIterator[
     )
     server = HttpServer("api", rebuilt(house, blobs=blobs, uploads=None), host="127.0.0.1", port=0, proxy_headers=False)
     await server.start()
-    async with Carillon(f"http://127.0.0.1:{server.port}", user=ADMIN) as client:
+    async with AsyncCarillon(f"http://127.0.0.1:{server.port}", user=ADMIN) as client:
         yield client
     await server.stop()
     await blobs.close()
@@ -58,7 +58,12 @@ async def in_lines(content: bytes) -> AsyncIterator[bytes]:
 
 
 async def test_a_file_and_a_stream_are_put_where_a_job_finds_them(
-    with_s3: Carillon, house: House, owner: BucketOwner, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    with_s3: AsyncCarillon,
+    house: House,
+    owner: BucketOwner,
+    bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     owner.make(bucket)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -76,7 +81,7 @@ async def test_a_file_and_a_stream_are_put_where_a_job_finds_them(
     owner.remove(bucket)
 
 
-async def test_what_s3_refuses_is_told_in_its_words(with_s3: Carillon, tmp_path: Path) -> None:
+async def test_what_s3_refuses_is_told_in_its_words(with_s3: AsyncCarillon, tmp_path: Path) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes(LINES)
     with pytest.raises(NotFound, match="NoSuchBucket: ") as caught:
@@ -84,7 +89,7 @@ async def test_what_s3_refuses_is_told_in_its_words(with_s3: Carillon, tmp_path:
     assert caught.value.status == 404
 
 
-async def test_a_file_is_put_into_a_folder(client: Carillon, house: House, tmp_path: Path) -> None:
+async def test_a_file_is_put_into_a_folder(client: AsyncCarillon, house: House, tmp_path: Path) -> None:
     for content in (b"id\nu1\n", b""):
         file = tmp_path / "users.csv"
         file.write_bytes(content)
@@ -92,7 +97,7 @@ async def test_a_file_is_put_into_a_folder(client: Carillon, house: House, tmp_p
 
 
 async def test_a_file_that_is_too_large_for_the_deployment_is_not_sent(
-    cut_off: Carillon, proxy: CuttingProxy, tmp_path: Path
+    cut_off: AsyncCarillon, proxy: CuttingProxy, tmp_path: Path
 ) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes(LINES)
@@ -103,7 +108,7 @@ async def test_a_file_that_is_too_large_for_the_deployment_is_not_sent(
 
 
 async def test_an_error_of_a_stream_is_its_own(
-    client: Carillon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: AsyncCarillon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 

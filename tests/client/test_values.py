@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from carillon.client import (
-    Carillon,
+import carillon
+import carillon.client
+from carillon import (
+    AsyncCarillon,
     CarillonError,
     Forbidden,
     HttpCallback,
@@ -17,13 +19,20 @@ from carillon.client import (
     Retry,
     Schedule,
 )
-from carillon.client.errors import error_of
-from carillon.client.paging import next_query
-from carillon.client.retries import delay_seconds, retry_after_seconds
+from carillon.errors import error_of
+from carillon.paging import next_query
+from carillon.retries import delay_seconds, retry_after_seconds
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
 AWARE = datetime(2030, 1, 1, tzinfo=UTC)
 QUEUE = RabbitCallback(queue="q", payload={"id": "42"})
+
+
+def test_the_old_place_has_the_same_names_and_the_old_one() -> None:
+    assert carillon.client.Carillon is AsyncCarillon
+    assert carillon.client.Schedule is Schedule
+    assert set(carillon.client.__all__) == {*carillon.__all__, "Carillon"}
+    assert not hasattr(carillon, "Carillon")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +50,7 @@ def test_an_instant_without_a_zone_is_refused_at_once(field: str, given: dict[st
 
 
 async def test_an_instant_to_be_cancelled_needs_a_zone_too() -> None:
-    async with Carillon("http://127.0.0.1:1", attempts=1) as client:
+    async with AsyncCarillon("http://127.0.0.1:1", attempts=1) as client:
         with pytest.raises(ValueError, match=r"instant: .* time zone"):
             await client.schedules.cancel("k", NAIVE)
 
@@ -72,7 +81,7 @@ def test_of_a_job_only_what_was_chosen_is_sent() -> None:
 
 @pytest.mark.parametrize("key", ["", ".", "..", "a/b", "a b", "a?b", "a%2Fb", "é", "k" * 256, "k\n"])
 async def test_what_would_lead_to_another_path_is_refused_at_once(key: str) -> None:
-    async with Carillon("http://127.0.0.1:1", attempts=1) as client:
+    async with AsyncCarillon("http://127.0.0.1:1", attempts=1) as client:
         with pytest.raises(ValueError, match="a key or an id"):
             await client.schedules.delete(key)
         with pytest.raises(ValueError, match="a key or an id"):
@@ -82,7 +91,7 @@ async def test_what_would_lead_to_another_path_is_refused_at_once(key: str) -> N
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://host", "http://", "http://host/?a=b"])
 def test_a_base_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="base_url"):
-        Carillon(url)
+        AsyncCarillon(url)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +99,7 @@ def test_a_base_url_that_is_none_is_refused(url: str) -> None:
 )
 def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="or"):
-        Carillon("http://host", **wrong)
+        AsyncCarillon("http://host", **wrong)
 
 
 def test_only_what_was_given_is_sent() -> None:

@@ -76,9 +76,9 @@ def interpolated(value: object) -> str:
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
 
 
-def project() -> Object:
-    """The project's table in pyproject.toml."""
-    table: Object = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+def project(folder: str = ".") -> Object:
+    """The project's table in a pyproject.toml."""
+    table: Object = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
     return table
 
 

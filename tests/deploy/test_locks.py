@@ -13,7 +13,11 @@ LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 WANTED = {
     "run": project()["dependencies"],
     "embedded": project()["dependencies"] + project()["optional-dependencies"]["embedded"],
-    "dev": [*project()["dependencies"], *chain(*project()["optional-dependencies"].values())],
+    "dev": [
+        *project()["dependencies"],
+        *chain(*project()["optional-dependencies"].values()),
+        *project("client")["dependencies"],
+    ],
 }
 
 

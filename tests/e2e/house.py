@@ -103,13 +103,17 @@ class House:
         self.jobs = parts.of(JobsPart).flow
         self.groups = parts.of(JobsPart).groups
         self.schedules = parts.of(ClockPart).schedules
-        self.app = f"t{secrets.token_hex(5)}"
-        self.app_id = str(uuid.uuid4())
-        self.topic = f"push-{self.app}_apns-massive"
+        self.new_app()
         self._folder = folder
         self._push_database = push_database
         self._processes: list[Process] = []
         self._numbers = itertools.count()
+
+    def new_app(self) -> None:
+        """Go on with another app, which has no devices yet."""
+        self.app = f"t{secrets.token_hex(5)}"
+        self.app_id = str(uuid.uuid4())
+        self.topic = f"push-{self.app}_apns-massive"
 
     async def start(self, service: str, *, fault: str = "", **environment: str) -> Process:
         """Start a process, armed with faults; returns when it is ready."""

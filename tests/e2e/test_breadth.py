@@ -186,7 +186,7 @@ async def test_a_stopped_job_sends_nothing_more(house: House) -> None:
     job_id = await house.post()
 
     async def some_are_sent() -> bool:
-        totals = await house.capabilities.store.batches.totals([job_id])
+        totals = await house.capabilities.store.batch_sums.totals([job_id])
         return job_id in totals and totals[job_id].sent > 0
 
     await until(some_are_sent, "the first batches")
@@ -233,7 +233,7 @@ async def test_a_table_that_is_away_for_a_moment_costs_nothing(house: House) -> 
     job_id = await house.post()
 
     async def has_begun() -> bool:
-        totals = (await house.capabilities.store.batches.totals([job_id])).get(job_id)
+        totals = (await house.capabilities.store.batch_sums.totals([job_id])).get(job_id)
         return totals is not None and totals.sent > 5_000
 
     await until(has_begun, "some batches")

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from shared.domain.jobs.jobs import EventState, JobStatus
+from shared.domain.jobs.events import EventState
+from shared.domain.jobs.jobs import JobStatus
 from tests.blobs.answers import answering, refusal
 from tests.e2e.house import House, until
 
@@ -112,7 +113,7 @@ async def test_pause_and_resume_in_the_middle_of_a_file(house: House) -> None:
     job_id = await house.post(csv_path=await house.file(b"id\n" + users(*range(1, 20_001))))
 
     async def sent() -> int:
-        totals = await house.capabilities.store.batches.totals([job_id])
+        totals = await house.capabilities.store.batch_sums.totals([job_id])
         return totals[job_id].sent if job_id in totals else 0
 
     async def some_are_sent() -> bool:
@@ -127,7 +128,7 @@ async def test_pause_and_resume_in_the_middle_of_a_file(house: House) -> None:
 
 
 async def _quiet(house: House, job_id: str) -> bool:
-    batches = [batch async for batch in house.capabilities.store.batches.read_settled(job_id)]
+    batches = [batch async for batch in house.capabilities.store.batch_sums.read_settled(job_id)]
     heads = await house.capabilities.store.batches.heads(job_id)
     return bool(batches) and all(head.planned for head in heads)
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from services.commands.demo.report import faults
 from services.commands.demo.story import Story
 from services.commands.seed import Seeded
-from services.embedded.instance import running
+from services.embedded.instance import find_running
 from shared.audience import devices
 from shared.domain.push.records import APNS
 
@@ -70,7 +70,7 @@ async def test_it_goes_on_running_if_told_to(tmp_path: Path) -> None:
     process = await started("--devices", "1000", "--keep", "--data-dir", str(folder), folder=tmp_path)
     said = "".join(await line_with(process, "Ctrl-C ends this."))
     assert re.search(r"curl -s -d .*/jobs\?template=", said)
-    house = running(folder)
+    house = find_running(folder)
     assert house is not None
     assert house.api in said
     async with httpx.AsyncClient(trust_env=False) as http:

@@ -25,7 +25,7 @@ import pytest
 from services.commands.seed import TEMPLATE, seed
 from services.commands.seed.customer import Customer
 from services.embedded import processes
-from services.embedded.instance import FIRST_ADMIN, Instance, running
+from services.embedded.instance import FIRST_ADMIN, Instance, find_running
 from shared.audience import devices
 from shared.domain.errors import Unavailable
 from shared.domain.push.records import APNS
@@ -47,7 +47,7 @@ class Upper:
         """Returns when it is ready."""
         process = await self.spawn("up", "--data-dir", str(self.folder), fault=fault)
         await process.ready()
-        house = running(self.folder)
+        house = find_running(self.folder)
         assert house is not None
         return process, house
 
@@ -60,7 +60,7 @@ class Upper:
 
     async def sent(self, job_id: str) -> Counter[str]:
         """How many records of the job each device has, once no process runs on the folder."""
-        assert running(self.folder) is None
+        assert find_running(self.folder) is None
         stream = LocalStream(self.folder / "stream.db")
         tokens: Counter[str] = Counter()
         async with stream.reader(TOPIC, group="oracle") as reader:
@@ -293,7 +293,7 @@ def test_what_tells_of_a_dead_process_is_not_believed(tmp_path: Path) -> None:
         admin="",
     )
     (tmp_path / "running.json").write_bytes(msgspec.json.encode(house))
-    assert running(tmp_path) is None
+    assert find_running(tmp_path) is None
 
 
 async def test_its_data_are_closed_to_other_users(upper: Upper) -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.domain.audience.zones import REST, starts, zone_starts, zones
-from shared.domain.jobs.groups import Group, grouped
+from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
 
@@ -31,7 +31,7 @@ async def a_group(house: House, *, starts_at: int | None = None, earlier: bool =
     now = house.capabilities.clock.now_ns()
     # Two days back: even a day later has passed everywhere, and begins at once.
     job = house.job(starts_at=starts_at or now - 3 * 86_400 * SECOND, localized=True, **fields)
-    made = grouped(job, zone_starts(job.starts_at, now, "", published_sign=False))
+    made = make_group(job, zone_starts(job.starts_at, now, "", published_sign=False))
     made = replace(made, job=replace(made.job, offsets=())) if earlier else made
     group, fresh = await house.groups.start(made)
     assert fresh
@@ -111,7 +111,7 @@ async def test_who_changes_zone_between_two_starts_gets_one_record(house: House,
     path = await house.file(content) if from_file else ""
     job = house.job(starts_at=now + 2 * 3600 * SECOND, localized=True, csv_path=path)
     day = 86_400 * SECOND
-    group, _ = await house.groups.start(grouped(job, [("+0200", now + day), ("+0100", now + 2 * day)]))
+    group, _ = await house.groups.start(make_group(job, [("+0200", now + day), ("+0100", now + 2 * day)]))
     early, late = group.job_ids
     await house.jobs.begin(early)
     totals = (await house.closed(early)).totals

@@ -106,7 +106,7 @@ async def test_a_job_is_paused_resumed_and_repeated_by_its_key(house: House, cus
     assert (await customer.call("PUT", f"{path}/pause"))[0] == 403
     job_key = await house.key_of(job_id)
     await until(lambda: nothing_in_flight(house, job_key), "what was in flight to end")
-    held = await house.capabilities.store.batches.totals([job_key])
+    held = await house.capabilities.store.batch_sums.totals([job_key])
     assert held[job_key].sent < 50_000
     assert (await customer.call("PUT", f"{path}/resume"))[1]["status"] == ""
     await house.exactly_once(job_id, 50_000)

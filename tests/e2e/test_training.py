@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from carillon.client import Carillon, Invalid, NotFound, RabbitCallback, Schedule
+from carillon import AsyncCarillon, Invalid, NotFound, RabbitCallback, Schedule
 from services.embedded.processes import free_port
 from tests.e2e.clocks import Receiver, receiving
 from tests.e2e.house import House
@@ -51,10 +51,10 @@ def once(key: str, instants: Iterable[datetime]) -> Counter[tuple[str, datetime]
 
 
 @asynccontextmanager
-async def api(house: House) -> AsyncIterator[tuple[Carillon, int]]:
+async def api(house: House) -> AsyncIterator[tuple[AsyncCarillon, int]]:
     port = free_port()
     await house.start("api", CARILLON_API_PORT=str(port), CARILLON_API_FIRST_ADMIN=ADMIN)
-    async with Carillon(f"http://127.0.0.1:{port}", user=ADMIN) as client:
+    async with AsyncCarillon(f"http://127.0.0.1:{port}", user=ADMIN) as client:
         yield client, port
 
 
@@ -63,7 +63,7 @@ async def now(house: House, after: timedelta = timedelta()) -> datetime:
     return await house.capabilities.time.now() + after
 
 
-async def silent_after(house: House, client: Carillon, receiver: Receiver, last: datetime) -> None:
+async def silent_after(house: House, client: AsyncCarillon, receiver: Receiver, last: datetime) -> None:
     """Wait for a schedule of our own that is due behind everything else: whatever has not come by then never will."""
     sentinel = max(last, await now(house)) + timedelta(seconds=1)
     await client.schedules.create(told([sentinel], key="sentinel"))
@@ -166,8 +166,8 @@ async def test_two_callers_may_use_the_same_key(house: House) -> None:
     assert {each.body for each in receiver.all} == {b'{"id":"club"}'}
 
 
-async def service(port: int, name: str) -> Carillon:
+async def service(port: int, name: str) -> AsyncCarillon:
     """A client with a token of its own."""
     status, issued = await Customer(port).call("POST", "/tokens", {"name": name})
     assert status == 201, issued
-    return Carillon(f"http://127.0.0.1:{port}", token=issued["token"])
+    return AsyncCarillon(f"http://127.0.0.1:{port}", token=issued["token"])

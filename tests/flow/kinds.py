@@ -15,7 +15,7 @@ class Plain(JobKind):
     def services(self) -> dict[str, str]:
         return {APNS: "iOS"}
 
-    def fitting(self, job: Job) -> int:
+    def recipients_per_part(self, job: Job) -> int:
         return 5_000
 
     async def prepare(self, job: Job) -> None: ...

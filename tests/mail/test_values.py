@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.mail import MailSender, in_ascii, masked
+from shared.mail import MailSender, in_ascii, mask_addresses
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_an_address_in_ascii_is_told_as_it_is(address: str) -> None:
 def test_no_name_of_a_mailbox_shows(before: str, address: str, after: str) -> None:
     name = address.partition("@")[0]
     if len(name) > 1:
-        assert address not in masked(f"{before} <{address}> {after}")
+        assert address not in mask_addresses(f"{before} <{address}> {after}")
 
 
 @pytest.mark.alone
 def test_an_endless_text_is_cut_before_it_takes_long() -> None:
     began = monotonic()
-    assert len(masked("x" * 10**7)) == 500
+    assert len(mask_addresses("x" * 10**7)) == 500
     assert monotonic() - began < 1
 
 
 def test_masks() -> None:
     text = "5.1.1 <ana.maria@example.com>: no\nsuch user, nor bob@example.org"
-    assert masked(text) == "5.1.1 <a…@example.com>: no?such user, nor b…@example.org"
+    assert mask_addresses(text) == "5.1.1 <a…@example.com>: no?such user, nor b…@example.org"

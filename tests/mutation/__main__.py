@@ -1,9 +1,9 @@
 """`python -m tests.mutation [PATH | PATH:LINE ...]`: which faults in the rules do the tests of `tests/domain` not find?
 
 A fault in a function is looked for by the tests that call it. One that stands outside of functions is looked for by all
-tests that import its module, or one that imports it, or call a function of it. The model in `domain/protocol` is left
-out: it takes long, and is another implementation. Each mutant is tried in a process of its own. It survives if all its
-tests pass. If they need many times as long as without it, by the processor's time, it is out of time: found as well.
+tests that import its module, or one that imports it, or call a function of it. Each mutant is tried in a process of its
+own. It survives if all its tests pass. If they need many times as long as without it, by the processor's time, it is
+out of time: found as well.
 """
 
 import ast
@@ -43,7 +43,7 @@ def _asked(arguments: Sequence[str]) -> Mapping[Path, set[int]]:
 
 
 def _tests() -> list[Path]:
-    return [path for path in sorted(_TESTS.rglob("test_*.py")) if "protocol" not in path.parts]
+    return sorted(_TESTS.rglob("test_*.py"))
 
 
 def _try_all(path: Path, lines: set[int], watched: Watch) -> Counter[str]:

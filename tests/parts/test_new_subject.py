@@ -17,7 +17,7 @@ from services.parts.accounts import AccountsPart
 from services.parts.clock import ClockPart
 from services.parts.jobs import JobsPart
 from services.parts.push import PushPart
-from shared.domain.jobs.jobs import Totals
+from shared.domain.jobs.totals import Totals
 from shared.runtime.configuration import load
 from shared.runtime.health import ProcessHealth
 from tests.broker.eventually import eventually

@@ -1,5 +1,5 @@
-"""The words of the code, as far as a program can see them: a coroutine is named by a verb in the imperative, and no two
-classes of the product have one name."""
+"""The words of the code, as far as a program can see them: a coroutine is named by a verb in the imperative, no
+function by a participle alone, and no two classes of the product have one name."""
 
 import ast
 from collections import defaultdict
@@ -8,9 +8,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SERVER = ("services", "shared")
-CLIENT = ("carillon",)  # a distribution of its own, which calls things as the API does
+API = "services/api/"  # still has plain functions like `asked` and `_made`
+CLIENT = ("client",)  # a distribution of its own, which calls things as the API does
 # Verbs, though they end like a participle.
-VERBS = {"bring", "embed", "feed", "need", "ping", "ring", "seed", "shed", "speed", "string"}
+VERBS = {"bring", "embed", "feed", "need", "ping", "ring", "seed", "speed", "string"}
 # Participles, though they do not.
 PARTICIPLES = {
     "begun", "brought", "built", "done", "drawn", "fallen", "forbidden", "found", "given", "gone", "held",
@@ -18,7 +19,7 @@ PARTICIPLES = {
     "taken", "told", "torn", "won", "written",
 }  # fmt: skip
 # What is neither a verb nor a participle says nothing of what is done.
-NO_VERBS = {"again", "any", "apart", "in", "of", "other", "rarely", "still", "upcoming"}
+NO_VERBS = {"again", "any", "apart", "before", "by", "in", "of", "once", "other", "rarely", "soon", "still", "upcoming"}
 
 
 def trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:
@@ -27,11 +28,16 @@ def trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:
             yield str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))
 
 
+def first_word(name: str) -> str:
+    return name.strip("_").split("_", maxsplit=1)[0]
+
+
+def is_participle(word: str) -> bool:
+    return word not in VERBS and (word.endswith(("ed", "ing")) or word in PARTICIPLES)
+
+
 def is_verb(name: str) -> bool:
-    first = name.strip("_").split("_", maxsplit=1)[0]
-    if first in VERBS:
-        return True
-    return not first.endswith(("ed", "ing")) and first not in PARTICIPLES | NO_VERBS
+    return not is_participle(first_word(name)) and first_word(name) not in NO_VERBS
 
 
 def test_a_coroutine_is_a_verb_in_the_imperative() -> None:
@@ -42,6 +48,24 @@ def test_a_coroutine_is_a_verb_in_the_imperative() -> None:
         if isinstance(node, ast.AsyncFunctionDef) and not is_verb(node.name)
     ]
     assert named == []
+
+
+def test_no_function_is_named_by_a_participle_alone() -> None:
+    named = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, tree in trees(*SERVER)
+        if not path.startswith(API)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and not is_property(node)
+        if (name := node.name.strip("_")) == first_word(name)
+        if is_participle(name) or (node.name.startswith("_") and name in NO_VERBS)
+    ]
+    assert named == []
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    """A property is a value, and a participle may name one."""
+    return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def test_no_two_classes_have_one_name() -> None:

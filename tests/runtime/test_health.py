@@ -140,7 +140,7 @@ async def test_one_look_serves_everybody_for_a_second(
 
 
 async def test_a_dead_component_ends_liveness(health: ProcessHealth, served: HttpServer) -> None:
-    health.died("upkeep", "RuntimeError()")
+    health.mark_dead("upkeep", "RuntimeError()")
     assert await get_json(served, "/livez") == (503, {"alive": False, "dead": {"upkeep": "RuntimeError()"}})
 
 

@@ -1,7 +1,6 @@
 """One API process for the tests of a session, and the tenants that share it."""
 
 import os
-import random
 import resource
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -23,36 +22,6 @@ from tests.stack import Endpoints
 from tests.stack.server import run_apart
 
 OPEN_FILES = 8_192
-
-_drawn = pytest.StashKey[int]()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("storm", "the attack suite")
-    group.addoption("--storm", action="store_true", help="the long version, which judges times too")
-    group.addoption("--seconds", type=float, default=600.0, help="how long `make storm` may take, about")
-    group.addoption("--seed", type=int, default=None, help="what chance begins with; drawn and shown by `make storm`")
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"attacks begin with --seed={_seed(config)}"
-
-
-@pytest.fixture(scope="session")
-def storm(pytestconfig: pytest.Config) -> bool:
-    """Whether this is the long version, which judges times too."""
-    return bool(pytestconfig.getoption("--storm", default=False))
-
-
-@pytest.fixture(scope="session")
-def seed(pytestconfig: pytest.Config) -> int:
-    """What chance begins with."""
-    return _seed(pytestconfig)
-
-
-@pytest.fixture(scope="session")
-def storm_seconds(pytestconfig: pytest.Config) -> float:
-    return float(pytestconfig.getoption("--seconds", default=600.0))
 
 
 @pytest.fixture(scope="session")
@@ -132,14 +101,6 @@ def _show_tolls(request: pytest.FixtureRequest) -> Iterator[None]:
     if target is not None:
         tolls.note(request.node, target.tolls)
         target.tolls.clear()
-
-
-def _seed(config: pytest.Config) -> int:
-    if _drawn not in config.stash:
-        given: int | None = config.getoption("--seed", default=None)
-        drawn = random.randrange(2**32) if config.getoption("--storm", default=False) else 1
-        config.stash[_drawn] = drawn if given is None else given
-    return config.stash[_drawn]
 
 
 async def _set_up(environment: dict[str, str]) -> None:

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 import structlog
 
-from carillon.client.errors import CarillonError as ClientError
-from carillon.client.errors import error_of
-from carillon.client.paging import next_query
+from carillon.errors import CarillonError as ClientError
+from carillon.errors import error_of
+from carillon.paging import next_query
 from services.api.clock import schedule_body
 from services.api.clock.bulk import _elements, _key_of, _lines
 from services.api.http import paging, wire
@@ -27,7 +27,7 @@ from services.api.http.idempotency import read_key
 from services.api.jobs import job_body
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.templates import TemplateBody
-from shared.blobs.paths import placed
+from shared.blobs.paths import find_place
 from shared.domain.accounts.apps import check_app, check_app_name
 from shared.domain.accounts.callers import check_email, check_token_name
 from shared.domain.audience.audiences import conditions
@@ -48,7 +48,7 @@ from shared.domain.jobs.templates import Template, check_body, check_json, check
 from shared.domain.push.feedback import read as read_feedback
 from shared.domain.push.preview import valueless_tags
 from shared.domain.tasks import decode
-from shared.mail import masked
+from shared.mail import mask_addresses
 from shared.outgoing.checks import check_headers, check_url
 from shared.outgoing.retry_after import retry_after_seconds
 from shared.outgoing.signing import check_secret
@@ -182,7 +182,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "e-mail address": check_email,
     "mailbox": is_mailbox,
     "line of a mail": printable_line,
-    "answer of a mail server": masked,
+    "answer of a mail server": mask_addresses,
     "bundle id": lambda text: check_app("game", text),
     "app name": check_app_name,
     "token name": check_token_name,
@@ -197,8 +197,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "headers": lambda text: check_headers({"a": text, text: "a"}, "headers"),
     "signing secret": lambda text: check_secret(f"whsec_{text}", "secret"),
     "retry-after": lambda text: retry_after_seconds(text, text, 0),
-    "path of a file": lambda text: placed(f"bucket/{text}", {"bucket"}),
-    "idempotency key": lambda text: read_key([text], namespace="n", request=("a", text, text.encode())),
+    "path of a file": lambda text: find_place(f"bucket/{text}", {"bucket"}),
+    "idempotency key": lambda text: read_key([text], namespace="n", same=("a", text, text.encode())),
     "template names": job_body.read_names,
     "cursor": lambda text: paging._position(text, str),
     "limit": paging._limit,

@@ -8,7 +8,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, OperationFailure, WriteConcernError, WriteError
 
 from shared.domain.errors import Unavailable
-from shared.store.documents import Document, insert_new, translated
+from shared.store.documents import Document, insert_new, translate_errors
 
 STEPPED_DOWN = {"code": 11602, "errmsg": "operation was interrupted"}
 NOT_PRIMARY = {"index": 1, "code": 10107, "errmsg": "not primary"}
@@ -48,7 +48,7 @@ async def insert(error: Exception) -> set[int]:
     ],
 )
 async def test_a_server_that_steps_down_is_unavailable_however_it_says_so(error: Exception) -> None:
-    with pytest.raises(Unavailable), translated():
+    with pytest.raises(Unavailable), translate_errors():
         raise error
     with pytest.raises(Unavailable):
         await insert(error)
@@ -56,7 +56,7 @@ async def test_a_server_that_steps_down_is_unavailable_however_it_says_so(error:
 
 @pytest.mark.parametrize("error", [bulk([TOO_LARGE], []), bulk([TOO_LARGE, DUPLICATE], []), WriteError("no", 10334)])
 async def test_other_failures_stay_what_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)), translated():
+    with pytest.raises(type(error)), translate_errors():
         raise error
     with pytest.raises(type(error)):
         await insert(error)

@@ -15,7 +15,8 @@ from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.recurrence import Cron
 from shared.domain.clock.tasks import CallTarget
 from shared.domain.jobs.batches import BatchStatus, Receipt
-from shared.domain.jobs.jobs import DueMail, JobStatus
+from shared.domain.jobs.events import DueMail
+from shared.domain.jobs.jobs import JobStatus
 from shared.domain.jobs.owners import JobStage, job_owner
 from shared.domain.jobs.tasks import FinishJob, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import Task, decode
@@ -67,7 +68,7 @@ async def test_a_job_that_runs(written: Store) -> None:
     assert await written.batches.last(JOB) == PlanEnd(3)
     settled = await written.batches.settle(second, to=BatchStatus.SENT, receipt=Receipt(sent=10))
     assert settled is not None
-    assert (await written.batches.totals([JOB]))[JOB].sent == 19
+    assert (await written.batch_sums.totals([JOB]))[JOB].sent == 19
 
 
 @pytest.mark.native

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from shared.domain.accounts.apps import App
 from shared.domain.accounts.callers import User
 from shared.domain.errors import Conflict
-from shared.domain.jobs.jobs import Job, JobStatus, Totals
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
+from shared.domain.jobs.totals import Totals
 from shared.domain.push.feedback import Position
 from shared.domain.push.records import APNS
 from shared.store import Store
@@ -81,13 +82,13 @@ async def test_what_was_changed_meanwhile_is_not_replaced(store: Store) -> None:
 async def test_closed_jobs_come_with_their_feedback_and_keep_what_is_counted_here(store: Store) -> None:
     job, running = a_job(feedbacks={"ack": 3, "a.b$": 1}), replace(a_job(), open=True, status=JobStatus.RUNNING)
     await store.jobs.add(running)
-    assert await store.jobs.add_closed([job, running]) == {1}
+    assert await store.closed_jobs.add([job, running]) == {1}
     assert await store.jobs.with_ids([job.id, "none"]) == {job.id: job}
     assert not await store.jobs.has_open("none")
     assert await store.feedbacks.flush("t/0", Position(0), Position(9), {(job.id, "ack"): 4})
     later = replace(job, feedbacks={"ack": 5, "a.b$": 2}, control_group_csv_path="b/k", updated_at=7)
-    assert await store.jobs.replace_closed(later)
+    assert await store.closed_jobs.replace(later)
     assert await store.jobs.get(job.id) == replace(later, feedbacks={"ack": 7, "a.b$": 2})
-    assert await store.jobs.replace_closed(replace(later, feedbacks={}))
-    assert not await store.jobs.replace_closed(replace(running, open=False))
+    assert await store.closed_jobs.replace(replace(later, feedbacks={}))
+    assert not await store.closed_jobs.replace(replace(running, open=False))
     assert await store.jobs.get(running.id) == running

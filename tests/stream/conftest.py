@@ -9,15 +9,20 @@ import pytest
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.local import LocalStream
+from tests.flow.push_model.stream import ModelStream
+from tests.flow.push_model.transactions import Kafka
 
 OpenStream = Callable[[], Stream]
 
 
-@pytest.fixture(params=["kafka", "local"])
+@pytest.fixture(params=["kafka", "local", "model"])
 def open_stream(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStream:
     """Opens the same stream as often as it is called, as so many processes would."""
     if request.param == "local":
         return lambda: LocalStream(tmp_path / "stream.db")
+    if request.param == "model":
+        server = Kafka()
+        return lambda: ModelStream(server)
     servers = request.getfixturevalue("stack").kafka_servers
     return lambda: KafkaStream(servers, compression="zstd", request_timeout_seconds=10)
 

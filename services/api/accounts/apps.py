@@ -4,14 +4,13 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
 from services.api.http.identity import Who, caller_of
 from services.api.http.ids import fresh_id
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 from shared.domain.accounts.apps import App, check_app, name_key
 from shared.domain.errors import Conflict, Forbidden, NotFound
 from shared.domain.ids import read_uuid
@@ -33,6 +32,8 @@ BundleId = Annotated[
     ),
 ]
 
+APPS = "/apps"
+APP = "/apps/{app_id:str}"
 PAGE = 500
 
 
@@ -85,39 +86,28 @@ def _check_own_name(app: App, name: str) -> None:
         raise Forbidden("only admins change an app's name", field="name", value=name)
 
 
-class AppsResource:
+class AppsResource(Resource):
     """The routes of apps."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """All of them."""
-        ok, created, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT
-        missing, taken = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
-        one = "/apps/{app_id:str}"
-        return [
-            endpoint("GET", "/apps", self.index, who=Who.KNOWN, answers={ok: list[AppView]}, paged=True),
-            endpoint(
-                "POST", "/apps", self.add, who=Who.ADMIN, body=AppBody, answers={created: AppView}, problems=(taken,)
-            ),
-            endpoint("GET", one, self.show, who=Who.OF_APP, answers={ok: AppView}, problems=(missing,)),
-            endpoint(
-                "PUT", one, self.update, who=Who.OF_APP, body=AppBody, answers={ok: AppView}, problems=(missing, taken)
-            ),
-            endpoint("DELETE", one, self.remove, who=Who.OF_APP, answers={gone: None}, problems=(missing, taken)),
-        ]
-
+    @Route(
+        "GET", APPS, summary="List the apps, the oldest first.",
+        who=Who.KNOWN, answers={HTTPStatus.OK: list[AppView]}, paged=True,
+    )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """List the apps, the oldest first."""
         asked = paging.asked(request, str)
         apps = await self._store.apps.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, apps, lambda app: app.id)
         return wire.answer([app_view(app) for app in apps], headers=headers)
 
+    @Route(
+        "POST", APPS, summary="Make an app.",
+        who=Who.ADMIN, body=AppBody, answers={HTTPStatus.CREATED: AppView}, problems=(HTTPStatus.CONFLICT,),
+    )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Make an app."""
         body = wire.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
         now = self._clock.now_ns()
@@ -132,12 +122,21 @@ class AppsResource:
         await self._store.apps.add(app)
         return wire.answer(app_view(app), HTTPStatus.CREATED)
 
+    @Route(
+        "GET", APP, summary="Show an app.",
+        who=Who.OF_APP, answers={HTTPStatus.OK: AppView}, problems=(HTTPStatus.NOT_FOUND,),
+    )  # fmt: skip
     async def show(self, app_id: FromPath[str]) -> Response[bytes]:
-        """Show an app."""
         return wire.answer(app_view(await app_of(self._store, app_id)))
 
+    @Route(
+        "PUT", APP,
+        summary="Change an app's bundle id and, as an admin, its name. "
+                "Jobs that exist keep the name they were made with.",
+        who=Who.OF_APP, body=AppBody, answers={HTTPStatus.OK: AppView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )  # fmt: skip
     async def update(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        """Change an app's bundle id and, as an admin, its name. Jobs that exist keep the name they were made with."""
         body = wire.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
         renames = caller_of(request).is_admin
@@ -153,11 +152,12 @@ class AppsResource:
             raise NotFound("there is no app with this id", field="appId", value=app_id)
         return wire.answer(app_view(changed))
 
+    @Route(
+        "DELETE", APP, summary="Delete an app with its templates and jobs, if none of these is unfinished.",
+        who=Who.OF_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )  # fmt: skip
     async def remove(self, app_id: FromPath[str]) -> Response[None]:
-        """Delete an app with its templates and jobs, if none of these is unfinished.
-
-        The app takes no new jobs once this has begun, and whatever was cut off is done by the same request again.
-        """
+        """The app takes no new jobs once this has begun; the same request again does what was cut off."""
         app = await app_of(self._store, app_id)
         await self._check_idle(app)
         await self._store.apps.begin_removal(app.id)
@@ -176,10 +176,10 @@ class AppsResource:
             raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
 
     async def _remove_jobs(self, app_id: str) -> None:
-        while job_keys := await self._store.jobs.find_closed_keys(app_id, limit=PAGE):
+        while job_keys := await self._store.closed_jobs.find_of_app(app_id, limit=PAGE):
             await self._store.batches.remove_of(job_keys)
             await self._store.held_out.remove_of(job_keys)
             jobs = (await self._store.jobs.with_ids(job_keys)).values()
             await self._store.files.remove_of([job.file_plan_id for job in jobs if job.csv_path])
             await self._store.divisions.remove_of(sorted({job.file_plan_id for job in jobs if job.divided}))
-            await self._store.jobs.remove_closed(job_keys)
+            await self._store.closed_jobs.remove(job_keys)

@@ -4,15 +4,14 @@ from http import HTTPStatus
 from typing import Any
 
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
 
 from services.api.accounts.namespaces import NAMESPACE, namespace_of
 from services.api.http import wire
 from services.api.http.identity import Who
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
-from shared.domain.instants import written
+from shared.domain.instants import format_instant
 from shared.flow.accounts.signing import Signing
 
 
@@ -25,23 +24,19 @@ class SigningSecretView(Struct, frozen=True):
     alone_from: Timestamp
 
 
-class SigningSecretsResource:
+class SigningSecretsResource(Resource):
     """The route of signing secrets."""
 
     def __init__(self, signing: Signing) -> None:
         self._signing = signing
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """The route that makes a secret."""
-        return [
-            endpoint(
-                "POST", "/signing-secrets", self.add, who=Who.KNOWN, answers={HTTPStatus.CREATED: SigningSecretView},
-                problems=(HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
-            )
-        ]  # fmt: skip
-
+    @Route(
+        "POST", "/signing-secrets",
+        summary="Give a namespace a new signing secret; the answer holds it, for this one time.",
+        who=Who.KNOWN, answers={HTTPStatus.CREATED: SigningSecretView},
+        problems=(HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
+    )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Give a namespace a new signing secret; the answer holds it, for this one time."""
         issued = await self._signing.issue(namespace_of(request))
-        view = SigningSecretView(issued.namespace, issued.version, issued.secret, written(issued.alone_from))
+        view = SigningSecretView(issued.namespace, issued.version, issued.secret, format_instant(issued.alone_from))
         return wire.answer(view, HTTPStatus.CREATED)

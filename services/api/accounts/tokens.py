@@ -5,7 +5,6 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
@@ -13,7 +12,7 @@ from services.api.accounts.users import AllowedApps, read_apps
 from services.api.http import paging, wire
 from services.api.http.identity import Who, caller_of
 from services.api.http.ids import fresh_id
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 from shared.domain.accounts.callers import Token, check_token_name, secret_digest
 from shared.domain.errors import NotFound
 from shared.domain.ids import read_uuid
@@ -50,7 +49,7 @@ class IssuedToken(TokenView, frozen=True, kw_only=True, rename="camel"):
     token: str
 
 
-class TokensResource:
+class TokensResource(Resource):
     """The routes of tokens."""
 
     def __init__(self, store: Store, revocations: RevocationFlow, clock: Clock) -> None:
@@ -58,28 +57,21 @@ class TokensResource:
         self._revocations = revocations
         self._clock = clock
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """All of them."""
-        ok, created, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT
-        who = Who.ADMIN
-        return [
-            endpoint("GET", "/tokens", self.index, who=who, answers={ok: list[TokenView]}, paged=True),
-            endpoint("POST", "/tokens", self.add, who=who, body=TokenBody, answers={created: IssuedToken}),
-            endpoint(
-                "DELETE", "/tokens/{token_id:str}", self.remove, who=who, answers={gone: None},
-                problems=(HTTPStatus.NOT_FOUND,),
-            ),
-        ]  # fmt: skip
-
+    @Route(
+        "GET", "/tokens", summary="List the tokens, the oldest first, without their secrets.",
+        who=Who.ADMIN, answers={HTTPStatus.OK: list[TokenView]}, paged=True,
+    )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """List the tokens, the oldest first, without their secrets."""
         asked = paging.asked(request, str)
         tokens = await self._store.tokens.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, tokens, lambda token: token.id)
         return wire.answer([TokenView(**_fields(token)) for token in tokens], headers=headers)
 
+    @Route(
+        "POST", "/tokens", summary="Make a token; the answer holds its secret, for this one time.",
+        who=Who.ADMIN, body=TokenBody, answers={HTTPStatus.CREATED: IssuedToken},
+    )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Make a token; the answer holds its secret, for this one time."""
         body = wire.read(await request.body(), TokenBody)
         check_token_name(body.name)
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
@@ -96,8 +88,11 @@ class TokensResource:
         await self._store.tokens.add(token)
         return wire.answer(IssuedToken(**_fields(token), token=secret), HTTPStatus.CREATED)
 
+    @Route(
+        "DELETE", "/tokens/{token_id:str}", summary="Revoke a token and pause all that it has scheduled.",
+        who=Who.ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+    )  # fmt: skip
     async def remove(self, token_id: FromPath[str]) -> Response[None]:
-        """Revoke a token and pause all that it has scheduled."""
         token = await self._store.tokens.get(read_uuid(token_id, field="tokenId"))
         if token is None:
             raise NotFound("there is no token with this id", field="tokenId", value=token_id)

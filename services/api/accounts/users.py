@@ -4,14 +4,13 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
 from services.api.http.identity import Who, caller_of
 from services.api.http.ids import fresh_id
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 from shared.domain.accounts.callers import User, check_email
 from shared.domain.errors import Conflict, NotFound
 from shared.domain.ids import read_uuid
@@ -24,6 +23,9 @@ AppId = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 AllowedApps = Annotated[
     tuple[AppId, ...] | None, Meta(description="The ids of the apps that may be used; all of them by an admin.")
 ]
+
+USERS = "/users"
+USER = "/users/{user_id:str}"
 
 
 class UserBody(wire.Body, frozen=True, kw_only=True):
@@ -64,7 +66,7 @@ def read_apps(app_ids: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(read_uuid(app_id, field=f"allowedApps[{index}]") for index, app_id in enumerate(app_ids))
 
 
-class UsersResource:
+class UsersResource(Resource):
     """The routes of users."""
 
     def __init__(self, store: Store, revocations: RevocationFlow, clock: Clock, *, first_admin: str) -> None:
@@ -73,30 +75,21 @@ class UsersResource:
         self._clock = clock
         self._first_admin = first_admin
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """All of them."""
-        ok, created, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT
-        missing, taken = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
-        one, who = "/users/{user_id:str}", Who.ADMIN
-        return [
-            endpoint("GET", "/users", self.index, who=who, answers={ok: list[UserView]}, paged=True),
-            endpoint(
-                "POST", "/users", self.add, who=who, body=UserBody, answers={created: UserView}, problems=(taken,)
-            ),
-            endpoint("GET", one, self.show, who=who, answers={ok: UserView}, problems=(missing,)),
-            endpoint("PUT", one, self.update, who=who, body=UserBody, answers={ok: UserView}, problems=(missing,)),
-            endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing, taken)),
-        ]
-
+    @Route(
+        "GET", USERS, summary="List the users, the oldest first.",
+        who=Who.ADMIN, answers={HTTPStatus.OK: list[UserView]}, paged=True,
+    )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """List the users, the oldest first."""
         asked = paging.asked(request, str)
         users = await self._store.users.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, users, lambda user: user.id)
         return wire.answer([user_view(user) for user in users], headers=headers)
 
+    @Route(
+        "POST", USERS, summary="Make a user.",
+        who=Who.ADMIN, body=UserBody, answers={HTTPStatus.CREATED: UserView}, problems=(HTTPStatus.CONFLICT,),
+    )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Make a user."""
         body = wire.read(await request.body(), UserBody)
         check_email(body.email)
         now = self._clock.now_ns()
@@ -112,13 +105,19 @@ class UsersResource:
         await self._store.users.add(user)
         return wire.answer(user_view(user), HTTPStatus.CREATED)
 
+    @Route(
+        "GET", USER, summary="Show a user.",
+        who=Who.ADMIN, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
+    )  # fmt: skip
     async def show(self, user_id: FromPath[str]) -> Response[bytes]:
-        """Show a user."""
         user = await self._store.users.get(read_uuid(user_id, field="userId"))
         return wire.answer(user_view(_found(user, user_id)))
 
+    @Route(
+        "PUT", USER, summary="Change what a user may do. The body holds a valid email, which is otherwise ignored.",
+        who=Who.ADMIN, body=UserBody, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
+    )  # fmt: skip
     async def update(self, request: Request[Any, Any, Any], user_id: FromPath[str]) -> Response[bytes]:
-        """Change what a user may do. The body holds a valid email, which is otherwise ignored."""
         body = wire.read(await request.body(), UserBody)
         check_email(body.email)
         user = await self._store.users.update(
@@ -129,8 +128,11 @@ class UsersResource:
         )
         return wire.answer(user_view(_found(user, user_id)))
 
+    @Route(
+        "DELETE", USER, summary="Delete a user and pause all that they have scheduled.",
+        who=Who.ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )  # fmt: skip
     async def remove(self, user_id: FromPath[str]) -> Response[None]:
-        """Delete a user and pause all that they have scheduled."""
         user = _found(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
         if user.email == self._first_admin:
             reason = (

@@ -11,18 +11,18 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from msgspec import Raw, Struct
 
 from services.api.accounts.namespaces import own_namespace
 from services.api.clock import schedule_body
 from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
-from services.api.clock.schedules import KEY, idempotency_of
+from services.api.clock.schedules import KEY, SCHEDULES, sameness
 from services.api.http import wire
 from services.api.http.errors import STATUS
+from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import Who
-from services.api.http.routes import JSON, endpoint
+from services.api.http.routes import JSON, Resource, Route
 from shared.domain.clock.callbacks import Targets
 from shared.domain.errors import Invalid, Refused
 from shared.domain.idempotency import Idempotency
@@ -59,7 +59,7 @@ class ItemView(Struct, frozen=True, kw_only=True):
     error: ItemError | None = None
 
 
-class BulkResource:
+class BulkResource(Resource):
     """The route for many schedules at once."""
 
     def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
@@ -68,26 +68,20 @@ class BulkResource:
         self._flow = flow
         self._targets = targets
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """The one there is."""
-        return [
-            endpoint(
-                "POST", "/schedules/bulk", self.add_many, who=Who.KNOWN, body=list[ScheduleBody],
-                answers={HTTPStatus.OK: list[ItemView]}, problems=(HTTPStatus.FORBIDDEN,), parameters=(KEY,),
-                max_body_bytes=BODY_BYTES,
-                body_media=(JSON, NDJSON),
-            )
-        ]  # fmt: skip
-
+    @Route(
+        "POST", SCHEDULES + "/bulk",
+        summary="Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson).",
+        who=Who.KNOWN, body=list[ScheduleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
+        answers={HTTPStatus.OK: list[ItemView]}, problems=(HTTPStatus.FORBIDDEN,), parameters=(KEY,),
+    )  # fmt: skip
     async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson)."""
         namespace = own_namespace(request)
         content = await request.body()
         in_lines = _is_ndjson(request, content)
         items = _lines(content) if in_lines else _elements(content)
         if not 1 <= len(items) <= ITEMS:
             raise Invalid(f"1 to {ITEMS:,} items are needed", value=len(items))
-        used = idempotency_of(request, content)
+        used = idempotency_of(request, sameness(request, content))
         if used is None:
             answers = [answer async for answer in self._answers(items, namespace)]
         else:

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Struct
 
@@ -16,7 +15,7 @@ from services.api.clock.schedule_body import decoded
 from services.api.clock.schedule_view import DeadLetterView, dead_letter_view
 from services.api.http import paging, wire
 from services.api.http.identity import Who
-from services.api.http.routes import Parameter, endpoint
+from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.errors import Conflict, NotFound
 from shared.flow.clock.schedules import ScheduleFlow
@@ -25,7 +24,9 @@ from shared.store import Store
 RETRIED_AT_ONCE = 500
 _NAMED = Parameter(name="key", description="Only those of the schedule with this key.", schema={"type": "string"})
 
-_SEGMENTS = {"letter_id": {"type": "string"}}
+LETTERS = "/dead-letters"
+LETTER = "/dead-letters/{letter_id:str}"
+_route = partial(Route, who=Who.KNOWN, segments={"letter_id": {"type": "string"}})
 
 
 class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,40 +50,19 @@ class RetryView(Struct, frozen=True):
 _filter_decoder = msgspec.json.Decoder(RetryFilter)
 
 
-class DeadLettersResource:
+class DeadLettersResource(Resource):
     """The routes of dead letters."""
 
     def __init__(self, store: Store, flow: ScheduleFlow) -> None:
         self._store = store
         self._flow = flow
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """All of them."""
-        ok, accepted, gone = HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT
-        missing, conflict, forbidden = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN
-        every, one = "/dead-letters", "/dead-letters/{letter_id:str}"
-        route = partial(endpoint, who=Who.KNOWN, segments=_SEGMENTS)
-        return [
-            route(
-                "GET", every, self.index, answers={ok: list[DeadLetterView]}, problems=(forbidden,),
-                parameters=(_NAMED, NAMESPACE), paged=True,
-            ),
-            route(
-                "POST", f"{every}/retry", self.retry_all, body=RetryFilter, body_required=False,
-                answers={ok: RetriedView}, problems=(forbidden,), parameters=(NAMESPACE,),
-            ),
-            route(
-                "POST", f"{one}/retry", self.retry, answers={accepted: RetryView},
-                problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
-            ),
-            route(
-                "POST", f"{one}/discard", self.discard, answers={gone: None}, problems=(missing, forbidden),
-                parameters=(NAMESPACE,),
-            ),
-        ]  # fmt: skip
-
+    @_route(
+        "GET", LETTERS, summary="List the dead letters of a namespace.",
+        answers={HTTPStatus.OK: list[DeadLetterView]}, problems=(HTTPStatus.FORBIDDEN,), parameters=(_NAMED, NAMESPACE),
+        paged=True,
+    )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """List the dead letters of a namespace."""
         asked = paging.asked(request, str)
         letters = await self._store.dead_letters.page(
             namespace_of(request),
@@ -93,24 +73,36 @@ class DeadLettersResource:
         headers = paging.links(request, asked, letters, lambda letter: letter.id)
         return wire.answer([dead_letter_view(letter) for letter in letters], headers=headers)
 
+    @_route(
+        "POST", LETTERS + "/retry", summary="Try all dead letters of a namespace again, or those of one key.",
+        body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedView}, problems=(HTTPStatus.FORBIDDEN,),
+        parameters=(NAMESPACE,),
+    )  # fmt: skip
+    async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        namespace, content = namespace_of(request), await request.body()
+        wanted = decoded(content, _filter_decoder) if content.strip() else RetryFilter()
+        return wire.answer(RetriedView(await self._retry_all(namespace, wanted.key or "")))
+
+    @_route(
+        "POST", LETTER + "/retry", summary="Try a dead letter again, with what its schedule says now.",
+        answers={HTTPStatus.ACCEPTED: RetryView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN), parameters=(NAMESPACE,),
+    )  # fmt: skip
     async def retry(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
-        """Try a dead letter again, with what its schedule says now."""
         letter = await self._letter(request, letter_id)
         if not await self._flow.retry([letter]):
             raise Conflict("its schedule is gone: it can only be discarded", field="id", value=letter_id)
         return wire.answer(RetryView(letter.id), HTTPStatus.ACCEPTED)
 
+    @_route(
+        "POST", LETTER + "/discard", summary="Give a dead letter up.",
+        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN),
+        parameters=(NAMESPACE,),
+    )  # fmt: skip
     async def discard(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
-        """Give a dead letter up."""
         letter = await self._letter(request, letter_id)
         await self._store.dead_letters.remove([letter])
         return wire.nothing()
-
-    async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Try all dead letters of a namespace again, or those of one key."""
-        namespace, content = namespace_of(request), await request.body()
-        wanted = decoded(content, _filter_decoder) if content.strip() else RetryFilter()
-        return wire.answer(RetriedView(await self._retry_all(namespace, wanted.key or "")))
 
     async def _retry_all(self, namespace: str, key: str) -> int:
         retried, after = 0, ""

@@ -19,11 +19,11 @@ from shared.domain.clock.schedules import (
     MisfireMode,
     Schedule,
     ScheduleState,
+    due_instants,
     split_by_now,
     spread,
-    upcoming,
 )
-from shared.domain.instants import written
+from shared.domain.instants import format_instant
 
 NEXT = 20
 
@@ -103,7 +103,7 @@ def schedule_view(
     recurrence = definition.recurrence
     return ScheduleView(
         key=schedule.key,
-        schedules=[written(instant) for instant in definition.instants] or UNSET,
+        schedules=[format_instant(instant) for instant in definition.instants] or UNSET,
         cron=recurrence.line if isinstance(recurrence, Cron) else UNSET,
         timezone=recurrence.timezone if isinstance(recurrence, Cron) else UNSET,
         every=recurrence.seconds if isinstance(recurrence, Every) else UNSET,
@@ -116,18 +116,18 @@ def schedule_view(
         labels=definition.labels,
         callback=callback_view(definition.callback),
         state=schedule.state,
-        next=UNSET if ahead is None else [written(instant) for instant in ahead],
-        skipped=UNSET if skipped is None else [written(instant) for instant in skipped],
+        next=UNSET if ahead is None else [format_instant(instant) for instant in ahead],
+        skipped=UNSET if skipped is None else [format_instant(instant) for instant in skipped],
         outcomes=UNSET if outcomes is None else [_outcome(outcome) for outcome in outcomes],
-        created_at=written(schedule.created_at),
-        updated_at=written(schedule.accepted_at),
+        created_at=format_instant(schedule.created_at),
+        updated_at=format_instant(schedule.accepted_at),
     )
 
 
 def planned(definition: Definition, key: str, now: datetime) -> list[datetime]:
     """The next instants of what is made now."""
     if definition.recurrence is not None:
-        return list(islice(upcoming(definition, key, now), NEXT))
+        return list(islice(due_instants(definition, key, now), NEXT))
     delay = spread(definition, key)
     return [instant + delay for instant in split_by_now(definition, now)[0][:NEXT]]
 
@@ -140,7 +140,7 @@ def pending(schedule: Schedule, occurrences: Sequence[Occurrence]) -> list[datet
     if not occurrences:
         return []
     [series] = occurrences
-    following = upcoming(schedule.definition, schedule.key, series.due, series.runs + 1)
+    following = due_instants(schedule.definition, schedule.key, series.due, series.runs + 1)
     return [series.due, *islice(following, NEXT - 1)]
 
 
@@ -149,8 +149,8 @@ def dead_letter_view(letter: DeadLetter) -> DeadLetterView:
     return DeadLetterView(
         id=letter.id,
         key=letter.key,
-        due=written(letter.due),
-        died_at=written(letter.died_at),
+        due=format_instant(letter.due),
+        died_at=format_instant(letter.died_at),
         attempts=letter.attempts,
         error=letter.error,
     )
@@ -158,8 +158,8 @@ def dead_letter_view(letter: DeadLetter) -> DeadLetterView:
 
 def _outcome(outcome: Outcome) -> OutcomeView:
     return OutcomeView(
-        due=written(outcome.due),
-        at=written(outcome.at),
+        due=format_instant(outcome.due),
+        at=format_instant(outcome.at),
         late_ms=outcome.late_ms,
         attempt=outcome.attempt,
         result=outcome.result,
@@ -168,7 +168,7 @@ def _outcome(outcome: Outcome) -> OutcomeView:
 
 
 def _bound(instant: datetime | None) -> str | UnsetType:
-    return UNSET if instant is None else written(instant)
+    return UNSET if instant is None else format_instant(instant)
 
 
 def _retry(definition: Definition) -> RetryBody:

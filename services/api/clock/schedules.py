@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from services.api.accounts.namespaces import NAMESPACE, namespace_of, own_namespace
@@ -18,22 +17,24 @@ from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
 from services.api.clock.schedule_view import NEXT, FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
 from services.api.http import paging, wire
-from services.api.http.idempotency import read_key
+from services.api.http.idempotency import Sameness, idempotency_of
 from services.api.http.identity import Who, caller_of
-from services.api.http.routes import Parameter, endpoint
+from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
 from shared.domain.clock.schedules import KEY as KEY_RULE
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, next_due, schedule_id
 from shared.domain.errors import Invalid, NotFound, Refused
 from shared.domain.idempotency import Idempotency
-from shared.domain.instants import read_instant, written
+from shared.domain.instants import format_instant, read_instant
 from shared.flow.clock.drafts import Accepted, Made, Wanted, nothing_ahead
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.runtime.coalescer import Coalescer
 from shared.store import Store
 from shared.store.idempotency import FirstUse
 
+SCHEDULES = "/schedules"
+SCHEDULE = "/schedules/{key:str}"
 OUTCOMES = 20
 TOGETHER = 20  # instants of a schedule that is made in one go with others
 KEY = Parameter(
@@ -58,9 +59,15 @@ _SEGMENTS = {
     "key": {"type": "string", "pattern": f"^{KEY_RULE.pattern}$"},
     "timestamp": {"type": "string", "format": "date-time"},
 }
+_MADE = {HTTPStatus.CREATED: ScheduleView, HTTPStatus.OK: ScheduleView}
+_route = partial(Route, who=Who.KNOWN, segments=_SEGMENTS)
+_move = partial(
+    _route, "POST", answers={HTTPStatus.OK: ScheduleView},
+    problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN), parameters=(NAMESPACE,),
+)  # fmt: skip
 
 
-class SchedulesResource:
+class SchedulesResource(Resource):
     """The routes of schedules, but for those of many at once."""
 
     def __init__(self, store: Store, flow: ScheduleFlow, targets: Targets, limits: ScheduleLimits) -> None:
@@ -70,53 +77,12 @@ class SchedulesResource:
         self._targets = targets
         self._accept = Coalescer(flow.accept)
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """All of them."""
-        ok, created, accepted, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NO_CONTENT
-        missing, conflict, forbidden = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN
-        every, one = "/schedules", "/schedules/{key:str}"
-        instant = f"{one}/occurrences/{{timestamp:str}}"
-        route = partial(endpoint, who=Who.KNOWN, segments=_SEGMENTS)
-        made = {created: ScheduleView, ok: ScheduleView}
-        moves = {"pause": self.pause, "resume": self.resume}
-        return [
-            route(
-                "GET", every, self.index, answers={ok: list[ScheduleView]}, problems=(forbidden,),
-                parameters=(*_FILTERS, NAMESPACE), paged=True,
-            ),
-            route(
-                "POST", every, self.add, body=ScheduleBody, answers=made, problems=(conflict, forbidden),
-                parameters=(KEY,),
-            ),
-            route("POST", "/schedules/preview", self.preview, body=ScheduleBody, answers={ok: PreviewView}),
-            route(
-                "GET", one, self.show, answers={ok: ScheduleView}, problems=(missing, forbidden),
-                parameters=(NAMESPACE,),
-            ),
-            route("PUT", one, self.replace, body=ScheduleBody, answers=made, problems=(forbidden,)),
-            route(
-                "DELETE", one, self.remove, answers={gone: None}, problems=(missing, forbidden),
-                parameters=(NAMESPACE,),
-            ),
-            route(
-                "DELETE", instant, self.cancel, answers={gone: None},
-                problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
-            ),
-            *(
-                route(
-                    "POST", f"{one}/{name}", move, answers={ok: ScheduleView},
-                    problems=(missing, conflict, forbidden), parameters=(NAMESPACE,),
-                )
-                for name, move in moves.items()
-            ),
-            route(
-                "POST", f"{one}/fire", self.fire, answers={accepted: FiredView},
-                problems=(missing, forbidden), parameters=(KEY, NAMESPACE),
-            ),
-        ]  # fmt: skip
-
+    @_route(
+        "GET", SCHEDULES, summary="List the schedules of a namespace by key, without their instants.",
+        answers={HTTPStatus.OK: list[ScheduleView]}, problems=(HTTPStatus.FORBIDDEN,),
+        parameters=(*_FILTERS, NAMESPACE), paged=True,
+    )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """List the schedules of a namespace by key, without their instants."""
         asked = paging.asked(request, str)
         prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
         if _PREFIX.fullmatch(prefix) is None:
@@ -128,14 +94,17 @@ class SchedulesResource:
         headers = paging.links(request, asked, schedules, lambda schedule: schedule.key)
         return wire.answer([schedule_view(schedule) for schedule in schedules], headers=headers)
 
+    @_route(
+        "POST", SCHEDULES, summary="Make a schedule; what is there already with the same content stays as it is.",
+        body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN), parameters=(KEY,),
+    )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Make a schedule; what is there already with the same content stays as it is."""
         namespace = own_namespace(request)
         content = await request.body()
         key, definition = schedule_body.read(content, self._targets)
         wanted = Wanted(namespace, key, definition)
         await self._limits.check(wanted)
-        used = idempotency_of(request, content)
+        used = idempotency_of(request, sameness(request, content))
         if used is None:
             return await self._answer_accepted(await self._make(wanted))
         first = await self._first_use(used, wanted)
@@ -146,66 +115,91 @@ class SchedulesResource:
         await self._store.idempotency.remember(used.key, _written(accepted.schedule))
         return await self._answer_accepted(accepted)
 
+    @_route(
+        "POST", SCHEDULES + "/preview", summary="Tell the next instants of a schedule that is not made.",
+        body=ScheduleBody, answers={HTTPStatus.OK: PreviewView},
+    )  # fmt: skip
     async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Tell the next instants of a schedule that is not made."""
         key, definition = schedule_body.read_preview(await request.body(), self._targets)
         instants = planned(definition, key, await self._flow.now())
         if not instants:
             raise nothing_ahead(definition)
-        return wire.answer(PreviewView([written(instant) for instant in instants]))
+        return wire.answer(PreviewView([format_instant(instant) for instant in instants]))
 
+    @_route(
+        "GET", SCHEDULE, summary="Show a schedule, its next instants and its last outcomes.",
+        answers={HTTPStatus.OK: ScheduleView}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN),
+        parameters=(NAMESPACE,),
+    )  # fmt: skip
     async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        """Show a schedule, its next instants and its last outcomes."""
         schedule = require(await self._store.schedules.get(id_of(request, key)), key)
         occurrences = await self._find_pending(schedule)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
         return wire.answer(schedule_view(schedule, ahead=pending(schedule, occurrences), outcomes=outcomes))
 
+    @_route(
+        "PUT", SCHEDULE,
+        summary="Make a schedule, or replace all that is pending of it; the same content changes nothing.",
+        body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.FORBIDDEN,),
+    )  # fmt: skip
     async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        """Make a schedule, or replace all that is pending of it; the same content changes nothing."""
         namespace = own_namespace(request)
         _, definition = schedule_body.read(await request.body(), self._targets, key=key)
         wanted = Wanted(namespace, key, definition)
         await self._limits.check(wanted)
         return await self._answer_accepted(await self._flow.put(wanted))
 
+    @_route(
+        "DELETE", SCHEDULE, summary="Delete a schedule and all that is pending of it.",
+        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN),
+        parameters=(NAMESPACE,),
+    )  # fmt: skip
     async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
-        """Delete a schedule and all that is pending of it."""
         if not await self._flow.remove(id_of(request, key)):
             raise not_found(key)
         return wire.nothing()
 
+    @_route(
+        "DELETE", SCHEDULE + "/occurrences/{timestamp:str}", summary="Take one pending instant out of a list.",
+        answers={HTTPStatus.NO_CONTENT: None},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN), parameters=(NAMESPACE,),
+    )  # fmt: skip
     async def cancel(
         self, request: Request[Any, Any, Any], key: FromPath[str], timestamp: FromPath[str]
     ) -> Response[None]:
-        """Take one pending instant out of a list."""
         instant = read_instant(timestamp, field="timestamp")
         if not await self._flow.cancel(id_of(request, key), instant):
             raise NotFound("nothing is pending at this instant under this key", field="timestamp", value=timestamp)
         return wire.nothing()
 
+    @_move(SCHEDULE + "/pause", summary="Hold a schedule: nothing of it fires until it is resumed.")
     async def pause(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        """Hold a schedule: nothing of it fires until it is resumed."""
         return wire.answer(schedule_view(require(await self._flow.pause(id_of(request, key)), key)))
 
+    @_move(
+        SCHEDULE + "/resume", summary="Let a schedule go on; what came due meanwhile is dealt with by its misfire rule."
+    )
     async def resume(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        """Let a schedule go on; what came due meanwhile is dealt with by its misfire rule."""
         namespace, id = namespace_of(request), id_of(request, key)
         if namespace != caller_of(request).namespace:
             # What was paused with its caller's rights would be paused once more otherwise.
             await self._store.revocations.spare(namespace, id)
         return wire.answer(schedule_view(require(await self._flow.resume(id), key)))
 
+    @_route(
+        "POST", SCHEDULE + "/fire", summary="Have a schedule's callback done once, now.",
+        answers={HTTPStatus.ACCEPTED: FiredView}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN),
+        parameters=(KEY, NAMESPACE),
+    )  # fmt: skip
     async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
-        """Have a schedule's callback done once, now."""
         id = id_of(request, key)
         schedule = require(await self._store.schedules.get(id), key)
-        used = idempotency_of(request, await request.body())
+        used = idempotency_of(request, sameness(request, await request.body()))
         first = FirstUse() if used is None else await self._first_firing(used, schedule)
         asked = await self._flow.fire(id, at=first.at, generation=first.made)
         if asked is None:
             raise not_found(key)
-        return wire.answer(FiredView(asked.message_id, written(asked.due)), HTTPStatus.ACCEPTED)
+        return wire.answer(FiredView(asked.message_id, format_instant(asked.due)), HTTPStatus.ACCEPTED)
 
     async def _first_firing(self, used: Idempotency, schedule: Schedule) -> FirstUse:
         """Use the key: when the first request with it came, and which generation it fired."""
@@ -274,23 +268,10 @@ def read_state(text: str) -> ScheduleState | None:
         raise Invalid(f"state is one of {', '.join(ScheduleState)}", field="state", value=text) from None
 
 
-def idempotency_of(request: Request[Any, Any, Any], content: bytes) -> Idempotency | None:
-    """The request's idempotency key, if it has one.
-
-    The key is used when the request has been read, so that one with a mistake can be corrected under its key.
-
-    Raises:
-        Invalid: the key is none.
-    """
-    keys = request.headers.getall("idempotency-key", [])
-    if not keys:
-        return None
+def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
+    """What must be the same in a repeated request: the route, the namespace where it is another's, and the body."""
     own, namespace = caller_of(request).namespace, namespace_of(request)
-    return read_key(
-        keys,
-        namespace=own,
-        request=(f"{request.method} {request.url.path}", "" if namespace == own else namespace, content),
-    )
+    return f"{request.method} {request.url.path}", "" if namespace == own else namespace, content
 
 
 def _written(schedule: Schedule) -> str:

@@ -18,7 +18,7 @@ from litestar.params import FromPath
 from services.api.http.identity import Who
 from services.api.http.openapi import TITLE, document
 from services.api.http.paging import public_path
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 from services.api.http.wire import JSON
 from shared.domain.errors import NotFound
 
@@ -61,7 +61,7 @@ _KEPT = {"cache-control": "max-age=86400"}
 _VENDORED = ("swagger-ui-bundle.js", "swagger-ui.css")
 
 
-class DocumentationResource:
+class DocumentationResource(Resource):
     """The document of the given routes, and the page that shows it."""
 
     def __init__(self, handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> None:
@@ -72,27 +72,20 @@ class DocumentationResource:
         assets = files("services.api.http") / "assets"
         self._compressed = {name: (assets / f"{name}.gz").read_bytes() for name in _VENDORED}
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """Its own routes, which the document leaves out."""
-        answers: dict[HTTPStatus, Any] = {HTTPStatus.OK: None}
-        who = Who.EVERYBODY
-        return [
-            endpoint("GET", "/openapi.json", self.openapi, who=who, answers=answers),
-            endpoint("GET", "/docs", self.page, who=who, answers=answers),
-            endpoint("GET", "/docs/{name:str}", self.asset, who=who, answers=answers),
-        ]
-
+    @Route("GET", "/openapi.json", summary="The OpenAPI document.", who=Who.EVERYBODY, answers={HTTPStatus.OK: None})
     async def openapi(self) -> Response[bytes]:
-        """The OpenAPI document."""
         return Response(self._document, media_type=JSON)
 
+    @Route("GET", "/docs", summary="The page that shows it.", who=Who.EVERYBODY, answers={HTTPStatus.OK: None})
     async def page(self) -> Response[str]:
-        """The page that shows it."""
         headers = {"content-security-policy": POLICY}
         return Response(self._page, media_type="text/html", headers=headers)
 
+    @Route(
+        "GET", "/docs/{name:str}", summary="A file that the page needs.",
+        who=Who.EVERYBODY, answers={HTTPStatus.OK: None},
+    )  # fmt: skip
     async def asset(self, name: FromPath[str]) -> Response[Any]:
-        """A file that the page needs."""
         kind = _TYPES.get(name.rpartition(".")[2], "")
         if name in self._written_here:
             return Response(self._written_here[name], media_type=kind, headers=_KEPT)

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from litestar import Response
-from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
 
 from services.api.http import wire
 from services.api.http.identity import Who
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 from shared.audience import Audience
 from shared.domain.errors import Unavailable
 from shared.store import Store
@@ -29,7 +28,7 @@ class Health(Struct, frozen=True):
     healthy: bool
 
 
-class HealthResource:
+class HealthResource(Resource):
     """The route of the health check."""
 
     def __init__(self, store: Store, audience: Audience, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -40,13 +39,11 @@ class HealthResource:
         self._healthy = False
         self._looked_at = float("-inf")
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """The only one."""
-        answers = {HTTPStatus.OK: Health, HTTPStatus.INTERNAL_SERVER_ERROR: Health}
-        return [endpoint("GET", "/healthcheck", self.show, who=Who.EVERYBODY, answers=answers)]
-
+    @Route(
+        "GET", "/healthcheck", summary="Tell whether the API and its databases are well.",
+        who=Who.EVERYBODY, answers={HTTPStatus.OK: Health, HTTPStatus.INTERNAL_SERVER_ERROR: Health},
+    )  # fmt: skip
     async def show(self) -> Response[bytes]:
-        """Tell whether the API and its databases are well."""
         healthy = await self._is_healthy()
         return wire.answer(Health(healthy), HTTPStatus.OK if healthy else HTTPStatus.INTERNAL_SERVER_ERROR)
 

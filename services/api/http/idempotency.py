@@ -1,17 +1,40 @@
-"""The header `Idempotency-Key`: by it a caller tells us which requests are one and the same."""
+"""The header `Idempotency-Key`: by it a caller tells us which requests are one and the same.
+
+A job and a group keep their key in themselves, under a unique index: one write makes both, so no crash leaves a key
+without its job. What a request makes of schedules is many documents, or one that others may replace; their keys have a
+collection of their own (`shared.store.idempotency`).
+"""
 
 import hashlib
+from typing import Any
 
+from litestar import Request
+
+from services.api.http.identity import caller_of
 from shared.domain.errors import Invalid
 from shared.domain.idempotency import Idempotency
 
 KEY_CHARACTERS = 255
 
 
-def read_key(keys: list[str], *, namespace: str, request: tuple[str, str, bytes]) -> Idempotency | None:
-    """What makes this request the same as an earlier one, if its caller wants that to be known.
+Sameness = tuple[str, str, bytes]
+"""What must be the same in a repeated request: what it is about, its query, and its body."""
 
-    `request` is what must be the same: the app, the query and the body.
+
+def idempotency_of(request: Request[Any, Any, Any], same: Sameness) -> Idempotency | None:
+    """The request's idempotency key, if it has one.
+
+    The key is used when the request has been read, so that one with a mistake can be corrected under its key.
+
+    Raises:
+        Invalid: the key is none.
+    """
+    keys = request.headers.getall("idempotency-key", [])
+    return read_key(keys, namespace=caller_of(request).namespace, same=same)
+
+
+def read_key(keys: list[str], *, namespace: str, same: Sameness) -> Idempotency | None:
+    """What makes this request the same as an earlier one, if its caller wants that to be known.
 
     Raises:
         Invalid: the key is empty, too long, not printable, or one of several.
@@ -23,6 +46,6 @@ def read_key(keys: list[str], *, namespace: str, request: tuple[str, str, bytes]
     if len(keys) > 1 or not printable or not 1 <= len(key) <= KEY_CHARACTERS:
         rule = f"one value of 1 to {KEY_CHARACTERS} printable ASCII characters"
         raise Invalid(f"Idempotency-Key must be {rule}", field="Idempotency-Key", value=key)
-    app_id, query, body = request
-    digest = hashlib.sha256(b"\0".join([app_id.encode(), query.encode("utf-8", "replace"), body])).hexdigest()
+    about, query, body = same
+    digest = hashlib.sha256(b"\0".join([about.encode(), query.encode("utf-8", "replace"), body])).hexdigest()
     return Idempotency(f"{namespace}/{key}", digest)

@@ -21,12 +21,13 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api.http import errors
 from services.api.http.ids import fresh_id
-from shared.domain.accounts.callers import Caller, Token, User, secret_digest, token_caller, user_caller
+from shared.domain.accounts.callers import Caller, Token, User, check_email, secret_digest, token_caller, user_caller
 from shared.domain.errors import Conflict, Forbidden, Unauthorized
 from shared.domain.ids import read_uuid
-from shared.outgoing.guard import Address, unmapped
+from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import Coalescer
+from shared.runtime.settings import ApiSettings
 from shared.store import Store
 
 EMAIL_HEADER = "x-forwarded-email"
@@ -67,13 +68,16 @@ class Proxies:
 
 
 class Directory:
-    """Looks callers up. `first_admin` is a user who is there from the start: the first request makes the entry."""
+    """Looks callers up. The settings' `first_admin` is a user who is there from the start: the first request makes the
+    entry. Raises `Invalid` for one that is no e-mail address."""
 
-    def __init__(self, store: Store, proxies: Proxies, clock: Clock, *, first_admin: str) -> None:
+    def __init__(self, store: Store, clock: Clock, settings: ApiSettings) -> None:
+        if settings.first_admin:
+            check_email(settings.first_admin)
         self._store = store
-        self._proxies = proxies
         self._clock = clock
-        self._first_admin = first_admin
+        self._proxies = Proxies(settings.trusted_proxies, secret=settings.proxy_secret)
+        self._first_admin = settings.first_admin
         self._token = Coalescer(self._tokens)
         self._user = Coalescer(self._users)
 
@@ -159,7 +163,7 @@ class IdentifyCaller:
 def _address(host: str) -> Address | None:
     """The address of a peer; `None` for a peer without."""
     try:
-        return unmapped(ipaddress.ip_address(host))
+        return unmap(ipaddress.ip_address(host))
     except ValueError:
         return None
 

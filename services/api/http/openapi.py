@@ -11,7 +11,7 @@ from litestar.handlers import HTTPRouteHandler
 from services.api.http import wire
 from services.api.http.errors import PROBLEM, Problem
 from services.api.http.identity import EMAIL_HEADER, Who
-from services.api.http.routes import Operation, Parameter
+from services.api.http.routes import Parameter, Route
 
 Json = dict[str, Any]
 
@@ -51,10 +51,9 @@ def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> J
     handlers = list(handlers)
     paths: Json = {}
     for handler in handlers:
-        operation: Operation = handler.opt["operation"]
-        path = next(iter(handler.paths))
-        described = paths.setdefault(_PARAMETER.sub(lambda match: f"{{{_camel(match[1])}}}", path), {})
-        described[next(iter(handler.http_methods)).lower()] = _operation(handler, path, operation)
+        route: Route = handler.opt["route"]
+        described = paths.setdefault(_PARAMETER.sub(lambda match: f"{{{_camel(match[1])}}}", route.path), {})
+        described[route.method.lower()] = _operation(handler.handler_name, route)
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": VERSION, "description": DESCRIPTION},
@@ -64,24 +63,20 @@ def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> J
     }
 
 
-def _operation(handler: HTTPRouteHandler, path: str, operation: Operation) -> Json:
-    named = [_path_parameter(name, operation) for name in _PARAMETER.findall(path)]
+def _operation(name: str, route: Route) -> Json:
+    named = [_path_parameter(segment, route) for segment in _PARAMETER.findall(route.path)]
     described: Json = {
-        "operationId": _camel(handler.handler_name) + _pascal(operation.tag),
-        "tags": [operation.tag],
-        "summary": operation.summary,
-        "security": _security(operation.who),
-        "parameters": named + [_parameter(parameter) for parameter in operation.parameters],
-        "responses": _responses(
-            operation,
-            changes="GET" not in handler.http_methods,
-            takes_input=bool(named or operation.parameters or operation.body),
-        ),
+        "operationId": _camel(name) + _pascal(route.tag),
+        "tags": [route.tag],
+        "summary": route.summary,
+        "security": _security(route.who),
+        "parameters": named + [_parameter(parameter) for parameter in route.all_parameters],
+        "responses": _responses(route, takes_input=bool(named or route.all_parameters or route.body)),
     }
-    if operation.body is not None:
-        schema = {"schema": _schema(operation.body)}
-        content = dict.fromkeys(operation.body_media, schema)
-        described["requestBody"] = {"required": operation.body_required, "content": content}
+    if route.body is not None:
+        schema = {"schema": _schema(route.body)}
+        content = dict.fromkeys(route.body_media, schema)
+        described["requestBody"] = {"required": route.body_required, "content": content}
     return described
 
 
@@ -89,19 +84,19 @@ def _security(who: Who) -> list[Json]:
     return [] if who is Who.EVERYBODY else [{name: _ROLES[who]} for name in SECURITY]
 
 
-def _responses(operation: Operation, *, changes: bool, takes_input: bool) -> Json:
-    described: Json = {str(int(status)): _answer(status, kind, operation) for status, kind in operation.answers.items()}
-    problems = {*operation.problems, HTTPStatus.MISDIRECTED_REQUEST}
-    if changes:
+def _responses(route: Route, *, takes_input: bool) -> Json:
+    described: Json = {str(int(status)): _answer(status, kind, route) for status, kind in route.answers.items()}
+    problems = {*route.problems, HTTPStatus.MISDIRECTED_REQUEST}
+    if route.method != "GET":
         problems |= {HTTPStatus.FORBIDDEN}
-    if operation.who is not Who.EVERYBODY:
+    if route.who is not Who.EVERYBODY:
         problems |= {HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
         problems |= {HTTPStatus.TOO_MANY_REQUESTS}
-    if operation.who in {Who.ADMIN, Who.OF_APP}:
+    if route.who in {Who.ADMIN, Who.OF_APP}:
         problems |= {HTTPStatus.FORBIDDEN}
     if takes_input:
         problems |= {HTTPStatus.UNPROCESSABLE_ENTITY}
-    if operation.body is not None:
+    if route.body is not None:
         problems |= {HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
     for status in sorted(problems):
         described[str(int(status))] = {
@@ -111,11 +106,11 @@ def _responses(operation: Operation, *, changes: bool, takes_input: bool) -> Jso
     return described
 
 
-def _answer(status: HTTPStatus, kind: Any, operation: Operation) -> Json:
+def _answer(status: HTTPStatus, kind: Any, route: Route) -> Json:
     described: Json = {"description": status.phrase}
     if kind is not None:
         described["content"] = {"application/json": {"schema": _schema(kind)}}
-    if operation.paged:
+    if route.paged:
         link = {"description": '`<...>; rel="next"`, if there is a next page.', "schema": {"type": "string"}}
         described["headers"] = {"Link": link}
     return described
@@ -131,9 +126,9 @@ def _parameter(parameter: Parameter) -> Json:
     }
 
 
-def _path_parameter(name: str, operation: Operation) -> Json:
+def _path_parameter(name: str, route: Route) -> Json:
     """A name that nobody describes cannot be told: then the API does not start."""
-    schemas = {**_SEGMENTS, **operation.segments}
+    schemas = {**_SEGMENTS, **route.segments}
     return {"name": _camel(name), "in": "path", "required": True, "schema": schemas[name]}
 
 
@@ -143,9 +138,9 @@ def _schema(kind: Any) -> Json:
 
 
 def _schemas(handlers: list[HTTPRouteHandler]) -> Json:
-    operations: list[Operation] = [handler.opt["operation"] for handler in handlers]
-    kinds: list[Any] = [Problem, *(operation.body for operation in operations if operation.body is not None)]
-    kinds += [kind for operation in operations for kind in operation.answers.values() if kind is not None]
+    routes: list[Route] = [handler.opt["route"] for handler in handlers]
+    kinds: list[Any] = [Problem, *(route.body for route in routes if route.body is not None)]
+    kinds += [kind for route in routes for kind in route.answers.values() if kind is not None]
     _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for body in {part for kind in kinds for part in (kind, *get_args(kind)) if _is_body(part)}:
         components[body.__name__] |= _body_fields(components[body.__name__]["properties"])

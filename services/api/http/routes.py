@@ -1,14 +1,14 @@
-"""What a route is: a method, a path, who may use it, and what the OpenAPI document tells of it, in one call.
+"""What a route is: a method, a path, who may use it, and what the OpenAPI document tells of it, in one place.
 
-A bare function or method of a resource becomes a Litestar handler here and nowhere else, so a route without a rule
-for its callers or without a description cannot exist.
+A `Route` stands over the method that answers it, and that method becomes a Litestar handler here and nowhere else. So a
+route without a rule for its callers or without a description cannot exist.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeVar
 
+from litestar import Response
 from litestar.connection import ASGIConnection
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
@@ -17,8 +17,9 @@ from msgspec import Struct
 from services.api.http.identity import Who, permit
 
 JSON = "application/json"
-_NO_SEGMENTS: Mapping[str, dict[str, Any]] = MappingProxyType({})
+_ROUTE = "route"
 Method = Literal["GET", "POST", "PUT", "DELETE"]
+Function = TypeVar("Function", bound=Callable[..., Awaitable[Response[Any]]])
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -31,31 +32,6 @@ class Parameter(Struct, frozen=True, kw_only=True):
     place: Literal["query", "header"] = "query"
 
 
-class Operation(Struct, frozen=True, kw_only=True):
-    """A route as the OpenAPI document tells it. `answers` maps a status to the type of its body, `None` for an empty
-    one. `segments` has the JSON schemas of what stands in the path, but for the usual ids."""
-
-    who: Who
-    tag: str
-    summary: str
-    answers: dict[HTTPStatus, Any]
-    problems: tuple[HTTPStatus, ...] = ()
-    body: Any = None
-    body_media: tuple[str, ...] = ()
-    body_required: bool = True
-    parameters: tuple[Parameter, ...] = ()
-    segments: Mapping[str, dict[str, Any]]
-    paged: bool = False
-
-
-class _Handler(HTTPRouteHandler):
-    """A handler that its guards cannot change: Litestar gives each guard a copy, for every request."""
-
-    async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
-        for guard in self.resolve_guards():
-            await guard(connection, self)  # type: ignore[misc] # Litestar runs all guards as coroutines
-
-
 LIMIT = Parameter(
     name="limit",
     description="How many items a page has at most. It has fewer where they have 8 MB together; `Link` leads on.",
@@ -66,59 +42,74 @@ CURSOR = Parameter(
 )
 
 
-def endpoint(
-    method: Method,
-    path: str,
-    function: Callable[..., Any],
-    *,
-    who: Who,
-    answers: dict[HTTPStatus, Any],
-    problems: tuple[HTTPStatus, ...] = (),
-    body: Any = None,
-    body_media: tuple[str, ...] = (JSON,),
-    body_required: bool = True,
-    parameters: tuple[Parameter, ...] = (),
-    segments: Mapping[str, dict[str, Any]] = _NO_SEGMENTS,
-    paged: bool = False,
-    max_body_bytes: int | None = None,
-    streams: bool = False,
-) -> HTTPRouteHandler:
-    """The handler of one route. Its summary is the function's docstring; its tag the first part of its path that
-    groups it.
+class Route(Struct, frozen=True):
+    """A route. `@Route("GET", "/apps", ...)` stands over the method of a `Resource` that answers it.
 
-    `body` is the type of the request's body; the function itself reads it, in its own time, and takes it as any of
-    `body_media`. A body over `max_body_bytes`, by default the application's limit, is refused. A route that `streams`
-    passes its body on as it comes and never holds it.
+    `summary` describes it to callers. `answers` maps a status to the type of its body, `None` for an empty one. `body`
+    is the type of the request's body; the method itself reads it, in its own time, and takes it as any of `body_media`.
+    A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
+    it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
+    `segments` has the JSON schemas of what stands in the path, but for the usual ids.
     """
-    operation = Operation(
-        who=who,
-        tag=_tag(path),
-        summary=(function.__doc__ or "").strip().splitlines()[0],
-        answers=answers,
-        problems=problems,
-        body=body,
-        body_media=body_media,
-        body_required=body_required,
-        parameters=(*parameters, LIMIT, CURSOR) if paged else parameters,
-        segments=segments,
-        paged=paged,
-    )
-    return _Handler(
-        path,
-        http_method=[method],
-        guards=[permit],
-        opt={"who": who, "operation": operation, "streams": streams},
-        request_max_body_size=Empty if max_body_bytes is None else max_body_bytes,
-    )(function)
+
+    method: Method
+    path: str
+    summary: str
+    who: Who
+    answers: dict[HTTPStatus, Any]
+    problems: tuple[HTTPStatus, ...] = ()
+    body: Any = None
+    body_media: tuple[str, ...] = (JSON,)
+    body_required: bool = True
+    parameters: tuple[Parameter, ...] = ()
+    segments: dict[str, dict[str, Any]] = {}
+    paged: bool = False
+    max_body_bytes: int | Callable[[Any], int] | None = None
+    streams: bool = False
+
+    def __call__(self, function: Function) -> Function:
+        setattr(function, _ROUTE, self)
+        return function
+
+    @property
+    def tag(self) -> str:
+        """The first part of the path that groups it."""
+        named = [part for part in self.path.split("/") if part and not part.startswith("{")]
+        return named[1] if len(named) > 1 and named[0] == "apps" else named[0]
+
+    @property
+    def all_parameters(self) -> tuple[Parameter, ...]:
+        """Its own, and those of every route with pages."""
+        return (*self.parameters, LIMIT, CURSOR) if self.paged else self.parameters
 
 
-class Resource(Protocol):
-    """Routes that belong together."""
+class Resource:
+    """Routes that belong together. One that only some deployments have belongs to a resource of its own."""
 
     def handlers(self) -> list[HTTPRouteHandler]:
-        """The routes, each made by `endpoint`."""
+        """A handler for each method under a `Route`, in the order in which the class defines them."""
+        return [
+            self._handler(route, getattr(self, name))
+            for name, method in vars(type(self)).items()
+            if isinstance(route := getattr(method, _ROUTE, None), Route)
+        ]
+
+    def _handler(self, route: Route, function: Callable[..., Any]) -> HTTPRouteHandler:
+        limit = route.max_body_bytes
+        if callable(limit):
+            limit = limit(self)
+        return _Handler(
+            route.path,
+            http_method=[route.method],
+            guards=[permit],
+            opt={"who": route.who, "route": route, "streams": route.streams},
+            request_max_body_size=Empty if limit is None else limit,
+        )(function)
 
 
-def _tag(path: str) -> str:
-    named = [part for part in path.split("/") if part and not part.startswith("{")]
-    return named[1] if len(named) > 1 and named[0] == "apps" else named[0]
+class _Handler(HTTPRouteHandler):
+    """A handler that its guards cannot change: Litestar gives each guard a copy, for every request."""
+
+    async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+        for guard in self.resolve_guards():
+            await guard(connection, self)  # type: ignore[misc] # Litestar runs all guards as coroutines

@@ -6,21 +6,22 @@ from http import HTTPStatus
 from typing import Any
 
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Struct
 
-from services.api.accounts.apps import app_of
+from services.api.accounts.apps import APP, app_of
 from services.api.http import wire
 from services.api.http.identity import Who, caller_of
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 from services.api.jobs.job_view import STATUS
 from shared.domain.errors import NotFound
 from shared.domain.ids import read_uuid
 from shared.domain.jobs.groups import Group
-from shared.domain.jobs.jobs import Job, Totals
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.progress import sum_up
 from shared.store import Store
 
 
@@ -59,7 +60,11 @@ class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     created_at: int
 
 
-class GroupsResource:
+GROUP = APP + "/groups/{group_id:str}"
+_move = partial(Route, "PUT", who=Who.OF_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,))
+
+
+class GroupsResource(Resource):
     """The routes of groups."""
 
     def __init__(self, store: Store, groups: GroupFlow, jobs: JobFlow) -> None:
@@ -67,39 +72,30 @@ class GroupsResource:
         self._groups = groups
         self._jobs = jobs
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """All of them."""
-        one, ok, missing = "/apps/{app_id:str}/groups/{group_id:str}", HTTPStatus.OK, HTTPStatus.NOT_FOUND
-        moves: dict[str, Callable[..., Any]] = {"pause": self.pause, "resume": self.resume, "stop": self.stop}
-        return [
-            endpoint("GET", one, self.show, who=Who.OF_APP, answers={ok: GroupView}, problems=(missing,)),
-            *(
-                endpoint("PUT", f"{one}/{name}", move, who=Who.OF_APP, answers={ok: GroupView}, problems=(missing,))
-                for name, move in moves.items()
-            ),
-        ]
-
+    @Route(
+        "GET", GROUP, summary="Show a localized push: its zones, and the progress of all together.",
+        who=Who.OF_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,),
+    )  # fmt: skip
     async def show(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
-        """Show a localized push: its zones, and the progress of all together."""
         return await self._answer(await self._group(app_id, group_id))
 
+    @_move(GROUP + "/pause", summary="Hold all its jobs that have not ended.")
     async def pause(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        """Hold all its jobs that have not ended."""
-        return await self._move(app_id, group_id, partial(self._groups.pause, by=caller_of(request).name))
+        return await self._move_all(app_id, group_id, partial(self._groups.pause, by=caller_of(request).name))
 
+    @_move(GROUP + "/resume", summary="Let all its held jobs go on, or start when their start comes.")
     async def resume(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
-        """Let all its held jobs go on, or start when their start comes."""
-        return await self._move(app_id, group_id, self._groups.resume)
+        return await self._move_all(app_id, group_id, self._groups.resume)
 
+    @_move(GROUP + "/stop", summary="End all its jobs for good.")
     async def stop(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        """End all its jobs for good."""
-        return await self._move(app_id, group_id, partial(self._groups.stop, by=caller_of(request).name))
+        return await self._move_all(app_id, group_id, partial(self._groups.stop, by=caller_of(request).name))
 
-    async def _move(self, app_id: str, group_id: str, move: Callable[[Group], Awaitable[int]]) -> Response[bytes]:
+    async def _move_all(self, app_id: str, group_id: str, move: Callable[[Group], Awaitable[int]]) -> Response[bytes]:
         group = await self._group(app_id, group_id)
         await move(group)
         return await self._answer(group)
@@ -117,7 +113,7 @@ class GroupsResource:
 
     async def _answer(self, group: Group) -> Response[bytes]:
         jobs = await self._groups.jobs(group)
-        totals = await self._jobs.progress(jobs)
+        totals = await sum_up(self._store, jobs)
         return wire.answer(_view(group, jobs, totals))
 
 

@@ -18,9 +18,10 @@ from shared.domain.audience.sources import File
 from shared.domain.audience.zones import zone_starts
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.idempotency import Idempotency
+from shared.domain.jobs.events import DueMail
 from shared.domain.jobs.filling import check_filled, most_filled_bytes
-from shared.domain.jobs.groups import Group, grouped
-from shared.domain.jobs.jobs import DueMail, Job, JobStatus
+from shared.domain.jobs.groups import Group, make_group
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import arrival
 from shared.domain.jobs.templates import dumps
 from shared.flow.jobs.jobs import fresh_incarnation
@@ -88,7 +89,7 @@ class JobDrafts:
         starts = zone_starts(
             job.starts_at, self._clock.now_ns(), job.past_time_strategy, published_sign=self._published_sign
         )
-        return grouped(job, starts)
+        return make_group(job, starts)
 
     async def _check_sizes(self, app: App, names: tuple[str, ...], body: JobBody, outlines: Sequence[Outline]) -> None:
         """Raise `Invalid` where the context makes too much of a template. Few are so large that they must be read."""

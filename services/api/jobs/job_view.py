@@ -10,8 +10,9 @@ from shared.domain.accounts.apps import App
 from shared.domain.instants import ms
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.groups import Group
-from shared.domain.jobs.jobs import Job, JobStatus, Totals
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.progress import Progress
+from shared.domain.jobs.totals import Totals
 
 # A job that waits, runs or is completed has the empty status; `completedAt` tells the last of them apart.
 STATUS: dict[JobStatus, str] = {

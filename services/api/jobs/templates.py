@@ -6,15 +6,14 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
-from services.api.accounts.apps import AppView, app_of, app_view
+from services.api.accounts.apps import APP, AppView, app_of, app_view
 from services.api.http import paging, wire
 from services.api.http.identity import Who, caller_of
 from services.api.http.ids import fresh_id
-from services.api.http.routes import Parameter, endpoint
+from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.ids import read_uuid
@@ -39,6 +38,8 @@ Content = Annotated[
     ),
 ]
 
+TEMPLATES = APP + "/templates"
+TEMPLATE = TEMPLATES + "/{template_id:str}"
 MULTIPLE = Parameter(
     name="multiple",
     description="`true`: the body is an array of templates, which are all made or none.",
@@ -86,7 +87,7 @@ def template_view(template: Template, app: App) -> TemplateView:
     )
 
 
-class TemplatesResource:
+class TemplatesResource(Resource):
     """The routes of templates."""
 
     def __init__(self, store: Store, clock: Clock, *, max_record_bytes: int) -> None:
@@ -94,28 +95,11 @@ class TemplatesResource:
         self._clock = clock
         self._max_record_bytes = max_record_bytes
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """All of them."""
-        ok, created, gone = HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT
-        missing, taken = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
-        every, one = "/apps/{app_id:str}/templates", "/apps/{app_id:str}/templates/{template_id:str}"
-        who = Who.OF_APP
-        return [
-            endpoint("GET", every, self.index, who=who, answers={ok: list[TemplateView]}, paged=True),
-            endpoint(
-                "POST", every, self.add, who=who, body=TemplateBody | list[TemplateBody],
-                answers={created: TemplateView | list[TemplateView]}, problems=(taken,), parameters=(MULTIPLE,),
-            ),
-            endpoint("GET", one, self.show, who=who, answers={ok: TemplateView}, problems=(missing,)),
-            endpoint(
-                "PUT", one, self.update, who=who, body=TemplateBody, answers={ok: TemplateView},
-                problems=(missing, taken),
-            ),
-            endpoint("DELETE", one, self.remove, who=who, answers={gone: None}, problems=(missing,)),
-        ]  # fmt: skip
-
+    @Route(
+        "GET", TEMPLATES, summary="List an app's templates, the oldest first; an unknown app has none.",
+        who=Who.OF_APP, answers={HTTPStatus.OK: list[TemplateView]}, paged=True,
+    )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        """List an app's templates, the oldest first; an unknown app has none."""
         asked = paging.asked(request, str)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
@@ -124,8 +108,13 @@ class TemplatesResource:
         headers = paging.links(request, asked, templates, lambda template: template.id)
         return wire.answer([template_view(template, app) for template in templates], headers=headers)
 
+    @Route(
+        "POST", TEMPLATES, summary="Make a template, or with `multiple=true` several, all or none.",
+        who=Who.OF_APP, body=TemplateBody | list[TemplateBody],
+        answers={HTTPStatus.CREATED: TemplateView | list[TemplateView]}, problems=(HTTPStatus.CONFLICT,),
+        parameters=(MULTIPLE,),
+    )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        """Make a template, or with `multiple=true` several, all or none."""
         wanted = read_uuid(app_id, field="appId")
         content = await request.body()
         several = paging.first(request, "multiple") == "true"
@@ -143,18 +132,26 @@ class TemplatesResource:
         views = [template_view(template, app) for template in templates]
         return wire.answer(views if several else views[0], HTTPStatus.CREATED)
 
+    @Route(
+        "GET", TEMPLATE, summary="Show a template.",
+        who=Who.OF_APP, answers={HTTPStatus.OK: TemplateView}, problems=(HTTPStatus.NOT_FOUND,),
+    )  # fmt: skip
     async def show(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[bytes]:
-        """Show a template."""
         app = await app_of(self._store, app_id)
         template = await self._store.templates.get(read_uuid(template_id, field="templateId"))
         if template is None or template.app_id != app.id:
             raise _missing(template_id)
         return wire.answer(template_view(template, app))
 
+    @Route(
+        "PUT", TEMPLATE,
+        summary="Change a template; its defaults stay where none are given. Jobs that are being sent keep their copy.",
+        who=Who.OF_APP, body=TemplateBody, answers={HTTPStatus.OK: TemplateView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )  # fmt: skip
     async def update(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], template_id: FromPath[str]
     ) -> Response[bytes]:
-        """Change a template; its defaults stay where none are given. Jobs that are being sent keep their copy."""
         [body] = await asyncio.to_thread(_read_alone, await request.body())
         wanted = read_uuid(template_id, field="templateId")
         app = await app_of(self._store, app_id)
@@ -167,8 +164,11 @@ class TemplatesResource:
             raise _missing(template_id)
         return wire.answer(template_view(changed, app))
 
+    @Route(
+        "DELETE", TEMPLATE, summary="Delete a template.",
+        who=Who.OF_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+    )  # fmt: skip
     async def remove(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
-        """Delete a template."""
         app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")
         if not await self._store.templates.remove(app, template):
             raise _missing(template_id)

@@ -8,16 +8,14 @@ from http import HTTPStatus
 from typing import Any
 
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Struct, field
 
 from services.api.http import paging, wire
 from services.api.http.identity import Who
-from services.api.http.routes import Parameter, endpoint
+from services.api.http.routes import Parameter, Resource, Route
 from shared.blobs import Blobs, Uploads
 from shared.runtime.clock import Clock
-from shared.runtime.settings import BlobSettings
 
 _SECONDS = 300
 
@@ -32,35 +30,22 @@ class UploadUrlView(Struct, frozen=True):
     csv_path: str = field(name="csvPath")
 
 
-class UploadsResource:
-    """The routes of files."""
+class UploadUrlResource(Resource):
+    """The route that tells where to put a file."""
 
-    def __init__(
-        self, blobs: Blobs, uploads: Uploads | None, clock: Clock, settings: BlobSettings, *, public_url: str
-    ) -> None:
+    def __init__(self, blobs: Blobs, clock: Clock, *, folder: str, public_url: str) -> None:
         self._blobs = blobs
-        self._uploads = uploads
         self._clock = clock
-        self._settings = settings
+        self._folder = folder
         self._public_url = public_url
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """All of them; files are only taken where there is no S3 that takes them."""
-        url = endpoint("GET", "/uploadurl", self.url, who=Who.KNOWN, answers={HTTPStatus.OK: UploadUrlView})
-        if self._uploads is None:
-            return [url]
-        put = endpoint(
-            "PUT", "/uploads/{path:path}", self.put, who=Who.EVERYBODY, answers={HTTPStatus.NO_CONTENT: None},
-            problems=(HTTPStatus.FORBIDDEN,), parameters=(EXPIRES, SIGNATURE), segments={"path": {"type": "string"}},
-            max_body_bytes=self._settings.max_file_bytes, streams=True,
-        )  # fmt: skip
-        return [url, put]
-
+    @Route(
+        "GET", "/uploadurl", summary="Give out a URL at which a file can be put without further credentials.",
+        who=Who.KNOWN, answers={HTTPStatus.OK: UploadUrlView},
+    )  # fmt: skip
     async def url(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Give out a URL at which a file can be put without further credentials."""
         seconds = self._clock.now_ns() // 10**9
-        key = f"{self._settings.upload_folder}/job-{seconds}-{uuid.uuid4()}.csv"
-        path = f"{self._blobs.bucket}/{key}"
+        path = f"{self._blobs.bucket}/{self._folder}/job-{seconds}-{uuid.uuid4()}.csv"
         url = await self._blobs.upload_url(path, seconds=_SECONDS)
         return wire.answer(UploadUrlView(self._absolute(url, request), path))
 
@@ -68,14 +53,26 @@ class UploadsResource:
         """S3 gives whole URLs; ours begin with their path."""
         return (self._public_url or str(request.base_url)).rstrip("/") + url if url.startswith("/") else url
 
+
+class UploadsResource(Resource):
+    """The route that takes files, where there is no S3 that takes them."""
+
+    def __init__(self, uploads: Uploads, *, max_file_bytes: int) -> None:
+        self._uploads = uploads
+        self.max_file_bytes = max_file_bytes
+
+    @Route(
+        "PUT", "/uploads/{path:path}", summary="Take a file at the URL that was given for it.",
+        who=Who.EVERYBODY, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.FORBIDDEN,),
+        parameters=(EXPIRES, SIGNATURE), segments={"path": {"type": "string"}},
+        max_body_bytes=lambda uploads: uploads.max_file_bytes, streams=True,
+    )  # fmt: skip
     async def put(self, request: Request[Any, Any, Any], path: FromPath[str]) -> Response[None]:
-        """Take a file at the URL that was given for it."""
-        assert self._uploads is not None
         await self._uploads.accept_upload(
             path.lstrip("/"),
             expires=paging.first(request, "expires"),
             signature=paging.first(request, "signature"),
             parts=request.stream(),
-            max_bytes=self._settings.max_file_bytes,
+            max_bytes=self.max_file_bytes,
         )
         return wire.nothing()

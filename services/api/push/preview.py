@@ -13,19 +13,18 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.http import paging, wire
 from services.api.http.identity import Who, caller_of
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 from services.api.jobs import job_body
 from services.api.jobs.file_counting import FileCounting
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDraft, JobDrafts
-from services.api.jobs.jobs import TEMPLATE
+from services.api.jobs.jobs import JOBS, TEMPLATE
 from services.api.push.preview_view import JobPreview, preview_view
 from shared.audience import Audience
 from shared.blobs import Blobs
@@ -57,7 +56,7 @@ class PreviewRules(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class PreviewResource:
+class PreviewResource(Resource):
     """The route of previews."""
 
     def __init__(
@@ -73,17 +72,12 @@ class PreviewResource:
         # For as long as somebody of the namespace holds its lock or waits for it.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        """The one there is."""
-        return [
-            endpoint(
-                "POST", "/apps/{app_id:str}/jobs/preview", self.preview, who=Who.OF_APP, body=JobBody,
-                answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE,),
-            )
-        ]  # fmt: skip
-
+    @Route(
+        "POST", JOBS + "/preview", summary="Tell who would get a job and what they would get, and store nothing.",
+        who=Who.OF_APP, body=JobBody, answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,),
+        parameters=(TEMPLATE,),
+    )  # fmt: skip
     async def preview(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        """Tell who would get a job and what they would get, and store nothing."""
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)

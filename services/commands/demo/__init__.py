@@ -69,7 +69,7 @@ def _folder(data_dir: str | None, *, keep: bool) -> Iterator[Path]:
 
 
 def _own(settings: Settings, folder: Path) -> Settings:
-    """Counts are written more often than in production: somebody is watching."""
+    """The demo's settings. It writes counts more often than production does, because somebody is watching."""
     return replace(
         settings,
         embedded=replace(settings.embedded, data_dir=str(folder)),
@@ -78,7 +78,7 @@ def _own(settings: Settings, folder: Path) -> Settings:
 
 
 def _announce(instance: Instance) -> None:
-    click.echo(f"{embedded.described(instance)}\n")
+    click.echo(f"{embedded.describe(instance)}\n")
 
 
 def _companion(count: int, *, keep: bool) -> embedded.Companion:

@@ -22,14 +22,14 @@ class Moment(Struct, frozen=True):
 
 
 class Display(Protocol):
-    """Takes each moment as it comes."""
+    """Shows how far a job is."""
 
     def show(self, moment: Moment) -> None:
         """Show this moment."""
 
 
 class Lines:
-    """For logs and pipes."""
+    """Shows a line now and then, for logs and pipes."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -47,7 +47,7 @@ class Lines:
 
 
 class Bars:
-    """For terminals."""
+    """Shows moving bars, for terminals."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress = progress
@@ -60,7 +60,7 @@ class Bars:
 
 @contextmanager
 def display(total: int) -> Iterator[Display]:
-    """What suits the output."""
+    """Bars on a terminal, lines elsewhere."""
     console = Console()
     if not console.is_terminal:
         yield Lines(total)

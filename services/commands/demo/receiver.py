@@ -1,7 +1,7 @@
 """A simulated receiver: reads the records as Pusher would, and answers to each on the feedback topic.
 
-Most pushes it reports as delivered, in the shape of the Pusher that still did that, and some as failed, in the shape of
-the current one. The token decides which, so that whoever counts can be checked.
+It reports most pushes as delivered, in the shape of the Pusher that still did that, and some as failed, in the shape of
+the current one. The token decides which, so that the counts can be checked.
 """
 
 import re
@@ -40,7 +40,8 @@ class _PushRecord(Struct, gc=False):
 
 
 class Receiver:
-    """Of one job: how many records each device got, what was answered, and when the first and last record came."""
+    """The receiver of one job. It keeps how many records each device got, what it answered, and when the first and the
+    last record came."""
 
     def __init__(self, stream: Stream, topic: str, job_id: str) -> None:
         self.tokens: Counter[str] = Counter()

@@ -5,7 +5,7 @@ from shared.audience import devices
 
 
 def faults(outcome: Story) -> list[str]:
-    """Whatever is not as promised, a sentence each."""
+    """A sentence for each promise that was not kept."""
     return [sentence for wrong, sentence in _checks(outcome) if wrong]
 
 
@@ -30,7 +30,7 @@ def _checks(outcome: Story) -> list[tuple[bool, str]]:
 
 
 def summary(outcome: Story) -> str:
-    """What happened."""
+    """What happened, as a text for people."""
     job, received = outcome.job, outcome.tokens.total()
     rate = received / outcome.last_record if received else 0.0
     lines = {

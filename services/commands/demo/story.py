@@ -23,7 +23,7 @@ POLL_SECONDS = 0.25
 
 
 class Story(Struct, frozen=True, kw_only=True):
-    """What was seen. Times in seconds after the call that started the job; `job` is its last answer."""
+    """What the demo saw. Times are in seconds after the call that started the job; `job` is its last answer."""
 
     seeded: Seeded
     job: Object
@@ -52,7 +52,7 @@ async def _watch_job(customer: Customer, seeded: Seeded, job_id: str, receiver: 
     in_time = True
     try:
         async with asyncio.timeout(_patience(seeded.devices)):
-            while not _finished(job, receiver):
+            while not _is_finished(job, receiver):
                 await asyncio.sleep(POLL_SECONDS)
                 job = await customer.job(seeded.app_id, job_id)
                 shown.show(Moment(job["sent"], receiver.tokens.total(), sum(job["feedbacks"].values())))
@@ -70,7 +70,7 @@ async def _watch_job(customer: Customer, seeded: Seeded, job_id: str, receiver: 
     )
 
 
-def _finished(job: Object, receiver: Receiver) -> bool:
+def _is_finished(job: Object, receiver: Receiver) -> bool:
     """Whether the job is completed, all that it sent has come, and all answers to that are counted on it."""
     answered = receiver.answers.total()
     return bool(job["completedAt"] and answered >= job["sent"] and sum(job["feedbacks"].values()) >= answered)
@@ -82,7 +82,8 @@ def _patience(devices: int) -> float:
 
 @asynccontextmanager
 async def _receive_meanwhile(receiver: Receiver) -> AsyncIterator[None]:
-    """Receive meanwhile. Raises `Unavailable` where the stream could not be read or answered to."""
+    """Let the receiver read while the block runs. Raises `Unavailable` where the stream could not be read or answered
+    to."""
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(receiver.run(), name="receiver")

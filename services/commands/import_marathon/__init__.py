@@ -1,10 +1,10 @@
 """`carillon import marathon`: apps, users, templates and jobs of a Marathon database, with their ids.
 
-Safe to repeat, and to interrupt: what is here already and equal is left alone, what differs there since is brought up
-to date unless somebody changed it here too, and what was deleted here does not come back (`verdicts`). Deletions there
-are not followed. Jobs that have ended come as history. A job whose start lies ahead comes only when asked for, because
-both systems would send it; from then on it is Carillon's, whatever becomes of it there. Others that have not ended are
-named, with what to do about them. Their stages (`status`, `events`) are left behind.
+Safe to repeat, and to interrupt. A thing that is here already and equal is left alone. One that was changed there since
+is updated here, unless somebody changed it here too. One that was deleted here does not come back (`verdicts`).
+Deletions there are not followed. Jobs that have ended come as history. A job whose start lies ahead comes only when
+asked for, because both systems would send it; from then on it is Carillon's, whatever becomes of it there. Other jobs
+that have not ended are named, with what to do about them. Their stages (`status`, `events`) are left behind.
 
 The source is named on the command line and opened here rather than in `services.connections`: it belongs to no service.
 """

@@ -1,7 +1,7 @@
 """Bringing one kind of things, page by page: each page is read, judged, written and noted before the next is asked for.
 
-What was written is noted afterwards. Whoever is killed in between leaves things without a note, which the next import
-finds to be the same, and notes.
+A thing is noted after it was written. An import that is killed in between leaves things without a note; the next one
+finds them equal and notes them.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,13 +28,13 @@ R = TypeVar("R", bound=Row)
 T = TypeVar("T", bound=Identified)
 
 Verdicts = dict[str, ImportVerdict]
-"""By id."""
+"""The verdict on each thing, by its id."""
 
 _HERE_AS_THERE = (Fate.BROUGHT, Fate.UPDATED, Fate.AS_BEFORE)
 
 
 class Carrier(Generic[R, T]):
-    """Brings one kind. A dry run judges alike and writes nothing."""
+    """Brings the things of one kind. A dry run judges alike and writes nothing."""
 
     def __init__(self, kind: ImportedKind[R, T], imports: Imports, tally: ImportTally, *, dry_run: bool) -> None:
         self._kind = kind
@@ -43,7 +43,7 @@ class Carrier(Generic[R, T]):
         self._dry_run = dry_run
 
     async def carry(self, pages: AsyncIterator[list[R]], shown: ImportDisplay) -> None:
-        """Bring all of it.
+        """Bring all rows of these pages.
 
         Raises:
             Unavailable: a server is away. What was brought until then stays.
@@ -52,7 +52,7 @@ class Carrier(Generic[R, T]):
         async for rows in pages:
             verdicts = await self._page(rows)
             for row in rows:
-                self._tally.add(Thing(self._kind.name, row.id, self._kind.called(row)), verdicts[row.id])
+                self._tally.add(Thing(self._kind.name, row.id, self._kind.label(row)), verdicts[row.id])
             done += len(rows)
             shown.show(self._kind.name, done)
 
@@ -61,14 +61,14 @@ class Carrier(Generic[R, T]):
         noted = await self._imports.find_noted(self._kind.name, ids)
         here = await self._kind.here(ids)
         verdicts, there = self._read(rows, noted)
-        verdicts |= {each: self._judged(value, here.get(each), noted.get(each)) for each, value in there.items()}
+        verdicts |= {id: self._judge(value, here.get(id), noted.get(id)) for id, value in there.items()}
         reasons = await self._kind.find_refused(_with(Fate.BROUGHT, there, verdicts))
-        verdicts |= {each: ImportVerdict(Fate.SKIPPED, reason) for each, reason in reasons.items()}
+        verdicts |= {id: ImportVerdict(Fate.SKIPPED, reason) for id, reason in reasons.items()}
         if not self._dry_run:
             verdicts |= await self._write(there, here, verdicts)
             await self._note(there, noted, verdicts)
-        self._kind.known(here.values())
-        self._kind.known(_with(Fate.BROUGHT, there, verdicts) + _with(Fate.UPDATED, there, verdicts))
+        self._kind.remember(here.values())
+        self._kind.remember(_with(Fate.BROUGHT, there, verdicts) + _with(Fate.UPDATED, there, verdicts))
         return verdicts
 
     def _read(self, rows: Sequence[R], noted: Mapping[str, str]) -> tuple[Verdicts, dict[str, T]]:
@@ -77,7 +77,7 @@ class Carrier(Generic[R, T]):
         there: dict[str, T] = {}
         for row in rows:
             if noted.get(row.id) == STARTS_HERE:
-                verdicts[row.id] = self._kind.started(row)
+                verdicts[row.id] = self._kind.verdict_if_started(row)
                 continue
             try:
                 there[row.id] = self._kind.read(row)
@@ -85,15 +85,15 @@ class Carrier(Generic[R, T]):
                 verdicts[row.id] = ImportVerdict(Fate.SKIPPED, error.reason)
         return verdicts, there
 
-    def _judged(self, there: T, here: T | None, noted: str | None) -> ImportVerdict:
+    def _judge(self, there: T, here: T | None, noted: str | None) -> ImportVerdict:
         digest = self._kind.digest
         if here is not None:
             return verdict(digest(there), digest(here), noted, behind=self._kind.behind(here, there))
         judged = verdict(digest(there), None, noted)
-        return self._kind.brought(there) if judged is BROUGHT else judged
+        return self._kind.verdict_if_new(there) if judged is BROUGHT else judged
 
     async def _write(self, there: Mapping[str, T], here: Mapping[str, T], verdicts: Verdicts) -> Verdicts:
-        """The verdicts that turned out otherwise."""
+        """Add and replace what the verdicts say; returns the verdicts that turned out otherwise."""
         otherwise = dict.fromkeys(await self._kind.add(_with(Fate.BROUGHT, there, verdicts)), TAKEN_MEANWHILE)
         for value in _with(Fate.UPDATED, there, verdicts):
             try:
@@ -104,12 +104,10 @@ class Carrier(Generic[R, T]):
         return otherwise
 
     async def _note(self, there: Mapping[str, T], noted: Mapping[str, str], verdicts: Verdicts) -> None:
-        same = (each for each in there if verdicts[each].outcome in _HERE_AS_THERE)
-        notes = {each: self._kind.note(there[each]) for each in same}
-        await self._imports.note(
-            self._kind.name, {each: note for each, note in notes.items() if noted.get(each) != note}
-        )
+        same = (id for id in there if verdicts[id].fate in _HERE_AS_THERE)
+        notes = {id: self._kind.note(there[id]) for id in same}
+        await self._imports.note(self._kind.name, {id: note for id, note in notes.items() if noted.get(id) != note})
 
 
-def _with(outcome: Fate, there: Mapping[str, T], verdicts: Verdicts) -> list[T]:
-    return [value for each, value in there.items() if verdicts[each].outcome is outcome]
+def _with(fate: Fate, there: Mapping[str, T], verdicts: Verdicts) -> list[T]:
+    return [value for id, value in there.items() if verdicts[id].fate is fate]

@@ -67,14 +67,14 @@ async def _import(settings: Settings, source: str, options: Options, *, strict: 
         tally = await bring(source, capabilities, options)
     finally:
         await capabilities.close()
-    click.echo(_told(tally, source, dry_run=options.dry_run))
+    click.echo(_report_text(tally, source, dry_run=options.dry_run))
     skipped = tally.count(Fate.SKIPPED)
     if strict and skipped:
         raise Refused(f"{skipped:,} were skipped")
     return 0
 
 
-def _told(tally: ImportTally, source: str, *, dry_run: bool) -> str:
+def _report_text(tally: ImportTally, source: str, *, dry_run: bool) -> str:
     which = without_secrets(source)
     title = f"What would come from {which}; nothing was written:" if dry_run else f"From {which}:"
     return f"{title}\n\n{tally.text(TABLES)}"

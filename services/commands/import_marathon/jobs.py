@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from services.api.jobs import job_body
 from services.commands.import_marathon.kinds import Names, Reasons
-from services.commands.import_marathon.past import PastStanding, read_job, standing
+from services.commands.import_marathon.past import PastStanding, past_standing, read_job
 from services.commands.import_marathon.source import JobRow
 from services.commands.import_marathon.verdicts import (
     AS_BEFORE,
@@ -55,19 +55,20 @@ class Starts:
 
 
 class JobsKind:
-    """Jobs."""
+    """How jobs are brought."""
 
     name = "jobs"
 
     def __init__(self, store: Store, names: Names, starts: Starts, *, now_ns: int, scheduled: bool) -> None:
         self._jobs = store.jobs
+        self._closed = store.closed_jobs
         self._names = names
         self._starts = starts
         self._now_ns = now_ns
         self._scheduled = scheduled
 
-    def called(self, row: JobRow) -> str:
-        return f"{row.template_name} of {self._names.told(row.app_id)}"
+    def label(self, row: JobRow) -> str:
+        return f"{row.template_name} of {self._names.name_of(row.app_id)}"
 
     def read(self, row: JobRow) -> Job:
         return read_job(row, self._names.of(row.app_id), now_ns=self._now_ns, scheduled=self._scheduled)
@@ -79,12 +80,12 @@ class JobsKind:
     def note(self, value: Job) -> str:
         return STARTS_HERE if value.open else self.digest(value)
 
-    def brought(self, value: Job) -> ImportVerdict:
+    def verdict_if_new(self, value: Job) -> ImportVerdict:
         return BROUGHT_TO_START if value.open else BROUGHT
 
-    def started(self, row: JobRow) -> ImportVerdict:
+    def verdict_if_started(self, row: JobRow) -> ImportVerdict:
         harmless = {PastStanding.STOPPED, PastStanding.EXPIRED}
-        return AS_BEFORE if standing(row, self._now_ns) in harmless else STARTS_TWICE
+        return AS_BEFORE if past_standing(row, self._now_ns) in harmless else STARTS_TWICE
 
     def behind(self, here: Job, there: Job) -> bool:
         return any(here.feedbacks.get(outcome, 0) < count for outcome, count in there.feedbacks.items())
@@ -104,14 +105,14 @@ class JobsKind:
 
     async def add(self, new: Sequence[Job]) -> set[str]:
         ended = [job for job in new if not job.open]
-        taken = {ended[position].id for position in await self._jobs.add_closed(ended)}
+        taken = {ended[position].id for position in await self._closed.add(ended)}
         return taken | {job.id for job in new if job.open and not await self._starts.start(job)}
 
     async def replace(self, here: Job, there: Job) -> bool:
-        return await self._jobs.replace_closed(there)
+        return await self._closed.replace(there)
 
-    def known(self, present: object) -> None:
-        """Nothing depends on jobs."""
+    def remember(self, present: object) -> None:
+        """Does nothing: no later kind refers to jobs."""
 
 
 def _body(job: Job) -> job_body.JobBody:

@@ -23,45 +23,45 @@ Reasons = dict[str, str]
 
 
 class ImportedKind(Protocol[R_contra, T]):
-    """One kind. `name` is the table's there."""
+    """One kind of things to bring. `name` is that of its table in Marathon's database."""
 
     name: str
 
-    def called(self, row: R_contra) -> str:
-        """What people call it."""
+    def label(self, row: R_contra) -> str:
+        """What people call the thing in this row."""
 
     def read(self, row: R_contra) -> T:
         """The row's value. Raises `Refused` where it cannot come."""
 
     def digest(self, value: T) -> str:
-        """What tells it from its later versions."""
+        """The digest of the value: a later version has another one."""
 
     def note(self, value: T) -> str:
-        """What is noted of a value that is here as it is there."""
+        """The note that is kept of a value once it is here as it is there."""
 
-    def brought(self, value: T) -> ImportVerdict:
+    def verdict_if_new(self, value: T) -> ImportVerdict:
         """The verdict on one that is new here."""
 
-    def started(self, row: R_contra) -> ImportVerdict:
+    def verdict_if_started(self, row: R_contra) -> ImportVerdict:
         """The verdict on one that was brought to start here."""
 
     def behind(self, here: T, there: T) -> bool:
         """Whether one with the same digest still lacks something."""
 
     async def here(self, ids: Sequence[str]) -> dict[str, T]:
-        """Those that are here, by id."""
+        """Those of these things that are here, by id."""
 
     async def find_refused(self, new: Sequence[T]) -> Reasons:
         """Which of these, whose ids are free, cannot be added."""
 
     async def add(self, new: Sequence[T]) -> set[str]:
-        """Insert them: the ids of those that were taken meanwhile."""
+        """Insert these; returns the ids that were taken meanwhile."""
 
     async def replace(self, here: T, there: T) -> bool:
         """Update one; `False` when it was changed meanwhile. Raises `Conflict`."""
 
-    def known(self, present: Iterable[T]) -> None:
-        """These are here now, or would be."""
+    def remember(self, present: Iterable[T]) -> None:
+        """Remember that these are here now, or would be after a dry run."""
 
 
 class _Plain:
@@ -73,10 +73,10 @@ class _Plain:
     def note(self, value: Struct) -> str:
         return digest(value)
 
-    def brought(self, value: object) -> ImportVerdict:
+    def verdict_if_new(self, value: object) -> ImportVerdict:
         return BROUGHT
 
-    def started(self, row: object) -> ImportVerdict:
+    def verdict_if_started(self, row: object) -> ImportVerdict:
         return AS_BEFORE
 
     def behind(self, here: object, there: object) -> bool:
@@ -91,7 +91,7 @@ class Names:
         self._holders: dict[str, str] = {}
 
     def add(self, app: App) -> None:
-        """Know this app."""
+        """Remember this app."""
         self._holders.setdefault(name_key(app.name), app.id)
         if not app.deleting:
             self._names[app.id] = app.name
@@ -107,13 +107,13 @@ class Names:
             raise Conflict("its app was not brought, or was deleted here", field="appId", value=app_id)
         return name
 
-    def told(self, app_id: str) -> str:
+    def name_of(self, app_id: str) -> str:
         """The app's name for people, or else its id."""
         return self._names.get(app_id, app_id)
 
 
 class AppsKind(_Plain):
-    """Apps."""
+    """How apps are brought."""
 
     name = "apps"
 
@@ -121,7 +121,7 @@ class AppsKind(_Plain):
         self._apps = store.apps
         self._names = names
 
-    def called(self, row: AppRow) -> str:
+    def label(self, row: AppRow) -> str:
         return row.name
 
     def read(self, row: AppRow) -> App:
@@ -148,20 +148,20 @@ class AppsKind(_Plain):
     async def replace(self, here: App, there: App) -> bool:
         return await self._apps.replace(here, there)
 
-    def known(self, present: Iterable[App]) -> None:
+    def remember(self, present: Iterable[App]) -> None:
         for app in present:
             self._names.add(app)
 
 
 class UsersKind(_Plain):
-    """Users."""
+    """How users are brought."""
 
     name = "users"
 
     def __init__(self, store: Store) -> None:
         self._users = store.users
 
-    def called(self, row: UserRow) -> str:
+    def label(self, row: UserRow) -> str:
         return row.email
 
     def read(self, row: UserRow) -> User:
@@ -180,12 +180,12 @@ class UsersKind(_Plain):
     async def replace(self, here: User, there: User) -> bool:
         return await self._users.replace(here, there)
 
-    def known(self, present: object) -> None:
-        """Nothing depends on users."""
+    def remember(self, present: object) -> None:
+        """Does nothing: no later kind refers to users."""
 
 
 class TemplatesKind(_Plain):
-    """Templates."""
+    """How templates are brought."""
 
     name = "templates"
 
@@ -193,8 +193,8 @@ class TemplatesKind(_Plain):
         self._templates = store.templates
         self._names = names
 
-    def called(self, row: TemplateRow) -> str:
-        return f"{row.name} ({row.locale}) of {self._names.told(row.app_id)}"
+    def label(self, row: TemplateRow) -> str:
+        return f"{row.name} ({row.locale}) of {self._names.name_of(row.app_id)}"
 
     def read(self, row: TemplateRow) -> Template:
         self._names.of(row.app_id)
@@ -204,10 +204,10 @@ class TemplatesKind(_Plain):
         return await self._templates.with_ids(ids)
 
     async def find_refused(self, new: Sequence[Template]) -> Reasons:
-        app_ids, names = {each.app_id for each in new}, {each.name for each in new}
+        app_ids, names = {template.app_id for template in new}, {template.name for template in new}
         taken = await self._templates.ids_of(sorted(app_ids), sorted(names))
         reason = "its app has another template with this name and locale here"
-        return {each.id: reason for each in new if (each.app_id, each.name, each.locale) in taken}
+        return {template.id: reason for template in new if (template.app_id, template.name, template.locale) in taken}
 
     async def add(self, new: Sequence[Template]) -> set[str]:
         return {new[position].id for position in await self._templates.add_new(new)}
@@ -215,5 +215,5 @@ class TemplatesKind(_Plain):
     async def replace(self, here: Template, there: Template) -> bool:
         return await self._templates.replace(here, there)
 
-    def known(self, present: object) -> None:
-        """A job that starts later looks its templates up itself."""
+    def remember(self, present: object) -> None:
+        """Does nothing: a job that starts later looks its templates up itself."""

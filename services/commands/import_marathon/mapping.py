@@ -61,7 +61,7 @@ def read_json(field: str, text: str | None) -> dict[str, Any]:
     """A field that holds a JSON object; `None` stands for one that was too large to be read.
 
     Raises:
-        Invalid: it was, or is no object.
+        Invalid: the text was too large, or holds no object.
     """
     if text is None:
         raise Invalid(f"its JSON makes over {MAX_JSON_BYTES:,} bytes", field=field)

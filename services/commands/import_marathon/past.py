@@ -1,8 +1,7 @@
-"""What Marathon's jobs are here: those that have ended as history, those whose start lies ahead as jobs that will
-start. Pure.
+"""What Marathon's jobs become here: ended ones are history, and those whose start lies ahead will start. Pure.
 
-Marathon's status alone does not tell: it is empty while a job waits or runs and when it is completed, a completed job
-can be paused, and one that expired is never completed.
+Marathon's status alone does not tell which is which: it is empty while a job waits or runs and when it is completed, a
+completed job can be paused, and one that expired is never completed.
 """
 
 from enum import Enum
@@ -11,9 +10,10 @@ from typing import Any, assert_never
 from services.commands.import_marathon.mapping import read_json
 from services.commands.import_marathon.source import JobRow
 from shared.domain.errors import Conflict, Invalid
-from shared.domain.jobs.jobs import Job, JobStatus, Totals
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import check_json
-from shared.domain.push.feedback import MAX_OUTCOME_CHARACTERS, admitted
+from shared.domain.jobs.totals import Totals
+from shared.domain.push.feedback import MAX_OUTCOME_CHARACTERS, admit_outcomes
 from shared.domain.push.records import SERVICES
 
 MAX_OUTCOMES = 100
@@ -35,7 +35,7 @@ class PastStanding(Enum):
     RUNS = "has not ended there: let it end, or stop it there; then import again"
 
 
-def standing(row: JobRow, now_ns: int) -> PastStanding:
+def past_standing(row: JobRow, now_ns: int) -> PastStanding:
     """Where the job stands at this moment (ns). Raises `Invalid` for a status that Marathon does not have."""
     if row.status not in _MARATHON:
         raise Invalid("invalid status: Marathon has no such", field="status", value=row.status)
@@ -59,7 +59,7 @@ def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job
         Conflict: it has not ended; the reason says what can be done.
         Invalid: a field cannot be kept here.
     """
-    stands = standing(row, now_ns)
+    stands = past_standing(row, now_ns)
     match stands:
         case PastStanding.COMPLETED:
             return _past(row, app_name, JobStatus.COMPLETED)
@@ -76,7 +76,8 @@ def read_job(row: JobRow, app_name: str, *, now_ns: int, scheduled: bool) -> Job
 
 
 def _past(row: JobRow, app_name: str, status: JobStatus, *, failure: str = "") -> Job:
-    """Marathon does not tell what was sent from what was held out or failed: all that is done counts as sent."""
+    """A job that has ended. Marathon does not tell what was sent from what was held out or failed, so all that is done
+    counts as sent."""
     totals = Totals(
         batches=row.total_batches,
         settled=row.completed_batches,
@@ -109,8 +110,8 @@ def _job(row: JobRow, app_name: str, *, status: JobStatus, **more: Any) -> Job:
         group_id=row.job_group_id,
         status=status,
         filters=_filters(row),
-        context=_kept("context", row.context),
-        metadata=_kept("metadata", row.metadata),
+        context=_checked_json("context", row.context),
+        metadata=_checked_json("metadata", row.metadata),
         past_time_strategy=row.past_time_strategy,
         csv_path=row.csv_path,
         control_group=row.control_group,
@@ -129,25 +130,25 @@ def _service(name: str) -> str:
     return name
 
 
-def _kept(field: str, text: str | None) -> dict[str, Any]:
+def _checked_json(field: str, text: str | None) -> dict[str, Any]:
     value = read_json(field, text)
     check_json(field, value)
     return value
 
 
 def _filters(row: JobRow) -> dict[str, str]:
-    filters = _kept("filters", row.filters)
+    filters = _checked_json("filters", row.filters)
     if not all(isinstance(value, str) for value in filters.values()):
         raise Invalid("invalid filters: every value must be a string", field="filters")
     return filters
 
 
 def _feedbacks(row: JobRow) -> dict[str, int]:
-    """The counts by outcome, as many and with names as long as those that are counted here."""
+    """The counts by outcome, within the limits of those that are counted here: so many, with names so long."""
     counts: dict[str, int] = {}
-    for outcome, count in _kept("feedbacks", row.feedbacks).items():
+    for outcome, count in _checked_json("feedbacks", row.feedbacks).items():
         if isinstance(count, bool) or not isinstance(count, int):
             raise Invalid("invalid feedbacks: every count must be an integer", field="feedbacks")
         name = outcome[:MAX_OUTCOME_CHARACTERS] or "other"
         counts[name] = counts.get(name, 0) + count
-    return admitted((), counts, MAX_OUTCOMES)
+    return admit_outcomes((), counts, MAX_OUTCOMES)

@@ -11,14 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class ImportDisplay(Protocol):
-    """Takes how far the import is, as it goes on."""
+    """Shows how far the import is."""
 
     def show(self, table: str, done: int) -> None:
-        """So many rows of this table are done."""
+        """Show that so many rows of this table are done."""
 
 
 class ImportLines:
-    """For logs and pipes: each quarter of a table."""
+    """Shows each quarter of a table, for logs and pipes."""
 
     def __init__(self, totals: Mapping[str, int]) -> None:
         self._totals = totals
@@ -32,7 +32,7 @@ class ImportLines:
 
 
 class ImportBars:
-    """For terminals."""
+    """Shows moving bars, for terminals."""
 
     def __init__(self, progress: Progress, totals: Mapping[str, int]) -> None:
         self._progress = progress
@@ -44,7 +44,7 @@ class ImportBars:
 
 @contextmanager
 def display(totals: Mapping[str, int]) -> Iterator[ImportDisplay]:
-    """What suits the output."""
+    """Bars on a terminal, lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield ImportLines(totals)

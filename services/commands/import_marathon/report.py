@@ -1,4 +1,5 @@
-"""What an import did, counted while it goes on and told at the end; every single thing on request, as JSON lines."""
+"""What an import did. It is counted while the import runs and told at the end; on request each thing gets a line of
+JSON."""
 
 import json
 from collections import Counter
@@ -28,7 +29,7 @@ class Thing(Struct, frozen=True):
 
 
 class ImportTally:
-    """Counts by table and outcome, with a few examples for each reason."""
+    """Counts by table and fate, with a few examples for each reason."""
 
     def __init__(self, record: TextIO | None = None) -> None:
         self._record = record
@@ -38,9 +39,9 @@ class ImportTally:
 
     def add(self, thing: Thing, verdict: ImportVerdict) -> None:
         """Count one thing."""
-        self._counts[thing.table, verdict.outcome] += 1
-        if verdict.outcome is not Fate.AS_BEFORE and self._record is not None:
-            line = {"table": thing.table, "id": thing.id, "name": thing.name, "outcome": verdict.outcome.value}
+        self._counts[thing.table, verdict.fate] += 1
+        if verdict.fate is not Fate.AS_BEFORE and self._record is not None:
+            line = {"table": thing.table, "id": thing.id, "name": thing.name, "outcome": verdict.fate.value}
             print(json.dumps(line | ({"reason": verdict.reason} if verdict.reason else {})), file=self._record)
         if verdict.reason:
             key = self._key(thing, verdict)
@@ -49,30 +50,30 @@ class ImportTally:
             if len(examples) < EXAMPLES:
                 examples.append(thing)
 
-    def count(self, outcome: Fate, table: str = "") -> int:
-        """How many things had this outcome, of one table or of all."""
-        return sum(count for (each, which), count in self._counts.items() if which is outcome and table in {"", each})
+    def count(self, fate: Fate, table: str = "") -> int:
+        """How many things of one table, or of all, had this fate."""
+        return sum(count for (name, which), count in self._counts.items() if which is fate and table in {"", name})
 
     def text(self, tables: tuple[str, ...]) -> str:
         """The table of counts, and what was not brought, by reason."""
-        return "\n".join([*self._table(tables), *(line for outcome in _TITLES for line in self._told(outcome))])
+        return "\n".join([*self._table(tables), *(line for fate in _TITLES for line in self._reason_lines(fate))])
 
     def _key(self, thing: Thing, verdict: ImportVerdict) -> tuple[Fate, str, str]:
-        key = (verdict.outcome, thing.table, verdict.reason)
+        key = (verdict.fate, thing.table, verdict.reason)
         if key in self._reasons or len(self._reasons) < MAX_REASONS:
             return key
-        return (verdict.outcome, thing.table, OTHER_REASONS)
+        return (verdict.fate, thing.table, OTHER_REASONS)
 
     def _table(self, tables: tuple[str, ...]) -> Iterator[str]:
         width = 12
-        yield " " * width + "".join(f"{outcome.value:>{width}}" for outcome in Fate)
+        yield " " * width + "".join(f"{fate.value:>{width}}" for fate in Fate)
         for table in tables:
-            yield f"{table:<{width}}" + "".join(f"{self.count(outcome, table):>{width},}" for outcome in Fate)
+            yield f"{table:<{width}}" + "".join(f"{self.count(fate, table):>{width},}" for fate in Fate)
 
-    def _told(self, outcome: Fate) -> Iterator[str]:
-        chosen = [(key, count) for key, count in self._reasons.items() if key[0] is outcome]
+    def _reason_lines(self, fate: Fate) -> Iterator[str]:
+        chosen = [(key, count) for key, count in self._reasons.items() if key[0] is fate]
         if chosen:
-            yield f"\n{_TITLES[outcome]}:"
+            yield f"\n{_TITLES[fate]}:"
         for key, count in chosen:
             _, table, reason = key
             yield f"  {table} ({count:,}): {printable(reason)}"

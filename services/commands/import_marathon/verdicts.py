@@ -1,4 +1,4 @@
-"""What becomes of one thing of the source, by what is here and what was noted when it came. Pure.
+"""What becomes of a thing of the source. What is here decides, and what was noted when the thing came. Pure.
 
 here      noted    then
 nothing   nothing  it is brought
@@ -32,9 +32,9 @@ class Fate(StrEnum):
 
 
 class ImportVerdict(Struct, frozen=True):
-    """An outcome, and where people should know more, why or what they have to do."""
+    """What becomes of a thing, and the reason where people should know why or have something to do."""
 
-    outcome: Fate
+    fate: Fate
     reason: str = ""
 
 
@@ -53,11 +53,11 @@ NOT_OURS = ImportVerdict(Fate.SKIPPED, "one with this id is here already and dif
 
 
 def digest(value: Struct, *, without: tuple[str, ...] = ()) -> str:
-    """What tells a thing from its later versions. What is empty does not count, so that a field which a later release
-    adds changes nothing."""
+    """The digest of a thing: a later version has another one. Empty fields do not count, so a field that a later
+    release adds changes nothing."""
     fields: dict[str, Any] = msgspec.to_builtins(value)
-    told = {name: field for name, field in fields.items() if field and name not in without}
-    return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()
+    present = {name: field for name, field in fields.items() if field and name not in without}
+    return hashlib.sha256(msgspec.json.encode(present, order="deterministic")).hexdigest()
 
 
 def verdict(there: str, here: str | None, noted: str | None, *, behind: bool = False) -> ImportVerdict:

@@ -18,7 +18,7 @@ CONTEXT = {"name": "Ana"}
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Where to seed: the API, as whom to call it (an e-mail address or a service's token), and the push database."""
+    """Where to seed: the API, the e-mail address or service's token that calls it, and the push database."""
 
     api: str
     audience: str
@@ -28,7 +28,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What tells the API who is calling."""
+        """The headers that tell the API who is calling."""
         if self.token:
             return {"authorization": f"Bearer {self.token}"}
         vouching = {"x-carillon-proxy-secret": self.proxy_secret} if self.proxy_secret else {}
@@ -41,7 +41,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 
 class Seeded(Struct, frozen=True, kw_only=True):
-    """What is there now. `devices` may be more than were asked for."""
+    """What the app has now. `devices` may be more than were asked for."""
 
     app_id: str
     app: str
@@ -50,16 +50,16 @@ class Seeded(Struct, frozen=True, kw_only=True):
 
 
 async def seed(customer: Customer, audience: str, *, app: str, service: str, count: int) -> Seeded:
-    """See to an app, its templates and at least `count` devices.
+    """Make what is missing of an app, its templates and `count` devices.
 
     Raises:
         Refused: the API does not allow it, or the app's push table is somebody's own.
         Unavailable: the API or the push database does not answer.
     """
-    made = await customer.app(app)
-    await customer.templates(made["id"], templates(service))
+    seeded_app = await customer.app(app)
+    await customer.templates(seeded_app["id"], templates(service))
     there = await devices.top_up(audience, table_name(app, service), count)
-    return Seeded(app_id=made["id"], app=app, service=service, devices=there)
+    return Seeded(app_id=seeded_app["id"], app=app, service=service, devices=there)
 
 
 def templates(service: str) -> list[Object]:

@@ -14,11 +14,12 @@ _PATIENCE_SECONDS = 15.0
 
 
 class Customer:
-    """Calls the API as one identity. Whatever it refuses is `Refused`, whatever it does not answer `Unavailable`."""
+    """Calls the API as one identity. Raises `Refused` for what the API refuses, `Unavailable` for what it does not
+    answer."""
 
     def __init__(self, api: str, headers: dict[str, str]) -> None:
         self.api = api.rstrip("/")
-        # It would log a line per request, and polling makes many.
+        # httpx would log a line per request, and polling makes many.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._http = httpx.AsyncClient(
             base_url=self.api, headers=headers, timeout=_PATIENCE_SECONDS, trust_env=False, follow_redirects=True
@@ -38,14 +39,14 @@ class Customer:
         for app in await self._list_all("/apps"):
             if app["name"] == name and app["bundleId"] == bundle_id:
                 return app
-        made: Object = await self._call("POST", "/apps", json={"name": name, "bundleId": bundle_id})
-        return made
+        created: Object = await self._call("POST", "/apps", json={"name": name, "bundleId": bundle_id})
+        return created
 
     async def templates(self, app_id: str, wanted: list[Object]) -> None:
         """Make those of the templates that the app lacks."""
         path = f"/apps/{app_id}/templates"
         present = {(template["name"], template["locale"]) for template in await self._list_all(path)}
-        missing = [each for each in wanted if (each["name"], each["locale"]) not in present]
+        missing = [template for template in wanted if (template["name"], template["locale"]) not in present]
         if missing:
             await self._call("POST", path, params={"multiple": "true"}, json=missing)
 
@@ -60,7 +61,7 @@ class Customer:
         return found
 
     async def _list_all(self, path: str) -> list[Object]:
-        """All pages of a list."""
+        """The items of a list, from all of its pages."""
         found: list[Object] = []
         following: str | None = path
         while following:

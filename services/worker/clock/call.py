@@ -3,8 +3,9 @@
     take ──> schedule ──> judge ──> call ──> settle
 
 The scheduler has moved the entry's lease past the call and passed on its token. Taking renews the lease; whoever comes
-too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost is made again,
-with the same `webhook-id`. Of a suspect it is stored that its call begins; the scheduler buries what is poisonous.
+too late, or finds the schedule gone, replaced or paused, does nothing. A call whose answer was lost is made again, with
+the same `webhook-id`. Before a suspect is called, it is stored that its call begins; the scheduler buries what is
+poisonous.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ _SETTLING = timedelta(seconds=10)
 
 
 class HttpCaller:
-    """The stage behind `sched.call`."""
+    """Makes a call and settles it; `services.worker.clock.places.FairCalls` is the stage that asks it to."""
 
     def __init__(
         self,
@@ -69,11 +70,11 @@ class HttpCaller:
         """Let the message go: when the lease ends, the entry is handed out again."""
 
     async def give_up(self, task: CallTarget, reason: str) -> None:
-        """Leave it to its lease: the claims make it a suspect, and calls of a suspect that have no end bury it."""
+        """Leave the entry to its lease: the claims make it a suspect, and a suspect whose calls never end is buried."""
         log.error("call cannot be made", task=repr(task), reason=reason)
 
     async def _call_suspect(self, occurrence: Occurrence, schedule: Schedule, callback: HttpCallback) -> None:
-        """One at a time: what ends this process during a call must not count against another suspect."""
+        """Call one suspect at a time: what ends this process during a call must not count against another one."""
         async with self._one_suspect:
             if not await self._store.occurrences.begin(occurrence):
                 return
@@ -93,8 +94,8 @@ class HttpCaller:
         """The occurrence's schedule, if it may fire; otherwise the clock decides about it when the lease ends."""
         schedule_id = read_owner(occurrence.owner).id
         schedule = (await self._store.schedules.many([schedule_id])).get(schedule_id)
-        # Whether it is found late was decided when it was handed over.
-        match stands(schedule, occurrence, self._time.carried()):
+        # The scheduler has decided whether it is late, when it handed it over.
+        match stands(schedule, occurrence, self._time.reckon()):
             case Verdict.FIRE:
                 return schedule
             case Verdict.VOID:

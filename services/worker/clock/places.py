@@ -1,8 +1,8 @@
 """Places for HTTP calls, shared fairly: between namespaces, and at each host between those who call it.
 
 A call to a target that is silent keeps its place until its time is over. So whoever has many of these gets a share of
-the places and no more, and waits for its own calls to end; the others find a place at once. Those who wait are in turn
-by (namespace, host), whoever came first within each.
+the places and no more, and waits for its own calls to end; the others find a place at once. Those that wait take turns
+by (namespace, host), and within each whoever came first.
 
 The room in which they wait is shared in the same way. What finds no room is let go: the lease of its occurrence brings
 it back, so nothing is written for it. Whoever waits has taken its message from the queue, so that no other call has to
@@ -35,7 +35,7 @@ class NoRoom(CarillonError):
 
 
 class Places:
-    """So many calls at once (`at_once`), so many of these to one host (`per_host`), and so many more that wait."""
+    """Places for `at_once` calls, at most `per_host` of them to one host; as many as `waiting` more may wait."""
 
     def __init__(self, *, at_once: int, per_host: int, waiting: int) -> None:
         self.capacity = at_once + waiting
@@ -152,11 +152,11 @@ class FairCalls(Stage[CallTarget]):
             log.info("call waits for the end of its lease", occurrence_id=task.occurrence_id, namespace=task.namespace)
 
     async def put_off(self, task: CallTarget) -> None:
-        """As the caller does."""
+        """Let the message go, as the caller does."""
         await self._caller.put_off(task)
 
     async def give_up(self, task: CallTarget, reason: str) -> None:
-        """As the caller does."""
+        """Leave the call to its lease, as the caller does."""
         await self._caller.give_up(task, reason)
 
     def stop(self) -> None:

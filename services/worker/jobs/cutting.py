@@ -1,37 +1,21 @@
-"""Where a plan's batches come from: a push table is cut as it is walked, a file once for all jobs of its group.
-
-A file is always read from its beginning: only who has read all before knows whether a user stands in it twice. Cuts
-that are stored already are passed on without reading. A file that is not too large is read to its end before the first
-of its batches is made, so that a broken line keeps all of it from being sent.
-
-Pages may be empty: that says that reading goes on.
-"""
+"""Cutting a push table into batches while it is walked."""
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 
 from msgspec import Struct
 
 from shared.audience import Audience
-from shared.blobs import Blobs
 from shared.domain.audience.audiences import BEGINNING, Cut, table_name
-from shared.domain.audience.csv_cuts import Cutter
-from shared.domain.audience.csv_rows import HEADER_ONLY, RowReader
-from shared.domain.audience.ranges import ByteRange, KeyRange, Range
-from shared.domain.audience.repeats import Repeats
-from shared.domain.audience.user_ids import NORMAL_FORMS
-from shared.domain.errors import Invalid
+from shared.domain.audience.ranges import KeyRange, Range
 from shared.domain.jobs.jobs import Job
-from shared.store import Store
-from shared.store.jobs.files import PAGE, FilePlan
 
 # The first page is short, so that the first records leave early.
 _FIRST_PAGE = 4
-_READ_FIRST_BYTES = 10**9
 
 
 class PlannedBatch(Struct, frozen=True):
-    """What becomes a batch: a range of so many devices, or users of a file. `whole`: it is all that there is."""
+    """What becomes a batch: a range of so many devices, or users of a file. `whole` says that it is the whole
+    audience."""
 
     range: Range
     size: int
@@ -48,12 +32,12 @@ class TableCuts:
     async def pages(
         self, job: Job, highest: int, last: KeyRange | None, size: int
     ) -> AsyncGenerator[list[PlannedBatch]]:
-        """The parts behind the last one and up to the highest key. Raises `Invalid` and `Unavailable`."""
+        """The batches behind the last one and up to the highest key. Raises `Invalid` and `Unavailable`."""
         after = BEGINNING if last is None else last.upto
         batches = _FIRST_PAGE if last is None else self._page_batches
         while cuts := await self._cut(job, after, highest, size, batches):
             whole = after == BEGINNING and await self._is_whole(job, cuts, highest)
-            yield _table_parts(after, cuts, whole=whole)
+            yield _planned_batches(after, cuts, whole=whole)
             after, batches = cuts[-1].upto, self._page_batches
 
     async def _cut(self, job: Job, after: int, highest: int, size: int, batches: int) -> list[Cut]:
@@ -63,87 +47,12 @@ class TableCuts:
         )
 
     async def _is_whole(self, job: Job, cuts: Sequence[Cut], highest: int) -> bool:
-        """Whether nothing follows the one cut; only who holds users out needs to know."""
+        """Whether nothing follows the one cut. Only a job that holds users out needs to know."""
         if not job.control_group or len(cuts) > 1:
             return False
         return not await self._cut(job, cuts[0].upto, highest, 1, 1)
 
 
-class FileCuts:
-    """Cuts files of users."""
-
-    def __init__(self, store: Store, blobs: Blobs) -> None:
-        self._store = store
-        self._blobs = blobs
-
-    async def pages(self, plan_id: str, first: int, *, zone: str) -> AsyncGenerator[list[PlannedBatch]]:
-        """The parts from the one with this number on. Raises `Unavailable`, and `Invalid` for what is wrong with the
-        file."""
-        number, passed = divmod(first, PAGE)
-        while (page := await self._store.files.page(plan_id, number)) is not None:
-            yield _file_parts(number, page, zone)[passed:]
-            number, passed = number + 1, 0
-        plan = await self._store.files.plan(plan_id)
-        if plan is None or plan.failure:
-            raise Invalid(plan.failure if plan else "nothing is known of the file", field="csvPath")
-        if plan.pages == number:
-            return
-        async with aclosing(self._add_pages(plan, number)) as pages:
-            async for page in pages:
-                yield _file_parts(number, page, zone)[passed:]
-                number, passed = (number + 1, 0) if page else (number, passed)
-
-    async def _add_pages(self, plan: FilePlan, wanted: int) -> AsyncGenerator[list[ByteRange]]:
-        """The pages from the wanted one on, stored with all before them."""
-        number = rows = repeats = 0
-        async with aclosing(self._fresh(plan)) as pages:
-            async for page in pages:
-                if page:
-                    await self._store.files.add_page(plan.id, number, page)
-                    number += 1
-                    rows += sum(cut.rows for cut in page)
-                    repeats += sum(cut.repeats for cut in page)
-                yield page if number > wanted else []
-        if not rows:
-            raise Invalid(HEADER_ONLY, field="csvPath", value=plan.file.path)
-        await self._store.files.end(plan.id, pages=number, users=rows - repeats, repeated=repeats)
-
-    async def _fresh(self, plan: FilePlan) -> AsyncGenerator[list[ByteRange]]:
-        """The pages of the file, all of it read before the first one unless it is too large to wait for."""
-        large = plan.file.size > _READ_FIRST_BYTES
-        held = []
-        async with aclosing(self._read(plan)) as pages:
-            async for page in pages:
-                held += [] if large else [page]
-                yield page if large else []
-        for page in filter(None, held):
-            yield page
-
-    async def _read(self, plan: FilePlan) -> AsyncGenerator[list[ByteRange]]:
-        reader, cutter = RowReader(), Cutter(plan.cut_records, Repeats(), normalize=NORMAL_FORMS.get(plan.user_type))
-        page: list[ByteRange] = []
-        async with aclosing(self._blobs.read(plan.file, 0, plan.file.size)) as chunks:
-            async for chunk in chunks:
-                page += cutter.add(reader.feed(chunk))
-                while len(page) >= PAGE:
-                    yield page[:PAGE]
-                    page = page[PAGE:]
-                yield []
-        page += cutter.add(reader.finish()) + cutter.finish()
-        while page:
-            yield page[:PAGE]
-            page = page[PAGE:]
-
-
-def _table_parts(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[PlannedBatch]:
+def _planned_batches(after: int, cuts: Sequence[Cut], *, whole: bool) -> list[PlannedBatch]:
     begins = [after, *(cut.upto for cut in cuts)]
     return [PlannedBatch(KeyRange(begin, cut.upto), cut.size, whole) for begin, cut in zip(begins, cuts, strict=False)]
-
-
-def _file_parts(number: int, cuts: Sequence[ByteRange], zone: str) -> list[PlannedBatch]:
-    """What a page's cuts become. How many of their users belong to a zone is only known when they are read.
-
-    Only the last page may have a single cut, so the first page has one where it is all that there is.
-    """
-    whole = number == 0 and len(cuts) == 1
-    return [PlannedBatch(cut, 0 if zone else cut.users, whole) for cut in cuts]

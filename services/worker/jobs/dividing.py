@@ -1,8 +1,8 @@
 """Dividing a localized push's devices among its zones, once for the whole group.
 
 Whoever plans a zone's job completes the division first, from wherever it stands. One planner at a time does so: it
-holds the division, and the plans of other zones are put off meanwhile. That only spares work;
-`shared.domain.jobs.divisions` says why nobody is in two lists though two should divide at once.
+holds the division, and the plans of other zones are put off meanwhile. That only spares work:
+`shared.domain.jobs.divisions` says why no device is in two lists even if two planners divide at once.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from itertools import chain
 
 import structlog
 
-from services.worker.jobs.cutting import FileCuts, PlannedBatch
+from services.worker.jobs.cutting import PlannedBatch
+from services.worker.jobs.file_cutting import FileCuts
 from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
 from shared.blobs import Blobs
 from shared.domain.audience.audiences import BEGINNING, table_name
@@ -35,7 +36,7 @@ _LEASE = timedelta(seconds=15)
 
 
 class ZoneCuts:
-    """The batches of zones, out of the division of their group."""
+    """Makes the batches of zones from the division of their group."""
 
     def __init__(self, store: Store, divider: "Divider", *, page_batches: int) -> None:
         self._store = store
@@ -43,14 +44,14 @@ class ZoneCuts:
         self._page_batches = page_batches
 
     async def pages(self, job: Job, first: int, size: int) -> AsyncGenerator[list[PlannedBatch]]:
-        """The parts from the one with this number on; empty pages while the division is made, with lists of this size
+        """The batches from the one with this number on; empty pages while the division is made, with lists of this size
         unless another job of the group has begun it. Raises `Invalid` and `Unavailable`."""
         async with aclosing(self._divider.complete(job, size)) as steps:
             async for _ in steps:
                 yield []
-        parts = await self._list_parts(job)
-        for start in range(first, len(parts), self._page_batches):
-            yield parts[start : start + self._page_batches]
+        planned = await self._plan_lists(job)
+        for start in range(first, len(planned), self._page_batches):
+            yield planned[start : start + self._page_batches]
 
     async def count_unknown(self, job: Job) -> int:
         """How many users of the group's file have no device, if this job is the one to count them."""
@@ -59,13 +60,13 @@ class ZoneCuts:
         last = await self._store.divisions.last_step(job.file_plan_id)
         return 0 if last is None else last.unknown
 
-    async def _list_parts(self, job: Job) -> list[PlannedBatch]:
+    async def _plan_lists(self, job: Job) -> list[PlannedBatch]:
         steps = await self._store.divisions.steps(job.file_plan_id)
         return [PlannedBatch(list_, size) for step in steps for list_, size in step.lists(job.zone)]
 
 
 class Divider:
-    """Makes divisions."""
+    """Divides the devices of a group among its zones."""
 
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, file_cuts: FileCuts, *, step_rows: int) -> None:
         self._store = store
@@ -92,7 +93,7 @@ class Divider:
                 yield
 
     async def _begin(self, job: Job, size: int) -> Division:
-        """What the division is made of: of the jobs of a group, what the first one reads."""
+        """What the division is made of: whatever the first job of the group reads."""
         assert job.plan.source is not None
         wanted = Division(id=job.file_plan_id, source=job.plan.source, size=size)
         return await self._store.divisions.get(wanted.id) or await self._store.divisions.begin(wanted)
@@ -101,19 +102,19 @@ class Divider:
         """Add step after step. Where somebody else was first, go on from the last that they stored."""
         before = await self._store.divisions.last_step(division.id)
         while before is None or not before.last:
-            async with aclosing(self._read_on(job, division, before)) as parts:
-                async for found in parts:
+            async with aclosing(self._read_on(job, division, before)) as findings:
+                async for found in findings:
                     mine = True
                     if found is not None:
                         mine, before = await self._add_step(division, before, found)
-                    # Also behind somebody else's step: whoever was overtaken is told so here.
+                    # Yield behind somebody else's step too: there the caller learns that it was overtaken.
                     yield
                     if not mine:
                         before = await self._store.divisions.last_step(division.id)
                         break
 
     async def _add_step(self, division: Division, before: Step | None, found: FoundDevices) -> tuple[bool, Step]:
-        """The step that counts, and whether it is ours."""
+        """Store a step; returns whether it is ours that counts, and the one that does."""
         step, lists = next_step(division, before, found, attempt=secrets.token_hex(8))
         await self._store.divisions.add_lists(lists)
         await fault("divide.after_lists")
@@ -135,26 +136,26 @@ class Divider:
     async def _walk_table(self, job: Job, after: int, highest: int) -> AsyncGenerator[FoundDevices | None]:
         table, texts, last = _table(job), spellings(job.offsets), False
         while not last:
-            part = await self._audience.divide(
+            divided = await self._audience.divide(
                 table, job.filters, texts, after=after, upto=highest, rows=self._step_rows
             )
-            after, last = part.edge, part.last
-            yield FoundDevices(after, by_zone(part.keys, job.offsets), last=last)
+            after, last = divided.edge, divided.last
+            yield FoundDevices(after, by_zone(divided.keys, job.offsets), last=last)
 
     async def _walk_file(self, job: Job, plan_id: str, cut: int, file: File) -> AsyncGenerator[FoundDevices | None]:
         async with aclosing(self._file_cuts.pages(plan_id, cut, zone="")) as pages:
             async for page in pages:
-                ranges = [part.range for part in page if isinstance(part.range, ByteRange)]
+                ranges = [batch.range for batch in page if isinstance(batch.range, ByteRange)]
                 cut += len(ranges)
                 yield await self._look_up_cuts(job, ranges, file, upto=cut) if ranges else None
         yield FoundDevices(cut, {}, last=True)
 
     async def _look_up_cuts(self, job: Job, cuts: Sequence[ByteRange], file: File, *, upto: int) -> FoundDevices:
         found: list[DividedUsers] = []
-        for some in _by(_CUTS_AT_ONCE, cuts):
-            found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in some))
-        keys = chain.from_iterable(part.keys for part in found)
-        unknown = sum(lines.users for lines in cuts) - sum(part.users for part in found)
+        for portion in _portions(_CUTS_AT_ONCE, cuts):
+            found += await asyncio.gather(*(self._look_up_cut(job, lines, file) for lines in portion))
+        keys = chain.from_iterable(divided.keys for divided in found)
+        unknown = sum(lines.users for lines in cuts) - sum(divided.users for divided in found)
         return FoundDevices(upto, by_zone(keys, job.offsets), unknown=unknown)
 
     async def _look_up_cut(self, job: Job, lines: ByteRange, file: File) -> DividedUsers:
@@ -190,7 +191,7 @@ class Divider:
         if await self._store.divisions.renew(division.id, holder):
             return
         if await self._store.divisions.get(division.id) is None:
-            # It was forgotten with its jobs: so must be what we have just stored of it.
+            # It was forgotten with its jobs, so what we have just stored of it must go too.
             await self._store.divisions.remove_of([division.id])
             raise Invalid("the division is gone", field="job")
         raise Unavailable("another planner divides the devices of this group by now")
@@ -200,5 +201,5 @@ def _table(job: Job) -> str:
     return table_name(job.app_name, job.service)
 
 
-def _by(size: int, cuts: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
+def _portions(size: int, cuts: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
     return (cuts[first : first + size] for first in range(0, len(cuts), size))

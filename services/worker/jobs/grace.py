@@ -2,8 +2,8 @@
 
 A file may be denied to us, by wrong credentials or rights that somebody took away. A push table, or a column of it, may
 be gone, as it is for a moment while somebody loads it anew. A job must not wait for either silently, nor for ever. So
-the first failure stands among the job's events, the work is tried again as all work is, and it fails for good once
-nothing but failures have come for the time of grace; so does, at once, what meets the same failure after that. Each
+the first failure is written into the job's events, and the work is tried again as all work is. It fails for good once
+nothing but failures have come for the time of grace. Work that meets the same failure after that fails at once. Each
 worker counts the failures of each job for itself; one success of the job ends them.
 """
 
@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from shared.domain.audience.audiences import table_name
 from shared.domain.errors import Denied, Invalid, Unavailable
-from shared.domain.jobs.jobs import READ_FILE, Event, EventState, Job
+from shared.domain.jobs.events import READ_FILE, Event, EventState
+from shared.domain.jobs.jobs import Job
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -24,14 +25,14 @@ _REMEMBERED = 1_000
 
 
 class _Failures(Struct, frozen=True):
-    """The first of them, and the last one."""
+    """When a job's file or table failed for the first time, and for the last."""
 
     first: datetime
     last: datetime
 
 
 class Grace:
-    """Since when each job's file or table has failed this worker."""
+    """Remembers since when each job's file or table has failed this worker."""
 
     def __init__(self, store: Store, clock: Clock, *, seconds: float) -> None:
         self._store = store

@@ -1,8 +1,8 @@
 """The stage behind `push.mail`: sends the mails that moves of jobs made due.
 
 A due mail stands in its job's document, put there by the move itself. It is sent under a short lease, so that two tasks
-for one mail send it once, and taken out when it is sent. So it is repeated only where a process died in between, or the
-mail server's answer was lost; with the same Message-ID.
+for one mail send it once, and taken out when it is sent. So it is repeated only if a process died in between or the
+mail server's answer was lost, and then with the same Message-ID.
 """
 
 from datetime import timedelta
@@ -12,11 +12,12 @@ from cachetools import LRUCache
 
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
-from shared.domain.jobs.jobs import DueMail, Job, Totals
-from shared.domain.jobs.mails import Mailing, MailKind, written
+from shared.domain.jobs.events import DueMail
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.mails import Mailing, MailKind, write_letter
 from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.progress import sum_up
 from shared.flow.time import DatabaseTime
 from shared.mail import Mail
 from shared.runtime.faults import fault
@@ -39,9 +40,8 @@ class Mailer(Stage[SendMail]):
     def __init__(
         self,
         store: Store,
-        mail: Mail | None,
+        mail: Mail,
         feed: Feed,
-        jobs: JobFlow,
         time: DatabaseTime,
         mailing: Mailing,
         *,
@@ -50,7 +50,6 @@ class Mailer(Stage[SendMail]):
         self._store = store
         self._mail = mail
         self._feed = feed
-        self._jobs = jobs
         self._time = time
         self._mailing = mailing
         self._lease = lease
@@ -59,13 +58,13 @@ class Mailer(Stage[SendMail]):
     async def run(self, task: SendMail) -> None:
         """Send the mail, if it is still due. Raises `Unavailable`."""
         job = await self._store.jobs.view(task.job_id)
-        due = next((each for each in job.mails if (each.kind, each.at) == (task.kind, task.at)), None) if job else None
+        due = next((mail for mail in job.mails if (mail.kind, mail.at) == (task.kind, task.at)), None) if job else None
         if job is None or due is None:
             return
         key = (job.key, due.kind, due.at)
-        if key not in self._sent and self._mail is not None:
+        if key not in self._sent and self._mail.delivers:
             # If storing that it was sent fails now, this process still does not send it twice.
-            self._sent[key] = await self._send_under_lease(job, due, self._mail)
+            self._sent[key] = await self._send_under_lease(job, due)
         await fault("mail.after_send")
         await self._store.mails.note_sent(job.key, due)
         await self._store.mails.release(job.key, self._sent.get(key, ""))
@@ -82,25 +81,25 @@ class Mailer(Stage[SendMail]):
             if (due.kind, due.at) == (task.kind, task.at):
                 await self._store.mails.note_sent(task.job_id, due)
 
-    async def _send_under_lease(self, job: Job, due: DueMail, mail: Mail) -> str:
-        """The token of the lease under which it was sent, which is still held."""
+    async def _send_under_lease(self, job: Job, due: DueMail) -> str:
+        """Send the mail under a lease; returns the token of that lease, which is still held."""
         token, now = fresh_token(), await self._time.now()
         if not await self._store.mails.lease(job.key, due, token, now=now, until=now + self._lease):
             raise Unavailable("somebody else sends a mail about this job")
         try:
-            MAILS.labels(await self._deliver(job, due, mail)).inc()
+            MAILS.labels(await self._deliver(job, due)).inc()
         except BaseException:
             await self._store.mails.release(job.key, token)
             raise
         return token
 
-    async def _deliver(self, job: Job, due: DueMail, mail: Mail) -> str:
-        totals = (await self._jobs.progress([job])).get(job.id, Totals())
+    async def _deliver(self, job: Job, due: DueMail) -> str:
+        totals = (await sum_up(self._store, [job]))[job.id]
         try:
-            letter = written(MailKind(due.kind), job, totals, at_ns=due.at, mailing=self._mailing, by=due.by)
+            letter = write_letter(MailKind(due.kind), job, totals, at_ns=due.at, mailing=self._mailing, by=due.by)
             if letter is None:
                 return "unwanted"
-            await mail.send(letter)
+            await self._mail.send(letter)
         except (Invalid, ValueError) as error:
             log.error("mail refused", job_id=job.id, kind=due.kind, reason=str(error))
             return "refused"
@@ -112,4 +111,4 @@ class Mailer(Stage[SendMail]):
         return "sent"
 
     def _is_old(self, due: DueMail) -> bool:
-        return due.at < (self._time.carried() - _OLDEST).timestamp() * 1e9
+        return due.at < (self._time.reckon() - _OLDEST).timestamp() * 1e9

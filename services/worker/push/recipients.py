@@ -71,7 +71,7 @@ class RecipientReader:
         return _as_part(batch, rows, limit, upto=keys.upto)
 
     async def _read_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
-        """The zone is not asked for again: it is fixed."""
+        """The devices of a division's list. Their zone is fixed, so it is not asked for again."""
         keys = await self._store.divisions.keys(devices)
         if keys is None:
             raise Invalid(f"the list {devices.id} is gone", field="job")
@@ -94,9 +94,9 @@ class RecipientReader:
         return Recipients(rows, (), Receipt(unknown=unknown), following)
 
     async def _read_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], list[Row] | None]:
-        """As many of these users as have `most` devices together, or the first one, and their devices. There are none
-        of a user with so many that these are no person's."""
-        # Whoever is unknown, and whoever has no zone, is only found by looking for all; so the last zone does.
+        """As many of these users as have `most` devices together, but at least the first one, and their devices; `None`
+        for a user who has more devices than any person."""
+        # Unknown users, and those without a zone, are only found by looking for all users. The last zone's job does so.
         zone = "" if job.counts_unknown else job.zone
         while True:
             limit = most if len(users) > 1 else DEVICES_AT_ONCE
@@ -119,7 +119,7 @@ def _as_part(batch: Batch, rows: Sequence[Row], limit: int, *, upto: int) -> Rec
     """What was read, up to so many rows: all the rest of the batch, or a part that others follow."""
     if len(rows) >= limit and rows[-1][0] < upto:
         return Recipients(rows, (), Receipt(), next=rows[-1][0])
-    return Recipients(rows, (), _gone(batch.size - batch.receipt.recipients - len(rows)))
+    return Recipients(rows, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(rows)))
 
 
 def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Recipients:
@@ -132,8 +132,8 @@ def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Rec
     return Recipients(rows, sorted(users), receipt, found.next)
 
 
-def _gone(missing: int) -> Receipt:
-    """Rows that were planned and are not there any more are skipped ones."""
+def _receipt_for_missing(missing: int) -> Receipt:
+    """Rows that were planned and are not there any more count as skipped."""
     return Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt()
 
 

@@ -1,27 +1,29 @@
 """The sender: brings one batch to its end.
 
-    recover ──> gate ──> read ──> hold_out ──> render ──> take ──> produce ──> settle ──> feed
-                  └<─────────────── advance, where that was only a part of it ──┘
+    find ──> recover ──> gate ──> read ──> render ──> take ──> produce ──> settle ──> feed
+                           └<───────────── advance, where that was only a part of it ──┘
 
-Recovery comes before everything, whatever the job's status: a batch with an owner may be out already. Reading,
-rendering and noting who is held out come before the take, so that a transaction is short. Exactly once is the work of
-three lines: the take (a compare-and-set that names the lane), the transaction (records and receipt as one), and
-recovery (fence, then look).
+Recovery comes before everything, whatever the job's status: a batch with an owner may be out already. Reading and
+rendering come before the take, so that a transaction is short. Exactly once is the work of three lines: the take (a
+compare-and-set that names the lane), the transaction (records and receipt as one), and recovery (fence, then look).
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import structlog
 from cachetools import LRUCache
+from msgspec import Struct
 
 from services.worker.jobs.grace import Grace
-from services.worker.push.recipients import RecipientReader
+from services.worker.push.recipients import RecipientReader, Recipients
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
-from shared.domain.jobs.jobs import SEND, Event, EventState, Gate, Job, gate
+from shared.domain.jobs.events import SEND, Event, EventState
+from shared.domain.jobs.jobs import Gate, Job, gate
 from shared.domain.jobs.tasks import SendBatch
 from shared.domain.push.records import SERVICES, RecordRules
 from shared.domain.push.rendering import Renderer, fitting_records
@@ -39,15 +41,25 @@ from shared.stream import Aborted, Lane, Stream
 log = structlog.get_logger(__name__)
 
 _REMEMBERED_JOBS = 16
-_TAKES = 3
 _REMEMBERED_LANES = 1_000
+_TAKES = 3
 OUTCOME_UNKNOWN = "outcome-unknown"
 UNREADABLE = "unreadable"
 REFUSED = "refused"
 FAULT = "fault"
 HOPELESS = "not-taken"
-# Takes that sent nothing, one after the other; then the job's events tell.
+# After so many takes in a row that sent nothing, the job's events tell of it.
 _TOLD_AT = 3
+
+
+class _Sending(Struct, frozen=True):
+    """What the batches of one job have in common: what renders its records, where they go, and how many of them fit
+    into one part."""
+
+    job: Job
+    renderer: Renderer
+    topic: str
+    fitting: int
 
 
 class Sender(Stage[SendBatch]):
@@ -80,11 +92,12 @@ class Sender(Stage[SendBatch]):
         self._grace = grace
         self._clock = clock
         self._worker = worker
-        self._settings = stream_settings
+        self._topic_template = stream_settings.topic_template
+        self._patience = stream_settings.transaction_timeout_seconds / 2
         self._rules = rules
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
         self._knowable = timedelta(days=stream_settings.marker_retention_days / 2)
-        self._jobs: LRUCache[str, tuple[Job, Renderer, int]] = LRUCache(_REMEMBERED_JOBS)
+        self._sendings: LRUCache[str, _Sending] = LRUCache(_REMEMBERED_JOBS)
         self._in_hand: set[str] = set()
         self._lost: LRUCache[tuple[str, int], str] = LRUCache(_REMEMBERED_LANES)
 
@@ -92,73 +105,166 @@ class Sender(Stage[SendBatch]):
         """Bring the batch to its end, if the message is of its turn. Raises `Unavailable` and `LaneLost`: then run it
         again."""
         with structlog.contextvars.bound_contextvars(job_id=task.job_id, ordinal=task.ordinal):
-            batch = await self._store.batches.get(task.job_id, task.ordinal)
-            if batch is None or batch.turn != task.turn or batch.id in self._in_hand:
+            batch = await self._find(task)
+            if batch is None:
                 return
-            self._in_hand.add(batch.id)
-            try:
-                await self._send(batch)
-            except LaneLost as lost:
-                LANES_LOST.inc()
-                self._lost[batch.id, batch.turn] = lost.lane
-                raise
-            finally:
-                self._in_hand.discard(batch.id)
+            with self._in_our_hands(batch):
+                if batch.has_failed:
+                    # Whoever settled it may have died before the look.
+                    await self._breaker.look(batch.job_id)
+                left = await self._recover(batch)
+                while left is not None and left.is_on_its_way:
+                    left = await self._send_part(left)
+                await self._feed_after(left)
 
     async def put_off(self, task: SendBatch) -> None:
         """Have the batch brought back later with a new turn. One that a lane owns goes the same way: whoever takes that
         message recovers it, and once another lane has taken it, it does not come back.
 
-        What we know of our lost lane ends with this turn: of a new one nobody has lost a lane yet.
+        We forget our lost lane with this turn: in the new one nobody has lost a lane yet.
         """
         await self._feed.put_off(task)
 
     async def give_up(self, task: SendBatch, reason: str) -> None:
         """Fail a batch that nobody can send, so that its chain goes on. One that a lane owns is recovered first: it may
         be out."""
+        batch = await self._find(task)
+        left = None if batch is None else await self._recover(batch)
+        if left is not None and not left.settled:
+            left = await self._fail(left, FAULT, reason)
+        await self._feed_after(left)
+
+    async def _find(self, task: SendBatch) -> Batch | None:
+        """The batch; `None` where the message is void, or where somebody else works at it."""
         batch = await self._store.batches.get(task.job_id, task.ordinal)
-        if batch is None or batch.turn != task.turn or (batch.owner and self._is_taken_by_another(batch)):
-            return
-        unowned = await self._recover(batch) if batch.owner else batch
-        if unowned is not None and await self._fail(unowned, FAULT, reason):
-            await self._feed.feed_successor(unowned)
+        if batch is None or batch.turn != task.turn or batch.id in self._in_hand:
+            return None
+        return None if self._is_taken_by_another(batch) else batch
+
+    @contextmanager
+    def _in_our_hands(self, batch: Batch) -> Iterator[None]:
+        self._in_hand.add(batch.id)
+        try:
+            yield
+        except LaneLost as lost:
+            LANES_LOST.inc()
+            self._lost[batch.id, batch.turn] = lost.lane
+            raise
+        finally:
+            self._in_hand.discard(batch.id)
 
     def _is_taken_by_another(self, batch: Batch) -> bool:
         """Whether we lost our lane over this message and somebody else has taken the batch since.
 
         Fencing back whoever fenced us would go on for ever and send nothing.
         """
-        return self._lost.get((batch.id, batch.turn), batch.owner) != batch.owner
+        lost = self._lost.get((batch.id, batch.turn))
+        return lost is not None and batch.owner not in {"", lost}
 
-    async def _send(self, batch: Batch) -> None:
-        if batch.owner and self._is_taken_by_another(batch):
+    async def _send_part(self, batch: Batch) -> Batch | None:
+        """The batch behind its next part: settled, or queued where more of it is left; or back in its plan. `None`:
+        somebody else goes on with it."""
+        standing = await self._store.jobs.get_standing(batch.job_id)
+        if standing is None:
+            return None
+        match gate(standing, self._clock.now_ns()):
+            case Gate.PARK:
+                return await self._store.batches.put_back(batch)
+            case Gate.DROP:
+                return await self._store.batches.drop(batch)
+            case Gate.OPEN if is_hopeless(batch):
+                return await self._fail(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
+            case Gate.OPEN:
+                pass
+        sending = await self._prepare(batch.job_id)
+        try:
+            recipients = await self._read(sending, batch)
+        except Invalid as error:
+            return await self._fail_unreadable(sending.job, batch, error)
+        rendered = sending.renderer.render(recipients.rows, now=self._clock.now())
+        receipt = batch.receipt + rendered.receipt + recipients.receipt
+        part = BatchPart(receipt.limit_entries(), batch.parts + 1, recipients.next)
+        async with self._stream.lane() as lane:
+            taken = await self._take(batch, lane, recipients)
+            if taken is None:
+                return None
+            began = time.monotonic()
+            try:
+                await lane.produce(taken, sending.topic, rendered.records, part)
+            except Aborted as error:
+                return await self._retry_or_fail(taken, error, part)
+            lasted = time.monotonic() - began
+        RECORDS_SENT.labels(sending.job.app_name, sending.job.service).inc(len(rendered.records))
+        await fault("send.after_commit")
+        return await self._settle_part(taken, part, halvings=larger(taken, lasted, self._patience))
+
+    async def _feed_after(self, batch: Batch | None) -> None:
+        """Feed whatever the end of our work at this batch makes due."""
+        if batch is None:
             return
-        if batch.has_failed:
-            # Whoever settled it may have died before the look.
-            await self._breaker.look(batch.job_id)
-        if not batch.settled:
-            unowned = await self._recover(batch) if batch.owner else batch
-            if unowned is None or not await self._gate_and_send(unowned):
-                return
         await fault("send.before_feed")
-        await self._feed.feed_successor(batch)
+        if batch.settled:
+            await self._feed.feed_successor(batch)
+        else:
+            # It is back in its plan. The job may have been resumed meanwhile, and found nothing planned in this chain.
+            await self._feed.feed_job(batch.job_id)
         await fault("send.before_ack")
 
     async def _recover(self, batch: Batch) -> Batch | None:
-        """The batch without an owner, for certain; `None` when that settled it, or when somebody else was faster."""
+        """The batch without an owner, for certain: settled, or free for its next part. `None`: somebody else was
+        faster."""
+        if batch.settled or not batch.owner:
+            return batch
         part = await self._stream.recover(batch)
         if part is not None:
             RECOVERIES.labels("sent").inc()
-            if part.next is not None:
-                return await self._store.batches.advance(batch, part, halvings=batch.halvings)
-            await self._settle_and_feed(batch, part.receipt)
-            return None
+            return await self._settle_part(batch, part, halvings=batch.halvings)
         if await self._is_forgotten(batch):
             RECOVERIES.labels("unknown").inc()
-            await self._settle_and_feed(batch, _rest_failed(batch, OUTCOME_UNKNOWN), to=BatchStatus.FAILED)
-            return None
+            return await self._settle(batch, BatchStatus.FAILED, _rest_failed(batch, OUTCOME_UNKNOWN))
         RECOVERIES.labels("clear").inc()
         return await self._disown(batch)
+
+    async def _is_forgotten(self, batch: Batch) -> bool:
+        """Whether the batch was taken so long ago that its marker may have expired."""
+        return batch.taken_at is None or batch.taken_at < await self._store.now() - self._knowable
+
+    async def _read(self, sending: _Sending, batch: Batch) -> Recipients:
+        async with self._grace.give(sending.job, stage=SEND):
+            return await self._reader.recipients(sending.job, batch, fitting=sending.fitting)
+
+    async def _take(self, batch: Batch, lane: Lane, recipients: Recipients) -> Batch | None:
+        """The batch as this lane's; `None` where another lane was first.
+
+        All else is done before: what fails behind the take has to be recovered.
+        """
+        if recipients.held_out:
+            await self._store.held_out.put(batch, recipients.held_out, owner=lane.id)
+        await fault("send.before_take")
+        taken = await self._store.batches.take(batch, owner=lane.id)
+        if taken is not None:
+            await fault("send.after_take")
+        return taken
+
+    async def _settle_part(self, batch: Batch, part: BatchPart, *, halvings: int) -> Batch | None:
+        """The batch of which this part is out: settled by its last one, else queued again for the next."""
+        if part.next is None:
+            status = verdict(part.receipt, max_failed_share=self._worker.max_user_failure_in_batch)
+            left = await self._settle(batch, status, part.receipt)
+        else:
+            left = await self._store.batches.advance(batch, part, halvings=halvings)
+        await fault("send.after_settle")
+        return left
+
+    async def _retry_or_fail(self, batch: Batch, error: Aborted, part: BatchPart) -> Batch | None:
+        """Kafka took none of the records, for certain: try again, but not for ever if it would refuse them
+        again."""
+        if error.final and batch.fruitless + 1 >= _TAKES:
+            log.error("batch refused by the stream", reason=str(error))
+            at_least = part.receipt.recipients - batch.receipt.recipients
+            return await self._settle(batch, BatchStatus.FAILED, _rest_failed(batch, REFUSED, at_least))
+        await self._disown(batch)
+        raise Unavailable(str(error))
 
     async def _disown(self, batch: Batch) -> Batch | None:
         unowned = await self._store.batches.disown(batch)
@@ -168,107 +274,21 @@ class Sender(Stage[SendBatch]):
             await self._store.jobs.note_first(batch.job_id, event)
         return unowned
 
-    async def _is_forgotten(self, batch: Batch) -> bool:
-        """Whether the batch was taken so long ago that its marker may have expired."""
-        return batch.taken_at is None or batch.taken_at < await self._store.now() - self._knowable
-
-    async def _settle_and_feed(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> None:
-        if await self._settle(batch, receipt, to=to):
-            await self._feed.feed_successor(batch)
-
-    async def _gate_and_send(self, batch: Batch) -> bool:
-        """Whether this call settled the batch."""
-        standing: Batch | None = batch
-        while standing is not None and not standing.settled:
-            standing = await self._bring_on(standing)
-        return standing is not None
-
-    async def _bring_on(self, batch: Batch) -> Batch | None:
-        """The batch after one more part, or settled; `None` where it is not ours to go on with."""
-        standing = await self._store.jobs.get_standing(batch.job_id)
-        if standing is None:
-            return None
-        match gate(standing, self._clock.now_ns()):
-            case Gate.PARK:
-                await self._park(batch)
-                return None
-            case Gate.DROP:
-                return await self._store.batches.drop(batch)
-            case Gate.OPEN:
-                return await self._send_open(batch)
-
-    async def _park(self, batch: Batch) -> None:
-        if await self._store.batches.put_back(batch):
-            # The job may have been resumed in between, and found nothing planned in this chain.
-            await self._feed.feed_job(batch.job_id)
-
-    async def _send_open(self, batch: Batch) -> Batch | None:
-        found = await self._job(batch.job_id)
-        if found is None:
-            return None
-        if is_hopeless(batch):
-            return await self._fail(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
-        job, renderer, fitting = found
-        try:
-            async with self._grace.give(job, stage=SEND):
-                recipients = await self._reader.recipients(job, batch, fitting=fitting)
-        except Invalid as error:
-            if error.field == "csvPath":
-                # Nothing more can be read of a file that has changed.
-                await self._flow.stop_over_file(job, error.reason)
-            return await self._fail(batch, UNREADABLE, error.reason)
-        rendered = renderer.render(recipients.rows, now=self._clock.now())
-        receipt = batch.receipt + rendered.receipt + recipients.receipt
-        part = BatchPart(receipt.bounded(), batch.parts + 1, recipients.next)
-        async with self._stream.lane() as lane:
-            return await self._produce(job, batch, rendered.records, part, recipients.held_out, lane)
-
-    async def _produce(
-        self, job: Job, batch: Batch, records: Sequence[bytes], part: BatchPart, held_out: Sequence[str], lane: Lane
-    ) -> Batch | None:
-        # The worker does all else before it takes the batch: what fails after the take has to be recovered.
-        if held_out:
-            await self._store.held_out.put(batch, held_out, owner=lane.id)
-        await fault("send.before_take")
-        taken = await self._store.batches.take(batch, owner=lane.id)
-        if taken is None:
-            return None
-        await fault("send.after_take")
-        topic = topic_name(self._settings.topic_template, job.app_name, job.service)
-        began = time.monotonic()
-        try:
-            await lane.produce(taken, topic, records, part)
-        except Aborted as error:
-            return await self._retry_or_fail(taken, error, part)
-        RECORDS_SENT.labels(job.app_name, job.service).inc(len(records))
-        await fault("send.after_commit")
-        if part.next is None:
-            standing = await self._settle(taken, part.receipt)
-        else:
-            halvings = larger(taken, time.monotonic() - began, self._settings.transaction_timeout_seconds / 2)
-            standing = await self._store.batches.advance(taken, part, halvings=halvings)
-        await fault("send.after_settle")
-        return standing
-
-    async def _retry_or_fail(self, batch: Batch, error: Aborted, part: BatchPart) -> Batch | None:
-        """The broker took none of the records, for certain: try again, but not for ever if it would refuse them
-        again."""
-        if error.final and batch.fruitless + 1 >= _TAKES:
-            log.error("batch refused by the stream", reason=str(error))
-            at_least = part.receipt.recipients - batch.receipt.recipients
-            return await self._settle(batch, _rest_failed(batch, REFUSED, at_least), to=BatchStatus.FAILED)
-        await self._disown(batch)
-        raise Unavailable(str(error))
+    async def _fail_unreadable(self, job: Job, batch: Batch, error: Invalid) -> Batch | None:
+        if error.field == "csvPath":
+            # Nothing more can be read of a file that has changed.
+            await self._flow.stop_over_file(job, error.reason)
+        return await self._fail(batch, UNREADABLE, error.reason)
 
     async def _fail(self, batch: Batch, key: str, reason: str) -> Batch | None:
+        """Settle a batch that no lane owns."""
         log.error("batch cannot be sent", key=key, reason=reason)
-        return await self._count_settled(
-            await self._store.batches.fail(batch, receipt=_rest_failed(batch, key).bounded())
-        )
+        receipt = _rest_failed(batch, key).limit_entries()
+        return await self._count_settled(await self._store.batches.fail(batch, receipt=receipt))
 
-    async def _settle(self, batch: Batch, receipt: Receipt, *, to: BatchStatus | None = None) -> Batch | None:
-        status = to or verdict(receipt, max_failed_share=self._worker.max_user_failure_in_batch)
-        settled = await self._store.batches.settle(batch, to=status, receipt=receipt.bounded())
+    async def _settle(self, batch: Batch, status: BatchStatus, receipt: Receipt) -> Batch | None:
+        """Settle a batch whose lane can send nothing more of it."""
+        settled = await self._store.batches.settle(batch, to=status, receipt=receipt.limit_entries())
         return await self._count_settled(settled)
 
     async def _count_settled(self, settled: Batch | None) -> Batch | None:
@@ -278,20 +298,20 @@ class Sender(Stage[SendBatch]):
                 await self._breaker.look(settled.job_id)
         return settled
 
-    async def _job(self, job_key: str) -> tuple[Job, Renderer, int] | None:
-        """The job, what renders its records, and how many of them fit into one part."""
-        known = self._jobs.get(job_key)
+    async def _prepare(self, job_key: str) -> _Sending:
+        """What the job's batches have in common. Raises `Unavailable` for one that is gone, or of another kind."""
+        known = self._sendings.get(job_key)
         if known is None:
             job = await self._store.jobs.get(job_key)
-            if job is None:
-                return None
-            if job.service not in SERVICES:
-                raise Unavailable(f"jobs of the service {job.service!r} are sent by another stage")
-            known = self._jobs[job_key] = (job, Renderer(job, self._rules), fitting_records(job))
+            if job is None or job.service not in SERVICES:
+                raise Unavailable(f"the job {job_key} is gone or its batches are sent by another stage")
+            topic = topic_name(self._topic_template, job.app_name, job.service)
+            known = _Sending(job, Renderer(job, self._rules), topic, fitting_records(job))
+            self._sendings[job_key] = known
         return known
 
 
 def _rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
-    """What is known of the batch, where all that is left of it fails."""
+    """The receipt of the batch where all that is left of it fails."""
     failed = max(batch.recipients_left, at_least)
     return batch.receipt + Receipt(failed=failed, reasons={key: failed})

@@ -65,7 +65,7 @@ class RabbitBroker:
         try:
             await self._management.prepare(queues)
         except Unmanageable as error:
-            # Whoever may not set policies can still start where an operator has done it.
+            # A user who may not set policies can still start where an operator has set them.
             await self._present(queues)
             log.warning("policies not set, but all queues are there", error=str(error))
             return

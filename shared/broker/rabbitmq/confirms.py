@@ -33,7 +33,7 @@ Key = tuple[str, str]
 
 
 class Entangled(Unavailable):
-    """The broker closed the channel because of one message, and does not say which. Alone it will."""
+    """The broker closed the channel because of one message, and does not say which. Sent alone, each will tell."""
 
 
 class ConfirmGroup:
@@ -47,7 +47,7 @@ class ConfirmGroup:
         self._left = len(messages)
 
     def settle(self, index: int, outcome: Outcome) -> None:
-        """Only the first outcome counts."""
+        """Give a message its outcome; only the first one counts."""
         if self.outcomes[index] is not _UNDECIDED:
             return
         self.outcomes[index] = outcome
@@ -56,10 +56,10 @@ class ConfirmGroup:
             self.done.set_result(None)
 
     def settle_rest(self, outcome: Outcome) -> None:
-        for index in self.undecided():
+        for index in self.undecided_messages():
             self.settle(index, outcome)
 
-    def undecided(self) -> list[int]:
+    def undecided_messages(self) -> list[int]:
         return [index for index, outcome in enumerate(self.outcomes) if outcome is _UNDECIDED]
 
 
@@ -83,14 +83,14 @@ class ConfirmedChannel:
         self.frames = self
         connection.channels[self._number] = cast("AbstractChannel", self)
         self._closing = connection.closing
-        self._closing.add_done_callback(self._lost)
+        self._closing.add_done_callback(self._end_with_connection)
 
     @property
     def idle(self) -> bool:
         return not self._groups and not self._in_flight
 
     async def open(self) -> None:
-        """Raises `Unavailable`."""
+        """Open the channel. Raises `Unavailable`."""
         await self._ask(spec.Channel.Open())
         await self._ask(spec.Confirm.Select())
 
@@ -105,14 +105,14 @@ class ConfirmedChannel:
             group.settle_rest(Unavailable("RabbitMQ: the channel was closed"))
             return
         self._groups.add(group)
-        group.writing = asyncio.create_task(self._publish(group, self._admitted(group)))
+        group.writing = asyncio.create_task(self._publish(group, self._reserve_keys(group)))
         try:
             await group.done
         finally:
             group.writing.cancel()
             self._groups.discard(group)
 
-    def _admitted(self, group: ConfirmGroup) -> dict[int, Key]:
+    def _reserve_keys(self, group: ConfirmGroup) -> dict[int, Key]:
         """The key of each message that equals none in flight. A key belongs to its message from here on."""
         admitted: dict[int, Key] = {}
         for index, message in enumerate(group.messages):
@@ -164,15 +164,15 @@ class ConfirmedChannel:
         """Take a frame that the connection has received for this channel."""
         match received[1]:
             case spec.Basic.Ack() as frame:
-                self._confirmed(frame, None)
+                self._apply_confirm(frame, None)
             case spec.Basic.Nack() as frame:
-                self._confirmed(frame, Undeliverable("RabbitMQ refused the message: negative confirm"))
+                self._apply_confirm(frame, Undeliverable("RabbitMQ refused the message: negative confirm"))
             case spec.Basic.Return() as frame:
                 self._returning = frame
             case ContentHeader() as header:
                 self._was_returned(header)
             case spec.Channel.Close() as frame:
-                self._refused(frame)
+                self._end_closed_channel(frame)
             case spec.Channel.OpenOk() | spec.Confirm.SelectOk() as frame:
                 if self._reply is not None and not self._reply.done():
                     self._reply.set_result(frame)
@@ -181,16 +181,16 @@ class ConfirmedChannel:
             case _:
                 pass  # the body of a returned message
 
-    def _confirmed(self, frame: spec.Basic.Ack | spec.Basic.Nack, outcome: Undeliverable | None) -> None:
+    def _apply_confirm(self, frame: spec.Basic.Ack | spec.Basic.Nack, outcome: Undeliverable | None) -> None:
         last = frame.delivery_tag or 0
         if not frame.multiple:
-            self._decided(last, outcome)
+            self._settle_number(last, outcome)
             return
-        # They are in the order of their numbers; 0 stands for all.
+        # Messages in flight are in the order of their numbers; the tag 0 stands for all.
         while self._in_flight and not 0 < last < (first := next(iter(self._in_flight))):
-            self._decided(first, outcome)
+            self._settle_number(first, outcome)
 
-    def _decided(self, number: int, outcome: Undeliverable | None) -> None:
+    def _settle_number(self, number: int, outcome: Undeliverable | None) -> None:
         found = self._in_flight.pop(number, None)
         if found is not None:
             group, index, key = found
@@ -206,7 +206,7 @@ class ConfirmedChannel:
             target = f"exchange {frame.exchange} with routing key" if frame.exchange else "the name"
             self._returned[number] = Undeliverable(f"no queue is bound to {target} {frame.routing_key}")
 
-    def _refused(self, frame: spec.Channel.Close) -> None:
+    def _end_closed_channel(self, frame: spec.Channel.Close) -> None:
         """The broker has closed the channel. What was written after the message that it minds never arrived."""
         reason = f"RabbitMQ: {frame.reply_text}"
         whole_exchange = frame.reply_code in (_ACCESS_REFUSED, _NOT_FOUND) and not _ONE_TOPIC.search(reason)
@@ -224,14 +224,14 @@ class ConfirmedChannel:
         self._connection.channels.pop(self._number, None)
         self._closing.cancel()
 
-    def _lost(self, closing: asyncio.Future[Any]) -> None:
+    def _end_with_connection(self, closing: asyncio.Future[Any]) -> None:
         reason = None if closing.cancelled() else closing.exception()
         self._end(Unavailable(f"RabbitMQ: the connection is gone: {reason!r}"))
 
     def _end(self, outcome: Undeliverable | Unavailable) -> None:
         self.closed = True
         for group in self._groups:
-            # Now, not when its caller wakes up: nothing may be written to a channel that is closed.
+            # Cancel it now, not when its caller wakes up: nothing may be written to a channel that is closed.
             if group.writing is not None:
                 group.writing.cancel()
             group.settle_rest(outcome)

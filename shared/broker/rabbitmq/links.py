@@ -95,12 +95,12 @@ class Link:
             channel = self._confirming.pop(exchange, None)
             if channel is None or channel.closed:
                 await self._make_room()
-                channel = ConfirmedChannel(self._underlying())
+                channel = ConfirmedChannel(self._raw_connection())
                 await channel.open()
             self._confirming[exchange] = channel
             return channel
 
-    def _underlying(self) -> UnderlyingConnection:
+    def _raw_connection(self) -> UnderlyingConnection:
         if self.connection.transport is None:
             raise Unavailable("RabbitMQ: the connection is gone")
         return self.connection.transport.connection
@@ -150,7 +150,7 @@ class Line:
             raise
 
     def retire(self, link: Link | None, *, after: float = 0) -> None:
-        """Use it no more, and close it in so many seconds."""
+        """Use the link no more, and close it in so many seconds."""
         if link is None or link is not self._link:
             return
         self._link = None

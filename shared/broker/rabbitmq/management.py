@@ -5,7 +5,7 @@ A queue's arguments can never change, a policy can; so the queues carry their ty
 - Dead letters of `<queue>` go by way of the exchange `carillon.dead` to `<queue>.dlq`, at least once: a message leaves
   its queue only when the dead-letter queue has confirmed it, which needs the overflow `reject-publish`.
 - The delivery limit is a million. RabbitMQ 4 would move a task to the dead letters after 20 deliveries, and a task
-  comes back once for every killed worker that held it; our own counts decide what has failed too often. It is not `-1`,
+  comes back once for every killed worker that held it. Our own counts decide what has failed too often. It is not `-1`,
   which 3.10 refuses and 4.x, given by policy, may ignore or answer with an ever growing log.
 - Dead-letter queues have the same limit: looking at them in the management UI counts as a delivery too.
 
@@ -78,11 +78,13 @@ def _policy(queue: str, definition: Mapping[str, str | int]) -> Policy:
 def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The definition that wins for this queue among a virtual host's policies, as the API lists them."""
     fitting = [
-        each for each in listed if each["apply-to"] in QUEUE_POLICIES and re.search(each["pattern"], queue) is not None
+        policy
+        for policy in listed
+        if policy["apply-to"] in QUEUE_POLICIES and re.search(policy["pattern"], queue) is not None
     ]
     if not fitting:
         return {}
-    definition: Mapping[str, Any] = max(fitting, key=lambda each: each["priority"])["definition"]
+    definition: Mapping[str, Any] = max(fitting, key=lambda policy: policy["priority"])["definition"]
     return definition
 
 
@@ -97,19 +99,19 @@ class Management:
     async def prepare(self, queues: tuple[str, ...]) -> None:
         """Make the virtual host if it is missing, and set the policies. Raises `Unmanageable`."""
         await self._ensure_vhost()
-        for policy in (each for queue in queues for each in policies(queue)):
+        for policy in (policy for queue in queues for policy in policies(queue)):
             path = f"/policies/{self._vhost}/{quote(policy.name, safe='')}"
             await self._call("PUT", path, policy.body())
 
     async def check(self, queues: tuple[str, ...]) -> None:
         """Raise `Unavailable` where another policy, or none, rules a queue or dead letters lead nowhere."""
         listed = await self._call("GET", f"/policies/{self._vhost}")
-        for policy in (each for queue in queues for each in policies(queue)):
+        for policy in (policy for queue in queues for policy in policies(queue)):
             rules = effective(policy.name, listed or [])
             if not policy.definition.items() <= rules.items():
                 raise Unavailable(f"policy of queue {policy.name} is {dict(rules)}: `carillon init` sets it")
         bound = await self._call("GET", f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
-        routes = {(each["routing_key"], each["destination"]) for each in bound or []}
+        routes = {(binding["routing_key"], binding["destination"]) for binding in bound or []}
         for queue in queues:
             if (queue, queue + DEAD_LETTERS) not in routes:
                 raise Unavailable(f"dead letters of {queue} have no binding: `carillon init` makes it")

@@ -83,7 +83,8 @@ class RabbitSubscription:
 
     @asynccontextmanager
     async def answer(self) -> AsyncIterator[None]:
-        """An answer to the broker. On a dead connection it does nothing; where it is stuck, the subscription ends."""
+        """Give an answer to the broker. On a dead connection that does nothing; where it is stuck, the subscription
+        ends."""
         try:
             async with answer_within("answer", ANSWER_SECONDS):
                 yield
@@ -94,10 +95,10 @@ class RabbitSubscription:
 
     async def _consume(self, link: Link) -> None:
         self._channel = await link.connection.channel(publisher_confirms=False)
-        self._channel.close_callbacks.add(self._closed)
+        self._channel.close_callbacks.add(self._end_with_connection)
         await self._channel.set_qos(prefetch_count=self._prefetch)
         channel = await self._channel.get_underlay_channel()
-        channel.on_consumer_cancel_callbacks.add(self._cancelled)
+        channel.on_consumer_cancel_callbacks.add(self._end_with_queue)
         queue = await self._channel.get_queue(self._queue, ensure=False)
         await queue.consume(self._receive, consumer_tag=self._name)
 
@@ -108,10 +109,10 @@ class RabbitSubscription:
         async with self.answer():
             await message.nack(requeue=True)
 
-    def _closed(self, channel: AbstractChannel | None, error: BaseException | None) -> None:
+    def _end_with_connection(self, channel: AbstractChannel | None, error: BaseException | None) -> None:
         self._end(f"RabbitMQ: the connection of {self._name} is gone: {error}")
 
-    def _cancelled(self, frame: object) -> None:
+    def _end_with_queue(self, frame: object) -> None:
         self._end(f"RabbitMQ cancelled {self._name}: the queue {self._queue} is gone")
 
     def _end(self, reason: str | None = None) -> None:

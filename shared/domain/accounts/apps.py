@@ -46,7 +46,7 @@ def check_app(name: str, bundle_id: str) -> None:
 
 
 def name_key(name: str) -> str:
-    """What two apps must not share of their names: push tables make no difference between cases."""
+    """The form of a name that two apps must not share: push tables make no difference between cases."""
     return name.lower()
 
 

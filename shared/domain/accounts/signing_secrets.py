@@ -1,8 +1,8 @@
-"""Signing secrets of namespaces: by them a receiver tells whose callback it was sent.
+"""Signing secrets of namespaces, by which a receiver tells whose callback it was sent.
 
 A secret is derived from the deployment's key and from random bytes in the store, so that neither is enough to make it:
-the deployment's key is known to everybody who verifies by it. It is shown once, and nowhere stored. What it replaces
-goes on signing beside it for a day, so that receivers can change over.
+the deployment's key is known to everybody who verifies by it. A secret is shown once, and nowhere stored. The one that
+it replaces goes on signing beside it for a day, so that receivers can change over.
 """
 
 import base64
@@ -38,15 +38,15 @@ class NamespaceSecrets(Struct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> SigningVersion:
-        """The one that stays."""
+        """The secret that goes on signing."""
         return self.versions[-1]
 
 
-def rotated(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: datetime) -> NamespaceSecrets:
+def rotate(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: datetime) -> NamespaceSecrets:
     """The namespace's secrets with a new one. Raises `Conflict` where too many sign already."""
     if secrets is None:
         return NamespaceSecrets(id=namespace, versions=(SigningVersion(1, salt, now),))
-    current = tuple(_signing(secrets.versions, now))
+    current = tuple(_active_versions(secrets.versions, now))
     if len(current) >= VERSIONS:
         raise Conflict(f"{VERSIONS} secrets of this namespace sign already; the oldest ends within a day")
     fresh = SigningVersion(secrets.newest.number + 1, salt, now)
@@ -54,24 +54,24 @@ def rotated(secrets: NamespaceSecrets | None, namespace: str, salt: str, now: da
 
 
 def signing_secrets(secrets: NamespaceSecrets | None, deployment_key: str, now: datetime) -> tuple[str, ...]:
-    """What signs a namespace's callbacks, the newest first. The deployment's own signs for whoever never asked for one
-    of their own, and for a day after they did."""
+    """The secrets that sign a namespace's callbacks, the newest first. The deployment's own secret signs for a
+    namespace that never asked for one, and for a day after it did."""
     if secrets is None:
         return (deployment_key,)
-    own = [derived(deployment_key, secrets.id, version) for version in _signing(secrets.versions, now)]
+    own = [derive_secret(deployment_key, secrets.id, version) for version in _active_versions(secrets.versions, now)]
     first = secrets.versions[0]
     shared = [deployment_key] if first.number == 1 and now < first.made_at + OVERLAP else []
     return (*reversed(own), *shared)
 
 
-def derived(deployment_key: str, namespace: str, version: SigningVersion) -> str:
+def derive_secret(deployment_key: str, namespace: str, version: SigningVersion) -> str:
     """The secret of this version, as Standard Webhooks write secrets."""
-    told = f"carillon signing secret\n{namespace}\n{version.number}\n{version.salt}"
-    key = hmac.digest(deployment_key.encode(), told.encode(), hashlib.sha256)
+    message = f"carillon signing secret\n{namespace}\n{version.number}\n{version.salt}"
+    key = hmac.digest(deployment_key.encode(), message.encode(), hashlib.sha256)
     return PREFIX + base64.b64encode(key).decode()
 
 
-def _signing(versions: Sequence[SigningVersion], now: datetime) -> Iterator[SigningVersion]:
-    """Those that sign: each for a day after the next was made."""
+def _active_versions(versions: Sequence[SigningVersion], now: datetime) -> Iterator[SigningVersion]:
+    """The versions that sign. Each does so for a day after the next was made."""
     yield from (version for version, following in pairwise(versions) if now < following.made_at + OVERLAP)
     yield versions[-1]

@@ -1,7 +1,7 @@
 """Audiences: the name of an app's table, and what a job's filters mean.
 
-A filter's key names a column and its value is compared with it, as in Marathon: a comma list means any of its parts, a
-key that contains `NOT` means none of them, several keys must all hold, and a NULL column never matches, not even `NOT`.
+A filter's key names a column, and its value is compared with that, as in Marathon. A comma list means any of its parts;
+a key that contains `NOT` means none of them. Several keys must all hold. A NULL column never matches, not even `NOT`.
 Values are data: nothing here becomes part of a statement's text but an app name that passed its rule.
 """
 
@@ -105,7 +105,7 @@ def _in_case_of(sample: Mapping[str, str], column: str) -> Callable[[str], str]:
 
 
 def zone_condition(zone: str) -> tuple[Condition, ...]:
-    """What the rows of a zone's users fulfil; all rows do where no zone is given."""
+    """The conditions that the rows of a zone's users fulfil; none where no zone is given."""
     if not zone:
         return ()
     others = zone == REST

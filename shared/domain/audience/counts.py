@@ -37,7 +37,7 @@ class Counted(Struct, frozen=True, kw_only=True):
     unknown: int = 0
     repeated: int = 0
 
-    def estimated(self, found: int) -> int | None:
+    def estimate(self, found: int) -> int | None:
         """How many there are in all if `found` are in the part that was scanned, taking the rest to be like it."""
         if self.exact:
             return found
@@ -71,5 +71,5 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 def frequent(found: Counter[str | None]) -> Counter[str | None]:
-    """The most frequent ones, as many as are told apart."""
+    """The most frequent texts, as many as are told apart."""
     return found if len(found) <= TEXTS else Counter(dict(found.most_common(TEXTS)))

@@ -21,8 +21,8 @@ MAX_CUT_BYTES = 4 * 1024 * 1024
 class Cutter:
     """Cuts neighbouring rows, after `size` of them or before they would take more than `max_bytes`.
 
-    Ids of one normal form are one user. Past what `repeats` can remember, only repeats within one cut are found for the
-    ids that it does not.
+    Ids of one normal form are one user. Of the ids that `repeats` has no room to remember, only repeats within one cut
+    are found.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Cutter:
         return self._cut([self._ends.size] if self._ends.size else [])
 
     def _complete(self) -> list[int]:
-        """Behind which row each cut ends that another row follows."""
+        """Behind which rows the complete cuts end. A cut is complete when a row follows it."""
         bounds: list[int] = []
         first = 0
         while first < self._ends.size:

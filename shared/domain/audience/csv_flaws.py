@@ -1,8 +1,8 @@
 """What can be wrong with a CSV file, and which flaw comes first.
 
 A flaw is *found* where somebody who reads byte by byte would stumble, and the one that is found first is told. So the
-same file gets the same error, whatever the chunks it comes in: records are judged when they are complete, and one that
-will never be (too long, or a quote that is still open when the file ends) by its first bytes alone.
+same file gets the same error, whatever the chunks it comes in. Records are judged when they are complete. One that will
+never be (too long, or a quote that is still open when the file ends) is judged by its first bytes alone.
 """
 
 from codecs import utf_8_decode
@@ -47,13 +47,13 @@ def first_flaw(layout: Layout, columns: int | None, *, record_bytes: int, ended:
     has `ended`, nothing may be left behind the last complete line.
     """
     endless = _endless(layout, record_bytes, ended=ended)
-    judged = _judged(layout, columns, endless)
-    # Of two found at one place the former is told: what never ends hides what would follow.
+    judged = _judge(layout, columns, endless)
+    # Of two flaws found at one place the first is told: a record that never ends hides what would follow.
     flaws = [*([endless] if endless else ()), *(flaw for check in _CHECKS for flaw in check(judged))]
     return min(flaws, key=attrgetter("found"), default=None)
 
 
-def _judged(layout: Layout, columns: int | None, endless: Flaw | None) -> _Judged:
+def _judge(layout: Layout, columns: int | None, endless: Flaw | None) -> _Judged:
     if endless is None or endless.found <= layout.complete:
         return _Judged(layout, layout.starts, layout.stops, columns, layout.complete)
     starts, stops = np.append(layout.starts, layout.complete), np.append(layout.stops, endless.found)
@@ -75,15 +75,16 @@ def _endless(layout: Layout, record_bytes: int, *, ended: bool) -> Flaw | None:
 
 
 def _open_quote(layout: Layout, at: int) -> int | None:
-    """Where the quotes begin that `at` stands in."""
+    """Where the quoted field begins in which `at` stands."""
     quotes = layout.quotes[: layout.quotes.searchsorted(at)]
     if quotes.size % 2 == 0:
         return None
-    return int(quotes[::2][~_doubled(quotes)][-1])
+    return int(quotes[::2][~_doubled_quotes(quotes)][-1])
 
 
-def _doubled(quotes: Positions) -> NDArray[np.bool_]:
-    """Which of every other quote, from the first on, is the second one of a pair inside a field."""
+def _doubled_quotes(quotes: Positions) -> NDArray[np.bool_]:
+    """Which of the quotes that seem to open (every other one, from the first) is the second of a pair inside a
+    field."""
     openings, closings = quotes[::2], quotes[1::2]
     doubled = np.zeros(openings.size, np.bool_)
     doubled[1:] = openings[1:] == closings[: openings.size - 1] + 1
@@ -96,12 +97,12 @@ def _nul(judged: _Judged) -> Iterator[Flaw]:
         yield Flaw("a NUL byte", at, at)
 
 
-def _encoding(judged: _Judged) -> Iterator[Flaw]:
+def _bad_encoding(judged: _Judged) -> Iterator[Flaw]:
     content = judged.layout.content
     if content.isascii():
         return
     try:
-        # Not final: a record that never ends may be looked at as far as the middle of a character.
+        # The decoding is not final: a record that never ends may be looked at as far as the middle of a character.
         utf_8_decode(memoryview(content)[: judged.upto], "strict", False)
     except UnicodeDecodeError as error:
         begins_none = error.reason == "invalid start byte"
@@ -114,7 +115,7 @@ def _stray_quotes(judged: _Judged) -> Iterator[Flaw]:
         return
     codes, openings, behind = judged.layout.codes, quotes[::2], quotes[1::2] + 1
     at_start = (openings == 0) | _BEFORE_OPENING[codes[openings - 1]]
-    for at in openings[~(at_start | _doubled(quotes))][:1].tolist():
+    for at in openings[~(at_start | _doubled_quotes(quotes))][:1].tolist():
         yield Flaw("a quote inside a field that does not begin with one", at, at)
     for at in behind[~_BEHIND_CLOSING[codes[behind]]][:1].tolist():
         yield Flaw("neither a comma nor a line end behind a closing quote", at, at)
@@ -141,7 +142,7 @@ def _long_ids(judged: _Judged) -> Iterator[Flaw]:
 
 
 _CHECKS: tuple[Callable[[_Judged], Iterator[Flaw]], ...] = (
-    _encoding,
+    _bad_encoding,
     _nul,
     _stray_quotes,
     _uneven_columns,

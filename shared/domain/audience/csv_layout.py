@@ -4,8 +4,8 @@ The grammar is RFC 4180's, with LF, CRLF and CR as line ends, also mixed. A fiel
 its closing quote and may hold commas, line ends and doubled quotes. A blank line is no record.
 
 Nothing is looked at byte by byte: positions of quotes, commas and line ends are found by numpy, and whatever has an odd
-number of quotes before it stands inside quotes. That holds as far as all quotes stand where they may; whether they do
-is asked by `csv_flaws`.
+number of quotes before it stands inside quotes. That holds as far as all quotes stand where they may, which `csv_flaws`
+checks.
 """
 
 import numpy as np
@@ -63,7 +63,7 @@ def lay_out(content: bytes) -> Layout:
     """
     codes = np.frombuffer(content, np.uint8)
     breaks = _line_ends(content, codes)
-    quotes = _found(codes, QUOTE) if b'"' in content else _NONE
+    quotes = _places_of(codes, QUOTE) if b'"' in content else _NONE
     last_bytes = _outside(quotes, breaks)
     ends = last_bytes + 1
     starts = np.concatenate(([0], ends[:-1])) if ends.size else ends
@@ -74,7 +74,7 @@ def lay_out(content: bytes) -> Layout:
         codes=codes,
         breaks=breaks,
         quotes=quotes,
-        commas=_outside(quotes, _found(codes, COMMA)) if b"," in content else _NONE,
+        commas=_outside(quotes, _places_of(codes, COMMA)) if b"," in content else _NONE,
         starts=starts[written],
         stops=stops[written],
         ends=ends[written],
@@ -82,15 +82,15 @@ def lay_out(content: bytes) -> Layout:
     )
 
 
-def _found(codes: NDArray[np.uint8], code: int) -> Positions:
+def _places_of(codes: NDArray[np.uint8], code: int) -> Positions:
     return np.flatnonzero(codes == code)
 
 
 def _line_ends(content: bytes, codes: NDArray[np.uint8]) -> Positions:
-    line_feeds = _found(codes, LF) if b"\n" in content else _NONE
+    line_feeds = _places_of(codes, LF) if b"\n" in content else _NONE
     if b"\r" not in content:
         return line_feeds
-    returns = _found(codes[:-1], CR)
+    returns = _places_of(codes[:-1], CR)
     alone = returns[codes[returns + 1] != LF]
     return np.sort(np.concatenate((line_feeds, alone))) if alone.size else line_feeds
 

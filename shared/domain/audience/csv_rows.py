@@ -1,8 +1,8 @@
 """Rows of a CSV audience: the user ids of a file that comes in chunks, and where each stands.
 
-The rules are Marathon's where it had any (`csv_layout` has the grammar): the first record is a header and is discarded
-whatever it says; the first column of every other is a user id, taken as it stands; all have as many columns as the
-first; the file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by byte and line.
+The rules are Marathon's where it had any; `csv_layout` has the grammar. The first record is a header and is discarded,
+whatever it says. The first column of every other is a user id, taken as it stands. All have as many columns as the
+first. The file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by byte and line.
 """
 
 import numpy as np
@@ -73,7 +73,7 @@ class RowReader:
             self.columns = int(layout.commas.searchsorted(layout.stops[0])) + 1
         flaw = first_flaw(layout, self.columns, record_bytes=self._record_bytes, ended=ended)
         if flaw is not None:
-            raise Invalid(f"the file has {self._told(layout, flaw)}", field=FIELD)
+            raise Invalid(f"the file has {self._describe_flaw(layout, flaw)}", field=FIELD)
         rows = self._rows(layout, size=len(content) - ended)
         self._rest = content[layout.complete :]
         self._at += layout.complete
@@ -85,11 +85,11 @@ class RowReader:
             return NO_ROWS
         header = int(self._header_is_due)
         self._header_is_due = False
-        # The line end that a file's last record lacks was lent to it.
+        # A last record without a line end was read with one, which the file does not have.
         ends = np.minimum(layout.ends, size) + self._at
         return Rows(layout.first_columns()[header:], layout.starts[header:] + self._at, ends[header:])
 
-    def _told(self, layout: Layout, flaw: Flaw) -> str:
+    def _describe_flaw(self, layout: Layout, flaw: Flaw) -> str:
         byte = self._at + flaw.where
         if byte == 0 and layout.content.startswith(_UTF_16_MARKS):
             return "UTF-16 where UTF-8 must be, at byte 0, line 1"

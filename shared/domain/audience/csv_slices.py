@@ -1,5 +1,5 @@
-"""Slices: a CSV audience as a count looks it up, some rows after the others. Who stands in it several times is found
-where he stands first, as by the cuts of a job's batches."""
+"""Slices: the rows of a CSV audience as a count looks them up, some at a time. A user who stands in the file several
+times counts where he stands first, as in the cuts of a job's batches."""
 
 from collections.abc import Iterator
 from itertools import compress
@@ -13,8 +13,8 @@ from shared.domain.errors import Invalid
 
 
 class Slice(Struct, frozen=True):
-    """Neighbouring rows: the `users` of them who do not stand before, how many rows are `repeated` ones, and the byte
-    `upto` which the file has been read with them."""
+    """Neighbouring rows: the `users` who do not stand in an earlier row, how many rows are `repeated` ones, and the
+    byte `upto` which the file has been read with them."""
 
     users: list[str]
     repeated: int
@@ -39,16 +39,16 @@ class Slicer:
 
     def feed(self, chunk: bytes) -> list[Slice]:
         """The rows that this chunk completes."""
-        return [*self._sliced(self._reader.feed(chunk))]
+        return [*self._slice(self._reader.feed(chunk))]
 
     def finish(self) -> list[Slice]:
         """The last row, if it has no line end."""
-        slices = [*self._sliced(self._reader.finish())]
+        slices = [*self._slice(self._reader.finish())]
         if self._is_empty:
             raise Invalid(HEADER_ONLY, field=FIELD)
         return slices
 
-    def _sliced(self, rows: Rows) -> Iterator[Slice]:
+    def _slice(self, rows: Rows) -> Iterator[Slice]:
         fresh = ~self._repeats.mark(hashes_of(rows.ids, self._normalize))
         self._is_empty = self._is_empty and not rows.ids
         for first in range(0, len(rows.ids), self._size):

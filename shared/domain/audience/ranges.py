@@ -24,7 +24,7 @@ class ByteRange(Struct, frozen=True, tag="bytes"):
 
     @property
     def repeats(self) -> int:
-        """How many rows repeat."""
+        """How many rows repeat a user who stood in the file before."""
         return int.from_bytes(self.repeated).bit_count()
 
     @property

@@ -43,7 +43,7 @@ class Repeats:
         Where an id stands in the sequence of all decides, not how many are shown at once.
         """
         ordered = np.sort(hashes)
-        remembered = self._remembered(ordered)
+        remembered = self._flag_remembered(ordered)
         if not remembered.any() and ordered.size <= self._room and not (ordered[1:] == ordered[:-1]).any():
             self._remember(ordered)
             return np.zeros(hashes.size, np.bool_)
@@ -60,7 +60,7 @@ class Repeats:
         self._remember(np.sort(new))
         return known | later
 
-    def _remembered(self, ordered: Hashes) -> Flags:
+    def _flag_remembered(self, ordered: Hashes) -> Flags:
         flags = within(self._tray, ordered)
         for shelf, first, last in self._by_shelf(ordered):
             flags[first:last] |= within(self._shelves[shelf], ordered[first:last])
@@ -75,14 +75,14 @@ class Repeats:
 
     def _remember(self, ordered: Hashes) -> None:
         self._room -= ordered.size
-        self._tray = _merged(self._tray, ordered)
+        self._tray = _merge(self._tray, ordered)
         if self._tray.size >= _TRAY:
             self._put_away()
 
     def _put_away(self) -> None:
-        # From the last, so that places stay what they are; one by one, as shelves of hashes grow alike.
+        # From the last one, so that the places of the others stay; one by one, because all shelves grow alike.
         for shelf, first, last in reversed([*self._by_shelf(self._tray)]):
-            self._shelves[shelf : shelf + 1] = _cut(_merged(self._shelves[shelf], self._tray[first:last]))
+            self._shelves[shelf : shelf + 1] = _cut(_merge(self._shelves[shelf], self._tray[first:last]))
         self._tray = np.empty(0, np.int64)
 
 
@@ -107,7 +107,7 @@ def within(ordered: Hashes, hashes: Hashes) -> Flags:
     return flags
 
 
-def _merged(one: Hashes, other: Hashes) -> Hashes:
+def _merge(one: Hashes, other: Hashes) -> Hashes:
     merged = np.concatenate((one, other))
     merged.sort(kind="stable")  # two ascending runs, which this only has to merge
     return merged

@@ -36,4 +36,5 @@ NORMAL_FORMS: Mapping[str, Normalize | None] = {
     "bigint": normalize_integer,
     "uuid": normalize_uuid,
 }
-"""By the column's type, as PostgreSQL's catalogue names it; `None` where bytes are compared as they stand."""
+"""The normal form by the column's type, as PostgreSQL's catalogue names it; `None` where bytes are compared as they
+stand."""

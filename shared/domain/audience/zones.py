@@ -4,10 +4,10 @@ A push table writes a user's zone as its offset from UTC, `±HHMM` ("+0545", "-0
 of jobs, one for each zone. The time of day of `startsAt`, read in UTC, is what every user's clock shows when the push
 comes; so a zone starts at `startsAt` - offset. (Marathon has added the offset since 2019: `published_sign` does so.)
 
-The zones are the offsets that some place of the tz database has had since 2000: the standard and the daylight ones, the
-half and quarter hours, and the few that were given up since and still stand in push tables. A group keeps the offsets
-that the API made it with, so that workers with another version of the database divide the users alike. Everybody else
-is `REST`: no zone is known, or the text is none of these offsets; their job starts as UTC's does.
+The zones are the offsets that some place of the tz database has had since 2000. They include standard and daylight
+ones, half and quarter hours, and the few that were given up since and still stand in push tables. A group keeps the
+offsets that the API made it with, so that workers with another version of the database divide the users alike.
+Everybody else is `REST`: no zone is known, or the text is none of these offsets; their job starts as UTC's does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _DAY_NS = 24 * 60 * _MINUTE_NS
 def offsets() -> tuple[str, ...]:
     """All offsets from west to east, as `±HHMM`. The first call in a process takes about 0.2 s."""
     minutes = {minutes for place in _places() for minutes in _minutes_of(place)}
-    return tuple(map(_written, sorted(minutes)))
+    return tuple(map(_format_offset, sorted(minutes)))
 
 
 def zones() -> tuple[str, ...]:
@@ -45,15 +45,15 @@ def zones() -> tuple[str, ...]:
 
 
 def texts(zone: str) -> tuple[str, ...]:
-    """What the `tz` of a zone's users equals one of; for `REST`, what it must not: NULL and all other texts are its."""
+    """The texts of which the `tz` of a zone's users is one. For `REST`, those of which it is none: NULL and all other
+    texts are its."""
     if zone == REST:
         return tuple(spellings(offsets()))
     return (zone, "-0000") if zone == UTC_ZONE else (zone,)
 
 
 def zone_of(tz: str | None, among: Sequence[str] | None = None) -> str:
-    """The one zone that a user with this text belongs to, where the zones are these offsets, by default all, and
-    `REST`."""
+    """The one zone that a user with this text belongs to. The zones are these offsets, by default all, and `REST`."""
     offset = UTC_ZONE if tz == "-0000" else tz
     return offset if offset is not None and offset in (offsets() if among is None else among) else REST
 
@@ -64,7 +64,7 @@ def spellings(among: Sequence[str]) -> list[str]:
 
 
 def starts(starts_at_ns: int, zone: str, *, published_sign: bool) -> int:
-    """When a zone's clocks show what UTC's show at `starts_at_ns`; both in ns since the epoch."""
+    """When a zone's clocks show what UTC's show at `starts_at_ns`; both are in ns since the epoch."""
     offset_ns = _read(zone) * _MINUTE_NS
     return starts_at_ns + (offset_ns if published_sign else -offset_ns)
 
@@ -110,7 +110,7 @@ def _minutes_of(place: ZoneInfo) -> Iterator[int]:
         instant += _STEP
 
 
-def _written(minutes: int) -> str:
+def _format_offset(minutes: int) -> str:
     hours, rest = divmod(abs(minutes), 60)
     return f"{'-' if minutes < 0 else '+'}{hours:02}{rest:02}"
 

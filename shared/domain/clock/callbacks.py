@@ -17,7 +17,7 @@ HEADER_BYTES = 8 * 1024
 NAME_BYTES = 255
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _RESERVED = (*TASK_PREFIXES, "amq.")
-# Our dead letters would be filled.
+# Queues that end so hold our dead letters: no callback may fill them.
 _OUR_SUFFIX = ".dlq"
 
 

@@ -93,7 +93,7 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     @property
     def message_id(self) -> str:
-        """What the receiver can recognise a repeat by: the same on every attempt."""
+        """The id by which a receiver can recognise a repeat: the same on every attempt."""
         return occurrence_id(self.owner, self.generation, self.due)
 
 
@@ -112,27 +112,27 @@ def once(
     size: int = 0,
 ) -> Occurrence:
     """An occurrence that fires once."""
-    return _made(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
+    return _make(occurrence_id(owner, generation, due), owner, generation, due, accepted_at, kind, size)
 
 
 def series(owner: str, generation: str, first: datetime, *, accepted_at: datetime, size: int = 0) -> Occurrence:
     """The one moving document of a recurrence, at its first instant."""
-    return _made(_hash(owner, generation, "series"), owner, generation, first, accepted_at, OccurrenceKind.SERIES, size)
+    return _make(_hash(owner, generation, "series"), owner, generation, first, accepted_at, OccurrenceKind.SERIES, size)
 
 
-def retried(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
-    """The instant at which a series stands, as an entry of its own that is tried again at a moment."""
+def retry_entry(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
+    """A separate entry for the instant at which a series stands, to be tried again at `fires_at`."""
     entry = once(occurrence.owner, occurrence.generation, occurrence.due, accepted_at=occurrence.accepted_at)
     return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts, size=occurrence.size)
 
 
 def handed_over(occurrence: Occurrence, token: str, *, leased_until: datetime) -> Occurrence:
-    """The instant at which a claimed series stands, as an entry of its own that this token claims."""
-    entry = retried(occurrence, fires_at=occurrence.due, attempts=0)
+    """A separate entry for the instant at which a claimed series stands, claimed by this token."""
+    entry = retry_entry(occurrence, fires_at=occurrence.due, attempts=0)
     return replace(entry, visible_at=leased_until, token=token)
 
 
-def _made(
+def _make(
     id: str, owner: str, generation: str, due: datetime, accepted_at: datetime, kind: OccurrenceKind, size: int
 ) -> Occurrence:
     return Occurrence(
@@ -155,7 +155,7 @@ def lateness(due: datetime, accepted_at: datetime, now: datetime, tick: timedelt
 
 
 class Owner(Struct, frozen=True):
-    """Whose an occurrence is. `kind` says who is called when it is due; what `id` means, only they know."""
+    """What an occurrence belongs to. `kind` says who is called when it is due; what `id` means, only they know."""
 
     kind: str
     id: str
@@ -167,8 +167,8 @@ def owner_text(owner: Owner) -> str:
 
 
 def owner_group(owner: str) -> str:
-    """To which group of owners this one belongs: the schedules of a namespace, or what a job has pending. It is all but
-    the last part of `schedule/<namespace>/<key>` and its like."""
+    """The group that this owner belongs to: the schedules of a namespace, or what a job has pending. It is all but the
+    last part of `schedule/<namespace>/<key>` and its like."""
     return owner.rpartition("/")[0]
 
 

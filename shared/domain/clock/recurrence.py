@@ -81,7 +81,7 @@ def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
         return None
     match recurrence:
         case Cron(line, timezone):
-            instant = _cron_after(_parsed(line), _zone(timezone), max(moment, _BEFORE_FIRST).astimezone(UTC))
+            instant = _cron_after(_parse(line), _zone(timezone), max(moment, _BEFORE_FIRST).astimezone(UTC))
         case Every(seconds, anchor):
             instant = _every_after(seconds, ceil_ms(anchor), ms(moment), ms(end))
         case _:
@@ -89,7 +89,7 @@ def next_after(recurrence: Recurrence, moment: datetime) -> datetime | None:
     return instant if instant is not None and instant <= end else None
 
 
-def upcoming(recurrence: Recurrence, after: datetime, count: int) -> list[datetime]:
+def next_instants(recurrence: Recurrence, after: datetime, count: int) -> list[datetime]:
     """The next instants behind `after`, in order, at most `count`."""
     instants: list[datetime] = []
     following = next_after(recurrence, after)
@@ -239,7 +239,7 @@ def _fires(line: str, timezone: str) -> bool:
 
 
 @lru_cache(maxsize=4_096)
-def _parsed(line: str) -> _Line:
+def _parse(line: str) -> _Line:
     fields = line.split()
     if len(fields) != 5:
         raise Invalid("a cron line has five fields: minute hour day month weekday", field="cron", value=line)
@@ -264,7 +264,7 @@ def _without_idle_steps(field: Field, text: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def _zone(name: str) -> ZoneInfo:
-    """Only a name from the list of names becomes the path of a file."""
+    """The zone of this name. Only a name from the list of names becomes the path of a file."""
     if name not in _zone_names():
         raise Invalid("unknown time zone; IANA has names as Europe/Paris or UTC", field="timezone", value=name)
     return ZoneInfo(name)

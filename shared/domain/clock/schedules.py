@@ -32,11 +32,13 @@ from shared.domain.clock.occurrences import (
 )
 from shared.domain.clock.recurrence import Recurrence, next_after
 from shared.domain.errors import Invalid
-from shared.domain.instants import spread_ms, written
+from shared.domain.instants import format_instant, spread_ms
+from shared.domain.transitions import final
 
 KEY = re.compile(r"[A-Za-z0-9\-_.~:]{1,255}")
 TIMESTAMPS = 10_000
-# Occurrences of nobody are kept for so long. Their schedule is stored within a fraction of it or not at all.
+# How long we keep occurrences whose schedule is not stored yet. A schedule is stored within half of this, or not at
+# all.
 COMMITTED_WITHIN = timedelta(hours=1)
 
 
@@ -45,7 +47,16 @@ class ScheduleState(StrEnum):
 
     ACTIVE = "active"  # fires
     PAUSED = "paused"  # held by its owner
-    FINISHED = "finished"  # every instant is dealt with; forgotten after a while
+    FINISHED = "finished"  # every instant is dealt with; forgotten after a while. A new content begins it anew
+
+
+TRANSITIONS: dict[ScheduleState, frozenset[ScheduleState]] = {
+    ScheduleState.ACTIVE: frozenset({ScheduleState.PAUSED, ScheduleState.FINISHED}),
+    ScheduleState.PAUSED: frozenset({ScheduleState.ACTIVE}),
+    ScheduleState.FINISHED: frozenset(),
+}
+
+PENDING = frozenset(ScheduleState) - final(TRANSITIONS)
 
 
 class MisfireMode(StrEnum):
@@ -76,7 +87,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 class Definition(Struct, frozen=True, kw_only=True):
     """What a caller wants. Either `instants` (sorted, each once) or a `recurrence`.
 
-    `window_seconds` delays every instant by the same time below it, which a hash of the key tells.
+    `window_seconds` delays every instant by the same time, which is shorter and follows from a hash of the key.
     """
 
     callback: Callback
@@ -92,7 +103,7 @@ class Definition(Struct, frozen=True, kw_only=True):
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule. `digest` tells two contents apart. Times are the database's.
 
-    `sweep_at` is when it is looked at whether anything is left of it: `None` for a series that goes on.
+    At `sweep_at` the sweep looks whether anything is left of it; it is `None` for a series that goes on.
     """
 
     id: str
@@ -124,22 +135,22 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """Whose occurrences they are."""
+        """The owner of its occurrences."""
         return owner_text(Owner(SCHEDULE, self.id))
 
     @property
     def size(self) -> int:
-        """About that of a message, in bytes."""
+        """About how large a message is, in bytes."""
         return len(self.definition.callback.payload)
 
 
 def schedule_id(namespace: str, key: str) -> str:
     """The id of a caller's key. Those of one namespace stand together, by their keys."""
-    return f"{_quoted(namespace)}/{key}"
+    return f"{_quote_namespace(namespace)}/{key}"
 
 
 @lru_cache(maxsize=1_024)
-def _quoted(namespace: str) -> str:
+def _quote_namespace(namespace: str) -> str:
     return quote(namespace, safe=":@")
 
 
@@ -150,12 +161,12 @@ def check_key(key: str) -> None:
 
 
 def digest(definition: Definition) -> str:
-    """What tells two contents apart: SHA-256 of the definition, whatever the order of its keys."""
+    """The digest that tells two contents apart: SHA-256 of the definition, whatever the order of its keys."""
     return hashlib.sha256(msgspec.json.encode(definition, order="deterministic")).hexdigest()
 
 
 def spread(definition: Definition, key: str) -> timedelta:
-    """By how much the key's instants are delayed within their window."""
+    """How long the key's instants are delayed within their window."""
     return (
         timedelta(milliseconds=spread_ms(key, definition.window_seconds)) if definition.window_seconds else timedelta()
     )
@@ -176,8 +187,8 @@ def next_due(definition: Definition, key: str, after: datetime) -> datetime | No
     return None if following is None else following + delay
 
 
-def upcoming(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
-    """The instants that follow `after`, with their delay, for as long as there are some; `runs` have been."""
+def due_instants(definition: Definition, key: str, after: datetime, runs: int = 0) -> Iterator[datetime]:
+    """The instants that follow `after`, with their delay; `runs` of a recurrence have been before."""
     if definition.recurrence is None:
         delay = spread(definition, key)
         yield from (instant + delay for instant in definition.instants if instant + delay > after)
@@ -204,15 +215,15 @@ def occurrences(schedule: Schedule) -> list[Occurrence]:
 
 
 def last_due(definition: Definition, key: str) -> datetime | None:
-    """After which instant nothing of a list is left; a series ends when it says so."""
+    """The last instant of a list, with its delay; `None` for a series, which ends when it says so."""
     return definition.instants[-1] + spread(definition, key) if definition.instants else None
 
 
-def following(
+def next_occurrence(
     definition: Definition, key: str, occurrence: Occurrence, *, passed_over: datetime | None = None
 ) -> Occurrence | None:
     """A series' document at its next instant; `None` when the series has ended. Instants up to `passed_over` are passed
-    over, unless they count."""
+    over, unless `max_occurrences` counts them."""
     runs = occurrence.runs + 1
     if definition.max_occurrences is not None and runs >= definition.max_occurrences:
         return None
@@ -249,18 +260,18 @@ def stands(schedule: Schedule | None, occurrence: Occurrence, now: datetime) -> 
 def judge(
     schedule: Schedule | None, occurrence: Occurrence, now: datetime, *, tick: timedelta, misfire_after: timedelta
 ) -> Verdict:
-    """As `stands`, and by the misfire rule. Later than `misfire_after` is "found late"."""
+    """Decide as `stands` does, and by the misfire rule. Later than `misfire_after` is "found late"."""
     verdict = stands(schedule, occurrence, now)
     if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
         return verdict
     late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
-    if occurrence.attempts == 0 and missed(schedule.definition.misfire, late, misfire_after=misfire_after):
+    if occurrence.attempts == 0 and is_missed(schedule.definition.misfire, late, misfire_after=misfire_after):
         return Verdict.SKIP
     return Verdict.FIRE
 
 
 def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> datetime | None:
-    """Up to which instants the rule lets all of them go."""
+    """Up to which moment the rule lets go of all instants."""
     match rule.mode:
         case MisfireMode.FIRE:
             return None
@@ -270,8 +281,8 @@ def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> d
             return now - timedelta(seconds=rule.within_seconds)
 
 
-def missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
-    """Whether the rule lets an instant go that is so late."""
+def is_missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
+    """Whether the rule lets go of an instant that is so late."""
     match rule.mode:
         case MisfireMode.FIRE:
             return False
@@ -282,9 +293,9 @@ def missed(rule: Misfire, late: timedelta, *, misfire_after: timedelta) -> bool:
 
 
 def carillon_headers(occurrence: Occurrence, schedule: Schedule) -> dict[str, str]:
-    """What every message tells beside its payload and its id."""
+    """The headers that every message has beside its payload and its id."""
     return {
         "carillon-key": schedule.key,
-        "carillon-due": written(occurrence.due),
+        "carillon-due": format_instant(occurrence.due),
         "carillon-attempt": str(occurrence.attempts + 1),
     }

@@ -10,7 +10,7 @@ CALL_QUEUE = "sched.call"
 class CallTarget(Task, frozen=True, tag="call"):
     """Make the HTTP call of an occurrence, if it still has this token. Its tries are counted in its occurrence.
 
-    Whose it is and where it goes decide when its turn comes. A task without them is nobody's: it shares with its like.
+    Its `namespace` and `host` decide when its turn comes. Tasks without these share their turns with each other.
     """
 
     queue: ClassVar[str] = CALL_QUEUE

@@ -1,9 +1,10 @@
 """Batches: the unit of sending, of exactly-once and of pause.
 
-A batch is a reference, never data: a range that can be read again and gives the same rows. Its life:
+A batch is a reference, never data: a range that can be read again, in the same order. Its life (`TRANSITIONS`):
 
     planned <──> queued <──> sending ──> sent | failed
-       └───────────┴──────────────────> dropped
+       │           ├───────────────────> failed
+       └───────────┴───────────────────> dropped
 
 `sending` means that a lane owns the batch. It leaves that status only by the owner after a confirmed commit or abort,
 or by recovery, which fences the owner first. Settled statuses are final.
@@ -25,6 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.audience.ranges import ByteRange, Range
+from shared.domain.transitions import final
 
 SLOTS = 32
 RECEIPT_ENTRIES = 20
@@ -36,7 +38,7 @@ class BatchStatus(StrEnum):
     """Where a batch stands."""
 
     PLANNED = "planned"  # cut, not on the broker
-    QUEUED = "queued"  # a message of its turn is on the broker, or was lost there
+    QUEUED = "queued"  # a message of its turn, or an occurrence where it was put off, brings it to a worker
     SENDING = "sending"  # a lane owns it: its outcome is that lane's transaction
     SENT = "sent"  # its records are out; final
     FAILED = "failed"  # too many recipients failed, or it cannot be sent; final
@@ -52,7 +54,7 @@ TRANSITIONS: dict[BatchStatus, frozenset[BatchStatus]] = {
     BatchStatus.DROPPED: frozenset(),
 }
 
-SETTLED = frozenset(status for status, targets in TRANSITIONS.items() if not targets)
+SETTLED = final(TRANSITIONS)
 
 
 class Receipt(Struct, frozen=True, omit_defaults=True):
@@ -72,7 +74,7 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
         """How many devices the receipt accounts for."""
         return self.sent + self.failed + self.skipped + self.held_out
 
-    def bounded(self) -> Self:
+    def limit_entries(self) -> Self:
         """The same sums with at most `RECEIPT_ENTRIES` reasons and locales each, the rarest folded into `other`."""
         return replace(self, reasons=top(self.reasons), locales=top(self.locales))
 
@@ -83,8 +85,8 @@ class Receipt(Struct, frozen=True, omit_defaults=True):
             self.skipped + more.skipped,
             self.held_out + more.held_out,
             self.unknown + more.unknown,
-            merged(self.reasons, more.reasons),
-            merged(self.locales, more.locales),
+            add_counts(self.reasons, more.reasons),
+            add_counts(self.locales, more.locales),
         )
 
 
@@ -163,7 +165,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether a message of its turn, or a lane, stands for it."""
+        """Whether it is in flight: a message of its turn, or a lane, has it."""
         return self.status in {BatchStatus.QUEUED, BatchStatus.SENDING}
 
     @property
@@ -184,14 +186,14 @@ def part_limit(batch: Batch, most: int) -> int:
 
 
 def smaller(batch: Batch) -> int:
-    """The halvings after one more take that sent nothing: what a server cannot take in time, it may take in pieces. Of
-    the first one, only the process may have died."""
+    """The halvings after one more take that sent nothing: what a server cannot take in time, it may take in pieces. The
+    first such take halves nothing: perhaps only the process died."""
     return min(batch.halvings + _HALVED_AT_FAILURE, _MOST_HALVINGS) if batch.fruitless else batch.halvings
 
 
 def larger(batch: Batch, lasted: float, patience: float) -> int:
-    """The halvings after a part that took so many seconds of those that it might have taken: the next one would take
-    half of them at most."""
+    """The halvings after a part that took `lasted` of the `patience` seconds that it had: the next part would take half
+    of these at most."""
     doublings = sum(lasted * factor <= patience for factor in (4, 8))
     return max(batch.halvings - doublings, 0)
 
@@ -223,8 +225,8 @@ def verdict(receipt: Receipt, *, max_failed_share: float) -> BatchStatus:
     return BatchStatus.SENT
 
 
-def merged(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    """Key by key sums."""
+def add_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """The sums, key by key."""
     return dict(Counter(one) + Counter(other))
 
 

@@ -85,7 +85,7 @@ def next_step(
         attempt=attempt,
         edge=found.edge,
         sizes={zone: [keys.size for keys in lists] for zone, (lists, _) in cut.items() if lists},
-        left={zone: packed(left) for zone, (_, left) in cut.items() if left.size},
+        left={zone: pack_keys(left) for zone, (_, left) in cut.items() if left.size},
         unknown=found.unknown + (0 if before is None else before.unknown),
         last=found.last,
     )
@@ -97,7 +97,7 @@ def next_step(
 
 def _with_left(before: Step | None, found: FoundDevices) -> dict[str, Keys]:
     """What was found for each zone, and what was left over for it."""
-    left = {} if before is None else {zone: unpacked(content) for zone, content in before.left.items()}
+    left = {} if before is None else {zone: unpack_keys(content) for zone, content in before.left.items()}
     zones = sorted({*left, *found.keys})
     both = ((left.get(zone, NO_KEYS), found.keys.get(zone, NO_KEYS)) for zone in zones)
     return {zone: np.sort(np.concatenate(keys), kind="stable") for zone, keys in zip(zones, both, strict=True)}
@@ -107,8 +107,8 @@ def by_zone(keys: Iterable[tuple[str | None, Keys]], offsets: Sequence[str]) -> 
     """The keys found with each text, by zone. Rows that share a key belong together, whatever their texts: to the first
     of their zones."""
     parts: defaultdict[str, list[Keys]] = defaultdict(list)
-    for text, some in keys:
-        parts[zone_of(text, offsets)].append(some)
+    for text, keys_of_text in keys:
+        parts[zone_of(text, offsets)].append(keys_of_text)
     found = {zone: np.sort(np.concatenate(parts[zone])) for zone in (*offsets, zone_of(None)) if zone in parts}
     every = np.sort(np.concatenate([NO_KEYS, *found.values()]))
     return found if (every[1:] != every[:-1]).all() else _put_together(found)
@@ -126,7 +126,7 @@ def _put_together(found: Mapping[str, Keys]) -> dict[str, Keys]:
     return {zones[place]: every[places == place] for place in np.unique(places)}
 
 
-def packed(keys: Keys) -> bytes:
+def pack_keys(keys: Keys) -> bytes:
     """Ascending keys in little space: about a byte each, where they lie close together.
 
     What is packed are the steps between them, all their first bytes, then all their second bytes, and so on.
@@ -135,7 +135,7 @@ def packed(keys: Keys) -> bytes:
     return zlib.compress(steps.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes(), 1)
 
 
-def unpacked(content: bytes) -> Keys:
+def unpack_keys(content: bytes) -> Keys:
     """The keys that were packed."""
     columns = np.frombuffer(zlib.decompress(content), np.uint8).reshape(8, -1)
     return np.cumsum(np.ascontiguousarray(columns.T).view("<i8").ravel(), dtype=np.int64)

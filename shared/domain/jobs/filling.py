@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shared.domain.errors import Invalid
-from shared.domain.jobs.templates import Template, dumps, fill, tags_of, texts_of, unterminated
+from shared.domain.jobs.templates import Template, dumps, fill, has_open_tag, tags_of, texts_of
 
 BAD_CONTEXT = "bad-context"  # a tag stands for an object or an array
 BAD_TEMPLATE = "bad-template"  # a tag is never closed
@@ -32,7 +32,7 @@ def filled_body(template: Template, context: Mapping[str, Any]) -> dict[str, Any
         Unrenderable: a tag stands for an object or an array (`bad-context`), or never ends (`bad-template`).
     """
     values = {**template.defaults, **context}
-    return {_filled_text(key, values): _filled(inner, values) for key, inner in template.body.items()}
+    return {_fill_text(key, values): _fill_value(inner, values) for key, inner in template.body.items()}
 
 
 def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
@@ -46,18 +46,18 @@ def filled_bytes(template: Template, context: Mapping[str, Any]) -> int:
     grown: dict[str, int] = {}
     size = len(dumps(template.body).encode())
     for text in texts_of(template.body):
-        if unterminated(text):
+        if has_open_tag(text):
             raise Unrenderable(BAD_TEMPLATE)
         for tag, times in Counter(tags_of(text)).items():
             if tag not in grown:
-                grown[tag] = _written_bytes(_inserted(values.get(tag))) - _written_bytes(f"{{{{{tag}}}}}")
+                grown[tag] = _written_bytes(_tag_text(values.get(tag))) - _written_bytes(f"{{{{{tag}}}}}")
             size += times * grown[tag]
     return size
 
 
 def most_filled_bytes(template_bytes: int, context: Mapping[str, Any]) -> int:
-    """What `filled_bytes` cannot exceed, told without the template, whose body and defaults have so many bytes as JSON:
-    a tag has four of them or more, and stands for a value of the context or of the defaults."""
+    """What `filled_bytes` cannot exceed for any template whose body and defaults have so many bytes as JSON. A tag has
+    four of them or more, and stands for a value of the context or of the defaults."""
     longest = max((len(dumps(value).encode()) for value in context.values()), default=0)
     return template_bytes + template_bytes // len("{{}}") * max(longest, template_bytes)
 
@@ -73,29 +73,29 @@ def check_filled(
         except Unrenderable:
             continue  # it makes no record at all, and a preview tells so
         if size > most:
-            made = f"the template {template.name!r} in {template.locale!r} makes records of {size:,} bytes or more"
-            raise Invalid(f"invalid {field}: {made}, {most:,} are allowed", field=field)
+            fault = f"the template {template.name!r} in {template.locale!r} makes records of {size:,} bytes or more"
+            raise Invalid(f"invalid {field}: {fault}, {most:,} are allowed", field=field)
 
 
-def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+def _fill_value(value: Any, values: Mapping[str, Any]) -> Any:
     match value:
         case str():
-            return _filled_text(value, values)
+            return _fill_text(value, values)
         case dict():
-            return {_filled_text(key, values): _filled(inner, values) for key, inner in value.items()}
+            return {_fill_text(key, values): _fill_value(inner, values) for key, inner in value.items()}
         case list():
-            return [_filled(inner, values) for inner in value]
+            return [_fill_value(inner, values) for inner in value]
         case _:
             return value
 
 
-def _filled_text(text: str, values: Mapping[str, Any]) -> str:
-    if unterminated(text):
+def _fill_text(text: str, values: Mapping[str, Any]) -> str:
+    if has_open_tag(text):
         raise Unrenderable(BAD_TEMPLATE)
-    return fill(text, lambda tag: _inserted(values.get(tag)))
+    return fill(text, lambda tag: _tag_text(values.get(tag)))
 
 
-def _inserted(value: Any) -> str:
+def _tag_text(value: Any) -> str:
     match value:
         case None:
             return ""
@@ -108,5 +108,5 @@ def _inserted(value: Any) -> str:
 
 
 def _written_bytes(text: str) -> int:
-    """Of a text between the quotes of a JSON string."""
+    """The bytes of a text between the quotes of a JSON string."""
     return len(dumps(text).encode()) - len('""')

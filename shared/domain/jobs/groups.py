@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from shared.domain.audience.zones import offsets
 from shared.domain.idempotency import Idempotency
-from shared.domain.jobs.jobs import SEND, Event, EventState, Job, JobStatus, job_key
+from shared.domain.jobs.events import SEND, Event, EventState
+from shared.domain.jobs.jobs import Job, JobStatus, job_key
 
 
 class ZoneJobStart(Struct, frozen=True):
@@ -23,7 +24,7 @@ class ZoneJobStart(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A localized push: `job` is what was asked for, `zones` what becomes of it. `made` once all jobs are stored."""
+    """A localized push: `job` is what was asked for, `zones` what it becomes. `made` says that all jobs are stored."""
 
     id: str
     app_id: str
@@ -36,7 +37,7 @@ class Group(Struct, frozen=True, kw_only=True):
     @property
     def job_ids(self) -> tuple[str, ...]:
         """The ids of its jobs, in the order of their zones."""
-        return tuple(zone_job_id(self, each.zone) for each in self.zones)
+        return tuple(zone_job_id(self, start.zone) for start in self.zones)
 
     @property
     def job_keys(self) -> tuple[str, ...]:
@@ -44,7 +45,7 @@ class Group(Struct, frozen=True, kw_only=True):
         return tuple(job_key(job_id, self.job.incarnation) for job_id in self.job_ids)
 
 
-def grouped(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
+def make_group(job: Job, starts: Sequence[tuple[str, int]]) -> Group:
     """The group that a localized job asks for; the job's own id becomes that of the group. Its devices will be divided
     by the offsets that this process knows, whichever process divides them."""
     return Group(
@@ -66,21 +67,21 @@ def zone_jobs(group: Group) -> list[Job]:
     return [
         replace(
             group.job,
-            id=zone_job_id(group, each.zone),
-            zone=each.zone,
-            starts_at=each.starts_at,
+            id=zone_job_id(group, start.zone),
+            zone=start.zone,
+            starts_at=start.starts_at,
             status=JobStatus.SCHEDULED,
-            mails=group.job.mails if each is last else (),
-            events=(_lateness(late, group.created_at),) if late and each is last else (),
-            counts_unknown=each is last,
+            mails=group.job.mails if start is last else (),
+            events=(_lateness(late, group.created_at),) if late and start is last else (),
+            counts_unknown=start is last,
         )
-        for each in group.zones
+        for start in group.zones
     ]
 
 
 def late_zones(group: Group) -> list[str]:
     """The zones whose start lies behind the end of the job."""
-    return [each.zone for each in group.zones if 0 < group.job.expires_at <= each.starts_at]
+    return [start.zone for start in group.zones if 0 < group.job.expires_at <= start.starts_at]
 
 
 def _lateness(zones: Sequence[str], at: int) -> Event:
@@ -89,6 +90,6 @@ def _lateness(zones: Sequence[str], at: int) -> Event:
 
 
 def zone_job_id(group: Group, zone: str) -> str:
-    """The one id that the job of this zone can have. Nobody can know it before the group is made, and take it."""
+    """The one id that the job of this zone can have. Nobody can know it, and take it, before the group is made."""
     incarnation = group.job.incarnation
     return str(uuid.uuid5(uuid.UUID(group.id), f"{incarnation}/{zone}" if incarnation else zone))

@@ -1,15 +1,13 @@
 """Push jobs: their life, their plan and what is known of their progress.
 
-    scheduled ──> running ──> completed
-        ↑          ↑  ↓ ↘
-        │          │  │  circuitbreak
-        │          │  ↓   ↙
-        └<──────> paused ───> stopped      (stopped can follow everything but completed)
+    scheduled ───> running ───> completed
+    scheduled <──> paused  <──> running
+                   running <──> circuitbreak     (stopped can follow everything but completed)
 
 A scheduled job can be paused and resumed: it is scheduled again while its start lies ahead, and runs once that has
 passed.
 
-`TRANSITIONS` is that drawing as data. It makes the filter of every compare-and-set, and nothing outside
+`TRANSITIONS` says the same as data. It makes the filter of every compare-and-set, and nothing outside
 this package compares statuses.
 """
 
@@ -23,7 +21,10 @@ from msgspec.structs import replace
 from shared.domain.audience.sources import Source
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import from_ms
+from shared.domain.jobs.events import DueMail, Event
 from shared.domain.jobs.templates import Template
+from shared.domain.jobs.totals import Totals
+from shared.domain.transitions import sources
 
 
 class JobStatus(StrEnum):
@@ -49,12 +50,7 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 STARTABLE = frozenset({JobStatus.SCHEDULED})
 PAUSABLE = frozenset({JobStatus.SCHEDULED, JobStatus.RUNNING})
 RESUMABLE = frozenset({JobStatus.PAUSED, JobStatus.TRIPPED})
-STOPPABLE = frozenset(status for status, targets in TRANSITIONS.items() if JobStatus.STOPPED in targets)
-
-
-def sources(to: JobStatus) -> frozenset[JobStatus]:
-    """The statuses that `to` may directly follow."""
-    return frozenset(status for status, targets in TRANSITIONS.items() if to in targets)
+STOPPABLE = sources(TRANSITIONS, JobStatus.STOPPED)
 
 
 class Plan(Struct, frozen=True):
@@ -71,70 +67,9 @@ class Plan(Struct, frozen=True):
     unknown: int = 0
 
 
-class Totals(Struct, frozen=True):
-    """Sums over a job's batches. Recipients are devices: planned = sent + failed + skipped + held_out + what is
-    unsettled or was dropped. `unknown` counts users of a file who have no device."""
-
-    batches: int = 0
-    settled: int = 0
-    planned: int = 0
-    sent: int = 0
-    failed: int = 0
-    skipped: int = 0
-    held_out: int = 0
-    unknown: int = 0
-
-    @property
-    def done(self) -> int:
-        """Recipients about whom all is decided."""
-        return self.sent + self.failed + self.skipped + self.held_out
-
-
 def with_plan(job: "Job", summed: Totals) -> Totals:
     """The sums over a job's batches, and what its plan counts besides."""
     return replace(summed, unknown=summed.unknown + job.plan.unknown)
-
-
-class EventState(StrEnum):
-    """How a stage of a job fares."""
-
-    RUNNING = "running"
-    SUCCESS = "success"
-    FAIL = "fail"
-
-
-class Event(Struct, frozen=True):
-    """Something that happened to a job, at this time in ns since the epoch. The stages have Marathon's names."""
-
-    stage: str
-    state: EventState
-    message: str
-    at: int
-
-
-class DueMail(Struct, frozen=True):
-    """A mail that is still to be sent: its kind (`shared.domain.jobs.mails`), when what it tells happened (ns), and who
-    did it."""
-
-    kind: str
-    at: int
-    by: str = ""
-
-
-READ_FILE = "csv_split_worker"
-PLAN = "create_batches_worker"
-SEND = "process_batch_worker"
-SEND_ENDED = "process_batche_worker"  # as Marathon writes it where it went well
-SEND_DIRECT = "direct_worker"
-FINISH = "job_completed_worker"
-
-
-class Counts(Struct, frozen=True):
-    """How many batches a job has by now: those that are settled among them, and of these the failed ones."""
-
-    planned: int = 0
-    settled: int = 0
-    failed: int = 0
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -195,12 +130,12 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Its id and its incarnation, as one text."""
+        """The job's id and its incarnation, as one text."""
         return job_key(self.id, self.incarnation)
 
     @property
     def starts(self) -> datetime:
-        """When it is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
+        """When the job is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
         return from_ms(-(-self.starts_at // 1_000_000))
 
     @property
@@ -220,7 +155,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether it is not begun: its start lies ahead, or passed while it was paused."""
+        """Whether it has not begun: its start lies ahead, or passed while it was paused."""
         return self.starts_at != 0 and self.unplanned and self.status in {JobStatus.SCHEDULED, JobStatus.PAUSED}
 
     @property
@@ -230,7 +165,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def standing(self) -> "Standing":
-        """What of it decides about its batches."""
+        """The part of the job that decides about its batches."""
         return Standing(self.status, self.plan.end, self.expires_at, self.service)
 
 
@@ -280,20 +215,6 @@ class Standing(Struct, frozen=True):
                 return False
             case _:
                 assert_never(self.status)
-
-
-# Before its plan is known to the end, a job is only judged by so many batches.
-_ENOUGH_SETTLED = 20
-
-
-def breaks(counts: Counts, *, forgiven: int, planned: bool, max_failed_share: float) -> bool:
-    """Whether so many batches failed, since the job was last resumed, that it should be held. `planned`: to the end.
-
-    A share of 1 never holds one: nothing would be left to hold.
-    """
-    failed = counts.failed - forgiven
-    judged = planned or counts.settled >= _ENOUGH_SETTLED
-    return max_failed_share < 1 and judged and failed > 0 and failed >= max_failed_share * counts.planned
 
 
 class Gate(Enum):

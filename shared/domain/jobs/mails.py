@@ -17,7 +17,8 @@ from msgspec import Struct
 from shared.domain.audience.zones import REST, SKIP
 from shared.domain.errors import Invalid
 from shared.domain.instants import from_ms
-from shared.domain.jobs.jobs import Job, Totals
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.totals import Totals
 
 ACCEPTED = "ack"
 """The feedback key of what the push service took."""
@@ -98,7 +99,7 @@ def is_mailbox(address: str) -> bool:
 
 def printable(text: str) -> str:
     """The text on one line: whatever is no character to be seen or a blank becomes `?`."""
-    return "".join("?" if unicodedata.category(each) in _UNPRINTABLE else each for each in text)
+    return "".join("?" if unicodedata.category(character) in _UNPRINTABLE else character for character in text)
 
 
 def arrival(job: Job) -> MailKind:
@@ -118,7 +119,7 @@ def letter_id(job_key: str, kind: MailKind, at_ns: int, domain: str) -> str:
     return f"{job_key}.{kind.value}.{at_ns}@{domain}"
 
 
-def written(
+def write_letter(
     kind: MailKind,
     job: Job,
     totals: Totals,
@@ -139,18 +140,18 @@ def written(
     numbers = _numbers(totals, job.reasons if reasons is None else reasons)
     match kind:
         case MailKind.CREATED | MailKind.SCHEDULED:
-            parts = [_described(job, mailing), _audience(job)]
+            parts = [_description(job, mailing), _audience(job)]
         case MailKind.PAUSED | MailKind.STOPPED | MailKind.TRIPPED:
-            parts = [_identified(job, mailing), numbers, _outlook(kind, job)]
+            parts = [_identity(job, mailing), numbers, _outlook(kind, job)]
         case MailKind.COMPLETED:
-            parts = [_identified(job, mailing), numbers, _feedback(job, totals), _result(job, mailing)]
+            parts = [_identity(job, mailing), numbers, _feedback(job, totals), _result(job, mailing)]
         case _:
             assert_never(kind)
-    text = "\n\n".join([_clipped(_opening(kind, job, by)), *filter(None, parts)])
+    text = "\n\n".join([_clip(_first_sentence(kind, job, by)), *filter(None, parts)])
     return Letter(letter_id(job.key, kind, at_ns, mailing.domain), to, SUBJECTS[kind], text + "\n")
 
 
-def _opening(kind: MailKind, job: Job, by: str) -> str:
+def _first_sentence(kind: MailKind, job: Job, by: str) -> str:
     match kind:
         case MailKind.CREATED:
             return f"A push job was created for {job.app_name}. It starts at once."
@@ -168,7 +169,7 @@ def _opening(kind: MailKind, job: Job, by: str) -> str:
             assert_never(kind)
 
 
-def _identified(job: Job, mailing: Mailing) -> str:
+def _identity(job: Job, mailing: Mailing) -> str:
     return _table({
         "App": job.app_name,
         "Template": ", ".join(job.template_names),
@@ -180,14 +181,14 @@ def _identified(job: Job, mailing: Mailing) -> str:
     })  # fmt: skip
 
 
-def _described(job: Job, mailing: Mailing) -> str:
+def _description(job: Job, mailing: Mailing) -> str:
     times = _table({
         "Scheduled": f"yes, for {_start(job)}" if job.starts_at else "no",
-        "Localized": _localized(job),
+        "Localized": _localization(job),
         "Expires": _moment(job.expires_at) if job.expires_at else "",
         "Control group": f"{job.control_group * 100:g} % of the users get nothing" if job.control_group else "",
     })  # fmt: skip
-    return f"{_identified(job, mailing)}\n{times}"
+    return f"{_identity(job, mailing)}\n{times}"
 
 
 def _start(job: Job) -> str:
@@ -195,7 +196,7 @@ def _start(job: Job) -> str:
     return _moment(job.starts_at) + zones.get(job.zone, f" in the zone {job.zone}")
 
 
-def _localized(job: Job) -> str:
+def _localization(job: Job) -> str:
     if not job.localized:
         return "no"
     late = "gets nothing" if job.past_time_strategy == SKIP else "gets it a day later"
@@ -204,16 +205,16 @@ def _localized(job: Job) -> str:
 
 def _audience(job: Job) -> str:
     if job.csv_path:
-        return f"To the users in the file {_clipped(job.csv_path)}."
+        return f"To the users in the file {_clip(job.csv_path)}."
     if job.filters:
-        return f"To the users whom these filters keep:\n{_indented(job.filters)}"
+        return f"To the users whom these filters keep:\n{_filter_lines(job.filters)}"
     return "To everybody: it has neither filters nor a CSV file."
 
 
 def _numbers(totals: Totals, reasons: Mapping[str, int]) -> str:
     lines = [
-        _line("Batches", _of(totals.settled, totals.batches)),
-        _line("Recipients", _of(totals.done, totals.planned)),
+        _line("Batches", _share_of(totals.settled, totals.batches)),
+        _line("Recipients", _share_of(totals.done, totals.planned)),
         _line("  sent", f"{totals.sent:,}"),
         _line("  held out", f"{totals.held_out:,}"),
         _line("  skipped", f"{totals.skipped:,}"),
@@ -249,7 +250,7 @@ def _by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _of(part: int, whole: int) -> str:
+def _share_of(part: int, whole: int) -> str:
     return f"{_percent(part, whole)} ({part:,} of {whole:,})"
 
 
@@ -263,9 +264,9 @@ def _moment(ns: int) -> str:
     return format_datetime(from_ms(ns // 1_000_000), usegmt=True).replace("GMT", "UTC")
 
 
-def _indented(filters: Mapping[str, str]) -> str:
+def _filter_lines(filters: Mapping[str, str]) -> str:
     text = msgspec.json.format(msgspec.json.encode(filters, order="sorted"), indent=2).decode()
-    return "\n".join(f"  {_clipped(line)}" for line in text.split("\n"))
+    return "\n".join(f"  {_clip(line)}" for line in text.split("\n"))
 
 
 def _table(facts: Mapping[str, str]) -> str:
@@ -274,8 +275,8 @@ def _table(facts: Mapping[str, str]) -> str:
 
 
 def _line(label: str, value: str) -> str:
-    return f"{_clipped(label) + ':':<{_LABEL_WIDTH}} {_clipped(value)}"
+    return f"{_clip(label) + ':':<{_LABEL_WIDTH}} {_clip(value)}"
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     return printable(text if len(text) <= _LINE_CHARACTERS else f"{text[:_LINE_CHARACTERS]}…")

@@ -1,4 +1,4 @@
-"""Whose the occurrences of a job are: of one of its stages, or of a batch that is tried again.
+"""The owners of a job's occurrences: one of its stages, or a batch that is tried again.
 
 job/<key of the job>/<stage>
 batch/<key of the job>/<ordinal>

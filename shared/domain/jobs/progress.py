@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import Totals
+from shared.domain.jobs.totals import Totals
 
 WINDOW = timedelta(seconds=30)
 _AT_LEAST = timedelta(seconds=1)
@@ -38,15 +38,15 @@ class Meter:
         self._summed = Receipt()
 
     def add(self, batch: Settled) -> None:
-        """Count a batch."""
+        """Count a settled batch."""
         self._summed = self._summed + batch.receipt
         if batch.changed_at is not None and batch.changed_at > self._now - WINDOW:
             self._recent += batch.receipt.recipients
             self._since = min(self._since, batch.taken_at or batch.changed_at)
 
     def progress(self, totals: Totals, *, planned: bool, sized: bool = True) -> Progress:
-        """What they tell. `planned`: no more batches will come than `totals` knows of. `sized`: how many recipients an
-        unsettled batch has is known; else it is taken to be like the settled ones."""
+        """The progress that they tell. `planned` says that no more batches will come than `totals` knows of; `sized`,
+        that the recipients of unsettled batches are known. Otherwise these are taken to be like the settled ones."""
         rate = self._recent / max(self._now - self._since, _AT_LEAST).total_seconds()
         left = totals.planned - totals.done if sized else _like_the_settled(totals)
         if not planned or not rate or left <= 0:

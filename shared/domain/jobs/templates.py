@@ -63,17 +63,17 @@ def check_template(*, name: str, locale: str, body: Any, defaults: Any) -> None:
 
 
 def check_name(name: str) -> None:
-    """1 to 255 characters. Raises `Invalid`."""
+    """A name has 1 to 255 characters. Raises `Invalid`."""
     _check_length("name", name, NAME_CHARACTERS)
 
 
 def check_locale(locale: str) -> None:
-    """1 to 10 characters. Kept as given, though only one in lower case is ever picked. Raises `Invalid`."""
+    """A locale has 1 to 10 characters, kept as given, though only lower case is ever picked. Raises `Invalid`."""
     _check_length("locale", locale, LOCALE_CHARACTERS)
 
 
 def check_body(body: Any) -> None:
-    """An object with a key or more, in which every `{{` has its `}}`, in texts as in keys. Raises `Invalid`."""
+    """A body is an object with a key or more; every `{{` in its texts and keys has its `}}`. Raises `Invalid`."""
     if not isinstance(body, dict) or not body:
         raise Invalid("invalid body: an object with at least one key is needed", field="body", value=body)
     check_json("body", body)
@@ -84,14 +84,14 @@ def check_body(body: Any) -> None:
 
 
 def check_defaults(defaults: Any) -> None:
-    """An object. Raises `Invalid`."""
+    """Defaults are an object. Raises `Invalid`."""
     if not isinstance(defaults, dict):
         raise Invalid("invalid defaults: an object is needed", field="defaults", value=defaults)
     check_json("defaults", defaults)
 
 
 def check_json(field: str, value: Any) -> None:
-    """Whether decoded JSON from a caller can be kept and sent as it is; `field` is its name in the request.
+    """Check that decoded JSON from a caller can be kept and sent as it is; `field` is its name in the request.
 
     Texts and keys are free of NUL, a text has at most 64 KiB and a key 1 KiB, numbers fit in 64 bits, no object holds a
     key twice (`Repeated`), nesting ends at `JSON_DEPTH`.
@@ -109,13 +109,13 @@ def check_json(field: str, value: Any) -> None:
 
 
 def check_copies(size: int) -> None:
-    """Whether a job can copy templates whose bodies and defaults have this many bytes of JSON. Raises `Invalid`."""
+    """Check that a job can copy templates whose bodies and defaults have this many bytes of JSON. Raises `Invalid`."""
     if size > COPIES_BYTES:
         rule = f"the templates of a job, in all locales, may have {COPIES_BYTES} bytes together"
         raise Invalid(f"invalid template: {rule}, not {size}", field="template")
 
 
-def unterminated(text: str) -> bool:
+def has_open_tag(text: str) -> bool:
     """Whether a `{{` has no `}}` after it."""
     return text.rfind("{{") > text.rfind("}}")
 
@@ -188,11 +188,11 @@ def _first_fault(
 
 
 def _path(field: str, keys: list[str | int]) -> str:
-    steps = (f"[{key}]" if isinstance(key, int) else f".{_shortened(key)}" for key in reversed(keys))
+    steps = (f"[{key}]" if isinstance(key, int) else f".{_shorten(key)}" for key in reversed(keys))
     return field + "".join(steps)
 
 
-def _shortened(key: str) -> str:
+def _shorten(key: str) -> str:
     return key if len(key) <= KEY_BYTES else f"{key[:_SHOWN_CHARACTERS]}…"
 
 
@@ -217,7 +217,7 @@ def _key_fault(key: str) -> str:
 
 
 def _tag_fault(leaf: Any) -> str:
-    return "opens a tag with {{ and never closes it" if isinstance(leaf, str) and unterminated(leaf) else ""
+    return "opens a tag with {{ and never closes it" if isinstance(leaf, str) and has_open_tag(leaf) else ""
 
 
 def _text_fault(text: str, most: int) -> str:

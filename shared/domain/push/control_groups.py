@@ -1,9 +1,9 @@
 """Control groups: the share of a job's users who get nothing, so that one can compare.
 
-Whether a user is held out follows from the job and the user alone, so all devices of one are treated alike, and a
-batch that is tried again comes out the same. Each user has a place in [0, 1), uniform over the users of a job. Where
-all devices of a user stand in one batch, those with the lowest places are held out, as many as the share asks for,
-rounded up. Where they may stand in several, those whose place is below the share.
+Whether a user is held out follows from the job and the user alone, so all devices of one are treated alike, and a batch
+that is tried again comes out the same. Each user has a place in [0, 1), uniform over the users of a job. Where all
+devices of a user stand in one batch, those with the lowest places are held out, as many as the share asks for, rounded
+up. Where they may stand in several, those whose place is below the share are.
 """
 
 from collections.abc import Collection
@@ -29,6 +29,6 @@ def _place(user: str, key: bytes) -> int:
 
 
 def rounded_up(share: float, count: int) -> int:
-    """How many of so many users are held out. The share as it is written: 0.07 of 100 are 7, though the nearest float
-    is a little more."""
+    """How many of so many users are held out. The share counts as it is written: 0.07 of 100 are 7, though the nearest
+    float is a little more."""
     return ceil(Fraction(repr(share)) * count)

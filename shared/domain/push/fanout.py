@@ -23,7 +23,7 @@ def choice_key(job_key: str, purpose: str) -> int:
     return int.from_bytes(blake2b(job_key.encode(), digest_size=8, person=purpose.encode()).digest())
 
 
-def mixed(key: int, seq_id: int) -> int:
+def mix(key: int, seq_id: int) -> int:
     """64 uniform bits; no two `seq_id` of 64 bits, signed or not, give the same under one key."""
     x = (key + seq_id * _STEP) & _MASK
     x = ((x ^ (x >> 30)) * _MULTIPLY_1) & _MASK
@@ -33,11 +33,11 @@ def mixed(key: int, seq_id: int) -> int:
 
 def pick(names: Sequence[str], key: int, seq_id: int) -> str:
     """One of the names, each with probability 1/len(names) to within 2**-64; a name listed twice counts twice."""
-    return names[mixed(key, seq_id) % len(names)]
+    return names[mix(key, seq_id) % len(names)]
 
 
 def picks(names: Sequence[str], key: int, seq_ids: Sequence[int]) -> list[str]:
-    """`pick` for many devices, without a look at anything where there is nothing to choose."""
+    """`pick` for many devices. It looks at none of them where there is nothing to choose."""
     if len(names) == 1:
         return [names[0]] * len(seq_ids)
     return [pick(names, key, seq_id) for seq_id in seq_ids]

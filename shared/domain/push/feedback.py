@@ -41,7 +41,7 @@ class CountedPush(Struct, frozen=True, gc=False):
 
 
 class Skipped(Struct, frozen=True, gc=False):
-    """Nothing to count."""
+    """A record with nothing to count, and why."""
 
     reason: Skip
 
@@ -149,7 +149,7 @@ def _field(record: Mapping[str, Any], name: str) -> Any:
 
 class Position(Struct, frozen=True):
     """How far a partition is counted: up to this offset of this log. `log` is the id of the topic, which another topic
-    of the same name does not have; it is empty where nobody knew it. `left` are the last ones that were counted before
+    of the same name does not have; it is empty where nobody knew it. `left` are the last logs that were counted before
     it: a broker that lags behind may still tell their ids."""
 
     offset: int = 0
@@ -223,12 +223,12 @@ class Fold:
         """
         counts, skipped = self.counts, self.skipped
         for value in values:
-            said = read(value)
-            if isinstance(said, CountedPush):
-                key = (said.job_id, said.outcome)
+            record = read(value)
+            if isinstance(record, CountedPush):
+                key = (record.job_id, record.outcome)
                 counts[key] = counts.get(key, 0) + 1
             else:
-                skipped[said.reason] = skipped.get(said.reason, 0) + 1
+                skipped[record.reason] = skipped.get(record.reason, 0) + 1
         self.end = upto
 
 
@@ -240,7 +240,7 @@ def by_job(counts: Mapping[Key, int]) -> dict[str, dict[str, int]]:
     return jobs
 
 
-def admitted(present: Iterable[str], new: Mapping[str, int], most: int) -> dict[str, int]:
+def admit_outcomes(present: Iterable[str], new: Mapping[str, int], most: int) -> dict[str, int]:
     """The increments for a job that has the `present` outcomes: at most `most` different ones, the rest is `other`.
 
     An outcome keeps its place once it has one. Free places go to the most frequent of the new ones; `other` needs none.

@@ -1,4 +1,4 @@
-"""What whoever previews a job should know before it is posted: things that are allowed, and may not be meant.
+"""What the preview of a job tells people before they post it: things that are allowed, and may not be meant.
 
 Each notice has a code, which stays, and a sentence for people.
 """
@@ -26,14 +26,14 @@ _ZONES = {
 
 
 class Notice(Struct, frozen=True):
-    """Something to look at."""
+    """One thing to look at."""
 
     code: str
     message: str
 
 
 def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
-    """About who would get it, as far as it was counted."""
+    """Notices about who would get the push, as far as that was counted."""
     if counted.exact and not counted.devices:
         yield Notice("nobody", _nobody(job, counted))
     elif counted.unknown:
@@ -51,16 +51,18 @@ def of_audience(job: Job, counted: Counted) -> Iterator[Notice]:
 
 
 def of_flaw(flaw: Invalid) -> Notice:
-    """About a file over which the job would fail."""
+    """The notice about a file over which the job would fail."""
     return Notice("bad-file", f"The job would fail: {flaw.reason}.")
 
 
 def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_record_bytes: int) -> Iterator[Notice]:
-    """About what would be sent."""
+    """Notices about what would be sent."""
     for use in used:
         if tags := valueless_tags(use.template, job.context):
             place = _template(use.template.name, use.template.locale)
-            yield Notice("tag-without-value", f"{place}: nothing fills {_named([f'{{{{{tag}}}}}' for tag in tags])}.")
+            yield Notice(
+                "tag-without-value", f"{place}: nothing fills {_list_first([f'{{{{{tag}}}}}' for tag in tags])}."
+            )
     for sample in shown:
         place = _template(sample.template_name, sample.locale)
         if sample.failure:
@@ -85,8 +87,8 @@ def of_templates(job: Job, used: Sequence[Use], shown: Sequence[Sample], max_rec
 def of_zones(
     job: Job, group: Sequence[tuple[str, int]], devices: Mapping[str, int] | None, *, published_sign: bool, now_ns: int
 ) -> Iterator[Notice]:
-    """About when each zone would get a localized job: `group` is what `zone_starts` made, `devices` are those of a
-    zone, where they are known."""
+    """Notices about when each zone would get a localized job: `group` is what `zone_starts` made, `devices` are those
+    of a zone, where they are known."""
     at = dict(group)
     unmoved = {zone for zone in at if at[zone] == starts(job.starts_at, zone, published_sign=published_sign)}
     chosen = {
@@ -98,7 +100,7 @@ def of_zones(
     for code, found in chosen.items():
         if found:
             number = "" if devices is None else f" ({_devices(sum(devices.get(zone, 0) for zone in found))} counted)"
-            yield Notice(code, f"{_named(found)}{number}: {_ZONES[code]}.")
+            yield Notice(code, f"{_list_first(found)}{number}: {_ZONES[code]}.")
 
 
 def _nobody(job: Job, counted: Counted) -> str:
@@ -110,11 +112,13 @@ def _nobody(job: Job, counted: Counted) -> str:
 def _in_english(name: str, locales: Mapping[str | None, int]) -> Iterator[Notice]:
     if locales:
         texts = [
-            "none" if locale is None else repr(locale) for locale in sorted(locales, key=lambda each: -locales[each])
+            "none" if locale is None else repr(locale)
+            for locale in sorted(locales, key=lambda locale: -locales[locale])
         ]
         number = _devices(sum(locales.values()))
         yield Notice(
-            "english-used", f"{name!r} has no template for the locales {_named(texts)} ({number}): English is used."
+            "english-used",
+            f"{name!r} has no template for the locales {_list_first(texts)} ({number}): English is used.",
         )
 
 
@@ -130,6 +134,6 @@ def _devices(number: int) -> str:
     return f"{number:,} device{'' if number == 1 else 's'}"
 
 
-def _named(texts: Sequence[str]) -> str:
+def _list_first(texts: Sequence[str]) -> str:
     more = len(texts) - NAMED
     return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")

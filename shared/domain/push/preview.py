@@ -1,7 +1,7 @@
 """A preview of a job: who would get it and what, without a trace of it anywhere.
 
-Samples go to recipients that are made up, so that no device's token and no user's id leaves the push database; these
-are as long as the longest that were counted, so that the size of a record is that of the largest.
+Samples go to recipients that are made up, so that no device's token and no user's id leaves the push database. Made-up
+ones are as long as the longest that were counted, so that the size of a record is that of the largest.
 """
 
 from collections import Counter

@@ -4,9 +4,9 @@ A record differs from the next one in three places only: the token, the message 
 written once as a plain dictionary with a `Slot` in each of these places, turned into a `Frame` of JSON text around
 them, and the records of a batch are joined from that. A further push service is one more entry in `SERVICES`.
 
-Two things differ from Marathon on purpose, and a setting brings each back (`RecordRules`): the receiver compares
-`push_expiry` with milliseconds, so that seconds make it drop every push; and `time_to_live` is a duration, not an
-instant.
+Two things differ from Marathon on purpose, and a setting brings each back (`RecordRules`). `push_expiry` is in
+milliseconds, because the receiver compares it with these and would drop every push for seconds. And `time_to_live` is a
+duration, not an instant.
 """
 
 from collections import Counter
@@ -157,7 +157,7 @@ def message_ids_of_shared(key: int, seq_ids: Sequence[int], devices: Sequence[st
 
 
 def fake_tokens(service: str, key: int, seq_ids: Sequence[int]) -> list[str]:
-    """For each device a token that no device has, as long as a real one behind `FAKE-`."""
+    """A token for each device that no device has, as long as a real one behind `FAKE-`."""
     length = SERVICES[service].token_characters
     seed = shake_128(key.to_bytes(8))
     return [_fake_token(seed, seq_id, length) for seq_id in seq_ids]

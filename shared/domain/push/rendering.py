@@ -5,7 +5,7 @@ left per device is one string with its token, message id and user id in it. Valu
 after they are in place, so quotes, line breaks and even `{{` inside a value come out as they went in.
 
 Each row ends in one of three ways, and the receipt accounts for all: a record (`sent`), no token to send to
-(`skipped`), or a reason why there is no record (`failed`); never does one row keep the others from being sent.
+(`skipped`), or a reason why there is no record (`failed`). No row keeps the others from being sent.
 """
 
 from collections import Counter
@@ -81,7 +81,7 @@ class Renderer:
     def render(self, rows: Sequence[Recipient], *, now: datetime) -> Rendered:
         """The records of these rows. The same rows in the same second give the same bytes.
 
-        `now` must be aware; a second's fraction is of no account.
+        `now` must be aware; fractions of a second do not count.
         """
         reachable = [row for row in rows if row[2]]
         choices = self._choose(reachable)
@@ -111,11 +111,11 @@ class Renderer:
         return frames, refused
 
     def _frame(self, template: Template, now: int) -> Frame:
-        made = records.frame(Push(self._job, template.name, self._body(template), now, self._rules))
-        # Before a batch of them fills the memory. A character is a byte or more.
-        if sum(map(len, made)) > self._rules.max_record_bytes:
+        frame = records.frame(Push(self._job, template.name, self._body(template), now, self._rules))
+        # Refused here, before a batch of them fills the memory. A character is a byte or more.
+        if sum(map(len, frame)) > self._rules.max_record_bytes:
             raise Unrenderable(TOO_LARGE)
-        return made
+        return frame
 
     def _body(self, template: Template) -> dict[str, Any]:
         key = template.name, template.locale
@@ -151,8 +151,8 @@ class Renderer:
             return []
         seq_ids, users, real_tokens, *_ = zip(*rows, strict=True)
         dry_run = is_dry_run(self._job)
-        tokens = fake_tokens(self._job.service, self._token_key, seq_ids) if dry_run else escaped(real_tokens)
-        columns = zip(frames, tokens, self._message_ids(seq_ids, real_tokens, users), escaped(users), strict=True)
+        tokens = fake_tokens(self._job.service, self._token_key, seq_ids) if dry_run else escape_texts(real_tokens)
+        columns = zip(frames, tokens, self._message_ids(seq_ids, real_tokens, users), escape_texts(users), strict=True)
         return [
             f"{head}{token}{before_message_id}{message_id}{before_user_id}{user}{tail}".encode()
             for (head, before_message_id, before_user_id, tail), token, message_id, user in columns
@@ -198,7 +198,7 @@ def _body_bytes(template: Template, context: Mapping[str, Any]) -> int:
         return 0
 
 
-def escaped(texts: Sequence[str | None]) -> Sequence[str]:
+def escape_texts(texts: Sequence[str | None]) -> Sequence[str]:
     """Each text as it stands between the quotes of a JSON string; `None` is empty.
 
     Nearly always there is nothing to escape in a whole batch, and one pass of a fast encoder over it shows that.

@@ -31,4 +31,4 @@ def topic_name(template: str, app_name: str, service: str) -> str:
 def topic_pattern(template: str) -> str:
     """A regular expression for the names of all topics that `topic_name` makes of this template."""
     templates = {service.topic_template or template for service in SERVICES.values()}
-    return "|".join(".+".join(map(re.escape, each.split("%s"))) for each in sorted(templates))
+    return "|".join(".+".join(map(re.escape, template.split("%s"))) for template in sorted(templates))

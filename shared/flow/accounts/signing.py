@@ -8,7 +8,7 @@ from datetime import datetime
 from cachetools import LRUCache
 from msgspec import Struct
 
-from shared.domain.accounts.signing_secrets import OVERLAP, NamespaceSecrets, derived, rotated, signing_secrets
+from shared.domain.accounts.signing_secrets import OVERLAP, NamespaceSecrets, derive_secret, rotate, signing_secrets
 from shared.domain.errors import Conflict
 from shared.store import Store
 
@@ -51,13 +51,13 @@ class Signing:
             raise Conflict(reason, field="callbacks.signing_secret")
         while True:
             old, now = await self._store.signing_secrets.get(namespace), await self._now()
-            new = rotated(old, namespace, secrets.token_hex(_SALT_BYTES), now)
+            new = rotate(old, namespace, secrets.token_hex(_SALT_BYTES), now)
             if await self._store.signing_secrets.replace(old, new):
-                secret = derived(self._key, namespace, new.newest)
+                secret = derive_secret(self._key, namespace, new.newest)
                 return IssuedSecret(namespace, new.newest.number, secret, now + OVERLAP)
 
     async def get_secrets(self, namespace: str, at: datetime) -> tuple[str, ...]:
-        """What signs a callback of this namespace now, the newest first; as it was some seconds ago."""
+        """The secrets that sign a callback of this namespace, the newest first. They may be some seconds old."""
         if not self._key:
             return ()
         return signing_secrets(await self._recall(namespace), self._key, at)

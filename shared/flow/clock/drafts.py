@@ -66,16 +66,16 @@ Answer = Accepted | Refused
 
 async def draft_all(wanted: Iterable[Wanted], now: datetime) -> tuple[list[ScheduleDraft], dict[str, Answer]]:
     """What is to be stored, and what cannot be. A list may have 10,000 instants, so others run between two of them."""
-    made: list[ScheduleDraft] = []
+    drafts: list[ScheduleDraft] = []
     refused: dict[str, Answer] = {}
     generation, turns = fresh_generation(), Turns()
-    for each in wanted:
+    for want in wanted:
         try:
-            made.append(draft_one(each, now, generation))
+            drafts.append(draft_one(want, now, generation))
         except Invalid as error:
-            refused[each.id] = error
+            refused[want.id] = error
         await turns.give()
-    return made, refused
+    return drafts, refused
 
 
 def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
@@ -98,19 +98,19 @@ def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
 
 
 def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:
-    """What a replacement leaves: a pause outlives it."""
+    """The fresh schedule with what outlives a replacement: when it was made, and a pause."""
     state = ScheduleState.PAUSED if existing.is_paused else ScheduleState.ACTIVE
     return replace(fresh, created_at=existing.created_at, state=state)
 
 
-def compared(wanted: Wanted, existing: Schedule) -> Answer:
+def answer_taken_key(wanted: Wanted, existing: Schedule) -> Answer:
     """The answer to a request whose key is taken."""
     if existing.digest != digest(wanted.definition):
         return Conflict("a schedule with this key and another content exists", field="key", value=wanted.key)
-    return unchanged(existing)
+    return answer_unchanged(existing)
 
 
-def unchanged(existing: Schedule) -> Accepted:
+def answer_unchanged(existing: Schedule) -> Accepted:
     """The answer to a request that changes nothing."""
     return Accepted(existing, skipped=skipped_of(existing))
 
@@ -118,8 +118,8 @@ def unchanged(existing: Schedule) -> Accepted:
 def as_first_answered(wanted: Wanted, made: Made) -> Accepted:
     """The answer to a repeated request whose schedule is gone, or was replaced: nothing is left of what it made."""
     schedule = draft_one(wanted, made.accepted_at, made.generation).schedule
-    gone = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
-    return unchanged(gone)
+    removed = replace(schedule, created_at=made.created_at, state=ScheduleState.FINISHED)
+    return answer_unchanged(removed)
 
 
 def nothing_ahead(definition: Definition) -> Invalid:
@@ -140,16 +140,16 @@ def _field(definition: Definition) -> str:
 
 
 def skipped_of(schedule: Schedule) -> tuple[datetime, ...]:
-    """Its instants that were past when it was made."""
+    """The schedule's instants that were past when it was made."""
     return tuple(split_by_now(schedule.definition, schedule.accepted_at)[1])
 
 
-def revived(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
+def revive(schedule: Schedule, letter: DeadLetter, now: datetime) -> Occurrence:
     """The instant of a dead letter, to be attempted now."""
     again = once(schedule.owner, schedule.generation, letter.due, accepted_at=now, kind=OccurrenceKind.ASKED)
     return replace(again, fires_at=now, visible_at=now, size=schedule.size)
 
 
 def fresh_generation() -> str:
-    """What tells one content of a key from all others."""
+    """A random value that tells one content of a key from all others."""
     return secrets.token_hex(8)

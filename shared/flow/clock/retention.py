@@ -14,7 +14,7 @@ _STEP = 1_000
 
 
 class Retention:
-    """One round. `settings` says how long each kind is kept."""
+    """Forgets what is old, a round at a time. `settings` says how long each kind is kept."""
 
     def __init__(self, store: Store, time: DatabaseTime, settings: SchedulerSettings) -> None:
         self._store = store
@@ -37,11 +37,13 @@ class Retention:
         return Swept(discarded=forgotten)
 
     async def _forget_schedules(self, before: datetime, now: datetime) -> int:
-        """Forget some that have finished: how many were looked at. One of which a dead letter is tried again, or that
-        was fired by hand, has something left to do."""
+        """Forget some schedules that have finished; returns how many were looked at. One that was fired by hand, or has
+        a dead letter that is tried again, still has something to do."""
         finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
         busy = await self._store.occurrences.with_any([schedule.owner for schedule in finished])
-        await self._store.schedules.keep_finished([each.id for each in finished if each.owner in busy], at=now)
-        ended = [each.id for each in finished if each.owner not in busy]
+        await self._store.schedules.keep_finished(
+            [schedule.id for schedule in finished if schedule.owner in busy], at=now
+        )
+        ended = [schedule.id for schedule in finished if schedule.owner not in busy]
         await self._store.schedules.forget_finished(ended, before=before)
         return len(finished)

@@ -2,11 +2,11 @@
 
     note the revocation ──> remove the token or user ──> pause all their schedules ──> pause what requests in flight add
 
-The note comes first, so that whoever dies half-way leaves something to go on from: a loop of the schedulers does each
-step again. A request that was let in before the removal may store a schedule after everything was paused. So that loop
-looks again for as long as such a request can last. A schedule that an admin has resumed meanwhile stays as it is.
+The note comes first, so that a process that dies half-way leaves something to go on from: a loop of the schedulers does
+each step again. A request that was let in before the removal may store a schedule after everything was paused. So that
+loop looks again for as long as such a request can last. A schedule that an admin has resumed meanwhile stays as it is.
 
-Paused is the document of a schedule alone. Its occurrences stay where they are: whoever fires one looks the document up
+Only the document of a schedule is paused. Its occurrences stay where they are: whoever fires one looks the document up
 right before. Only what was fired by hand is deleted, because a pause does not hold it.
 """
 
@@ -38,7 +38,7 @@ class RevocationFlow:
         await self._revoke(user_namespace(user.email), RevokedKind.USER, user.id)
 
     async def complete_all(self) -> int:
-        """Go on with what was begun, and pause what requests in flight have added: how many were paused."""
+        """Go on with what was begun, and pause what requests in flight have added; returns how many were paused."""
         revocations = await self._store.revocations.all()
         return sum([await self._carry_on(revocation) for revocation in revocations])
 

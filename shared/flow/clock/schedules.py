@@ -1,10 +1,10 @@
 """What callers do with schedules: make, replace, pause, resume, remove, fire by hand, and retry dead letters.
 
 A schedule goes in by two steps: its occurrences, of a fresh generation, then its document, which makes them count.
-Replacing is the same with a compare-and-set in the place of the second. Who dies between the two leaves occurrences of
-nobody: they never fire, and the clock deletes them when it meets them. So nothing is ever half there, and there is
-nothing to take over or to mend. (The other order, with a mark at the end that says "all are there", took one more
-update of each document, a third of the time, and needed a way to find and finish what had no mark.)
+Replacing is the same with a compare-and-set in the place of the second. A process that dies between the two leaves
+occurrences of nobody: they never fire, and the clock deletes them when it meets them. So nothing is ever half there,
+and there is nothing to take over or to mend. (The other order, with a mark at the end that says "all are there", took
+one more update of each document, a third of the time, and needed a way to find and finish what had no mark.)
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,15 +20,15 @@ from shared.flow.clock.drafts import (
     Made,
     ScheduleDraft,
     Wanted,
+    answer_taken_key,
+    answer_unchanged,
     as_first_answered,
-    compared,
     draft_all,
     draft_one,
     fresh_generation,
     keep_identity_of,
-    revived,
+    revive,
     skipped_of,
-    unchanged,
 )
 from shared.flow.clock.settlement import let_go_if_active
 from shared.flow.time import DatabaseTime
@@ -58,7 +58,7 @@ class ScheduleFlow:
         for place in reversed(range(len(wanted))):
             places.setdefault(wanted[place].id, []).append(place)
         while places:
-            # One of each key at a time: what comes twice in a request finds what the first one made.
+            # One of each key at a time: a key that comes twice in a request finds what its first one made.
             turn = {id: wanted[left[-1]] for id, left in places.items()}
             for id, answer in (await self._accept_all(turn)).items():
                 answers[places[id].pop()] = answer
@@ -69,7 +69,7 @@ class ScheduleFlow:
         """Answer a repeated request by what the first one made: as it is now, or as it was if it is gone."""
         existing = await self._store.schedules.get(wanted.id)
         if existing is not None and existing.generation == made.generation:
-            return unchanged(existing)
+            return answer_unchanged(existing)
         return as_first_answered(wanted, made)
 
     async def put(self, wanted: Wanted) -> Accepted:
@@ -77,7 +77,7 @@ class ScheduleFlow:
         while True:
             existing = await self._store.schedules.get(wanted.id)
             if existing is not None and existing.digest == digest(wanted.definition):
-                return unchanged(existing)
+                return answer_unchanged(existing)
             draft = draft_one(wanted, await self._time.now(), fresh_generation())
             if existing is None:
                 if not await self._commit([draft]):
@@ -130,8 +130,8 @@ class ScheduleFlow:
     async def fire(self, id: str, *, at: datetime | None = None, generation: str = "") -> Occurrence | None:
         """Have the callback done once, now; `None` when there is no such schedule.
 
-        A repeated request gives the moment of the first one, `at`, and the generation that this one found: what was
-        done then is not done again, nor for what has come in its place.
+        A repeated request gives the moment of the first one, `at`, and the generation that this one found. What was
+        done then is not done again, and not for a schedule that has come in its place.
         """
         schedule = await self._store.schedules.get(id)
         if schedule is None:
@@ -143,7 +143,7 @@ class ScheduleFlow:
         )
         if generation != schedule.generation or await self._has_ended(asked, at):
             return asked
-        # It must not be forgotten while this is pending: see `Retention`.
+        # The schedule must not be forgotten while this is pending: see `Retention`.
         if schedule.is_finished and not await self._store.schedules.keep_finished([id], at=now):
             return None
         await self._store.occurrences.add([asked])
@@ -153,33 +153,35 @@ class ScheduleFlow:
         return at is not None and await self._store.outcomes.has(outcome_id(asked, 1))
 
     async def retry(self, letters: Sequence[DeadLetter]) -> list[str]:
-        """Have these instants attempted again, with what their schedules say now: the ids of those whose schedules
-        exist."""
+        """Have these instants attempted again, with what their schedules say now; returns the ids of those whose
+        schedules exist."""
         now = await self._time.now()
         ids = [letter.schedule_id for letter in letters]
         await self._store.schedules.keep_finished(ids, at=now)
         schedules = await self._store.schedules.many(ids)
         possible = [letter for letter in letters if letter.schedule_id in schedules]
-        await self._store.occurrences.add([revived(schedules[letter.schedule_id], letter, now) for letter in possible])
+        await self._store.occurrences.add([revive(schedules[letter.schedule_id], letter, now) for letter in possible])
         await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]
 
     async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
         """Insert; those whose key is taken, now or before, are compared with what is there."""
         answers: dict[str, Answer] = {}
-        while left := {id: each for id, each in wanted.items() if id not in answers}:
+        while left := {id: want for id, want in wanted.items() if id not in answers}:
             there = await self._store.schedules.many(list(left), whole=True)
-            answers |= {id: compared(left[id], schedule) for id, schedule in there.items()}
+            answers |= {id: answer_taken_key(left[id], schedule) for id, schedule in there.items()}
             fresh, refused = await draft_all(
-                [each for id, each in left.items() if id not in there], await self._time.now()
+                [want for id, want in left.items() if id not in there], await self._time.now()
             )
             taken = await self._commit(fresh)
-            made = [each.schedule for each in fresh if each.schedule.id not in taken]
-            answers |= refused | {each.id: Accepted(each, created=True, skipped=skipped_of(each)) for each in made}
+            schedules = [draft.schedule for draft in fresh if draft.schedule.id not in taken]
+            answers |= refused | {
+                schedule.id: Accepted(schedule, created=True, skipped=skipped_of(schedule)) for schedule in schedules
+            }
         return answers
 
     async def _commit(self, drafts: Sequence[ScheduleDraft]) -> set[str]:
-        """Insert the occurrences, then their schedules, which makes them count: the ids that were taken.
+        """Insert the occurrences, then their schedules, which makes them count; returns the ids that were taken.
 
         Drafts of one call are of one generation.
         """
@@ -190,11 +192,13 @@ class ScheduleFlow:
         await fault("schedule.after_insert")
         if taken:
             void = [draft.schedule for draft in drafts if draft.schedule.id in taken]
-            await self._store.occurrences.remove_of(*(each.owner for each in void), generation=void[0].generation)
+            await self._store.occurrences.remove_of(
+                *(schedule.owner for schedule in void), generation=void[0].generation
+            )
         return taken
 
     async def _replace(self, existing: Schedule, draft: ScheduleDraft) -> bool:
-        """As `_commit`, in the place of what is there; `False` when somebody else was faster."""
+        """Commit the draft in the place of what is there; `False` when somebody else was faster."""
         owner, fresh = existing.owner, draft.schedule
         await self._insert_occurrences([draft])
         if not await self._store.schedules.replace(fresh, generation=existing.generation):
@@ -205,16 +209,15 @@ class ScheduleFlow:
         return True
 
     async def _insert_occurrences(self, drafts: Sequence[ScheduleDraft]) -> None:
-        for some in _in_steps([each for draft in drafts for each in draft.occurrences]):
-            await self._store.occurrences.add(some)
+        for step in _in_steps([occurrence for draft in drafts for occurrence in draft.occurrences]):
+            await self._store.occurrences.add(step)
         await fault("schedule.after_occurrences")
         # Occurrences of nobody are kept for a while only: a process that slept for so long must not make them count.
         if await self._time.now() > drafts[0].schedule.accepted_at + COMMITTED_WITHIN / 2:
             raise Unavailable("storing the occurrences took too long")
 
     async def _move(self, id: str, *, to: ScheduleState) -> Schedule | None:
-        only = frozenset({ScheduleState.ACTIVE, ScheduleState.PAUSED})
-        moved = await self._store.schedules.move(id, to=to, only=only)
+        moved = await self._store.schedules.move(id, to=to)
         if moved is None and await self._store.schedules.get(id) is not None:
             raise Conflict("the schedule has finished", field="state", value=ScheduleState.FINISHED.value)
         return moved

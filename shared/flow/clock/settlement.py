@@ -19,9 +19,9 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from shared.domain.clock.deliveries import Undeliverable
-from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, lateness, retried
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, lateness, retry_entry
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult, outcome_id
-from shared.domain.clock.schedules import RetryPolicy, Schedule, following
+from shared.domain.clock.schedules import RetryPolicy, Schedule, next_occurrence
 from shared.domain.errors import CarillonError, Unavailable
 from shared.runtime.faults import fault
 from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
@@ -51,12 +51,12 @@ class Attempt(Struct, frozen=True):
 
     @property
     def ended_at(self) -> datetime:
-        """From when the pause before the next attempt counts."""
+        """When the attempt ended: the pause before the next one counts from then."""
         return self.at + self.lasted
 
     @property
     def answered(self) -> bool:
-        """Whether it counts."""
+        """Whether it counts: it does unless no answer came."""
         return not isinstance(self.error, Unavailable)
 
     @property
@@ -76,7 +76,7 @@ class Attempt(Struct, frozen=True):
 
 
 def not_attempted(occurrence: Occurrence, schedule: Schedule, at: datetime) -> Attempt:
-    """What is told of a poisonous occurrence."""
+    """The attempt that stands for a poisonous occurrence: none was made."""
     reason = f"not attempted any more: {occurrence.begun} attempts began, and the process ended or failed in each"
     return Attempt(occurrence, schedule, at, Undeliverable(reason), final=True)
 
@@ -89,46 +89,52 @@ class Settlement:
         self._tick = tick
 
     async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
-        """Settle them all, in a few round trips: the series' documents that have moved on."""
-        attempts = await self._keep_claimed(attempts)
-        answered = [attempt for attempt in attempts if attempt.answered]
-        for attempt in attempts:
+        """Settle them all, in a few round trips; returns the series' documents that have moved on."""
+        claimed = await self._keep_claimed(attempts)
+        for attempt in claimed:
             self._measure(attempt)
-        dead = [attempt for attempt in answered if attempt.result is OutcomeResult.DEAD]
-        await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
-        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
-        tried_again = [attempt for attempt in attempts if _is_tried_again(attempt)]
-        # One for all: what is put off to the same moment is written at once.
-        chance = random.random()
-        copies = [_copy(attempt, chance) for attempt in tried_again if _is_series_refused(attempt)]
-        if copies:
-            await self._store.occurrences.add(copies)
-            await fault("clock.after_copy")
-        await self._store.occurrences.retry(
-            [_again(each, chance) for each in tried_again if not _is_series_refused(each)]
-        )
-        done = [each for each in answered if _is_done(each)]
-        passed_over = {each.occurrence.id: each.passed_over for each in done if each.passed_over is not None}
-        return await self.move_on([(each.occurrence, each.schedule) for each in done], passed_over)
+        answered = [attempt for attempt in claimed if attempt.answered]
+        await self._store_outcomes(answered)
+        await self._try_again([attempt for attempt in claimed if _is_tried_again(attempt)])
+        done = [attempt for attempt in answered if _is_done(attempt)]
+        passed_over = {
+            attempt.occurrence.id: attempt.passed_over for attempt in done if attempt.passed_over is not None
+        }
+        return await self.move_on([(attempt.occurrence, attempt.schedule) for attempt in done], passed_over)
 
     async def _keep_claimed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Without those that were refused and are somebody else's by now."""
+        """The attempts without those that were refused and are somebody else's by now."""
         refused = [attempt.occurrence for attempt in attempts if attempt.error is not None and attempt.answered]
         if not refused:
             return list(attempts)
         ours = await self._store.occurrences.ours(refused, also_held_back=True)
-        lost = {each.id for each in refused} - {each.id for each in ours}
+        lost = {occurrence.id for occurrence in refused} - {occurrence.id for occurrence in ours}
         return [attempt for attempt in attempts if attempt.occurrence.id not in lost]
+
+    async def _store_outcomes(self, answered: Sequence[Attempt]) -> None:
+        dead = [attempt for attempt in answered if attempt.result is OutcomeResult.DEAD]
+        await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
+        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
+
+    async def _try_again(self, attempts: Sequence[Attempt]) -> None:
+        # One chance for all: what is put off to the same moment is written at once.
+        chance = random.random()
+        copies = [_copy(attempt, chance) for attempt in attempts if _is_series_refused(attempt)]
+        if copies:
+            await self._store.occurrences.add(copies)
+            await fault("clock.after_copy")
+        retries = [_next_try(attempt, chance) for attempt in attempts if not _is_series_refused(attempt)]
+        await self._store.occurrences.retry(retries)
 
     async def move_on(
         self, done: Sequence[tuple[Occurrence, Schedule]], passed_over: Mapping[str, datetime] = MappingProxyType({})
     ) -> list[Occurrence]:
-        """Delete what is dealt with, or take it to the next instant of its series: the documents that moved."""
+        """Delete what is dealt with, or take it to the next instant of its series; returns the documents that moved."""
         moves: list[tuple[Occurrence, Occurrence]] = []
         ended: list[Occurrence] = []
         finished: list[Schedule] = []
         for occurrence, schedule in done:
-            moved = _moved(occurrence, schedule, passed_over.get(occurrence.id))
+            moved = _next_of_series(occurrence, schedule, passed_over.get(occurrence.id))
             if moved is not None:
                 moves.append((occurrence, moved))
                 continue
@@ -136,7 +142,7 @@ class Settlement:
             if occurrence.kind is OccurrenceKind.SERIES:
                 finished.append(schedule)
         if finished:
-            await self._store.schedules.end(finished, at=max(each.due for each in ended))
+            await self._store.schedules.end(finished, at=max(occurrence.due for occurrence in ended))
         await self._store.occurrences.complete(ended)
         await self._store.occurrences.move(moves)
         if moves:
@@ -195,23 +201,24 @@ def _is_series_refused(attempt: Attempt) -> bool:
 
 
 def _is_done(attempt: Attempt) -> bool:
-    """Nothing is left of the entry: an instant of a series that is tried again has an entry of its own by now."""
+    """Whether the entry is dealt with. An instant of a series that is tried again has an entry of its own by now."""
     return not _is_tried_again(attempt) or _is_series_refused(attempt)
 
 
-def _again(attempt: Attempt, chance: float) -> Retry:
+def _next_try(attempt: Attempt, chance: float) -> Retry:
     occurrence = attempt.occurrence
     if attempt.answered:
         return Retry(occurrence, attempt.ended_at + _delay(attempt, chance), attempt.number)
-    return Retry(occurrence, attempt.ended_at + _soon(attempt, chance), occurrence.attempts, attempt.made)
+    return Retry(occurrence, attempt.ended_at + _pause_unanswered(attempt, chance), occurrence.attempts, attempt.made)
 
 
 def _copy(attempt: Attempt, chance: float) -> Occurrence:
-    return retried(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
+    return retry_entry(attempt.occurrence, fires_at=attempt.ended_at + _delay(attempt, chance), attempts=attempt.number)
 
 
-def _soon(attempt: Attempt, chance: float) -> timedelta:
-    """The later it is, the longer the pause, unless its turn is known: how often nobody answered is not counted."""
+def _pause_unanswered(attempt: Attempt, chance: float) -> timedelta:
+    """The pause after no answer: until its turn, if that is known. Otherwise it is longer the later it is, because
+    nobody counts how often no answer came."""
     if attempt.retry_after_seconds is not None:
         return timedelta(seconds=attempt.retry_after_seconds)
     late = (attempt.ended_at - attempt.occurrence.due) / 4
@@ -230,10 +237,10 @@ def _delay(attempt: Attempt, chance: float) -> timedelta:
     return timedelta(milliseconds=round(seconds * 1000))
 
 
-def _moved(occurrence: Occurrence, schedule: Schedule, passed_over: datetime | None) -> Occurrence | None:
+def _next_of_series(occurrence: Occurrence, schedule: Schedule, passed_over: datetime | None) -> Occurrence | None:
     if occurrence.kind is not OccurrenceKind.SERIES:
         return None
-    return following(schedule.definition, schedule.key, occurrence, passed_over=passed_over)
+    return next_occurrence(schedule.definition, schedule.key, occurrence, passed_over=passed_over)
 
 
 def _letter(attempt: Attempt) -> DeadLetter:

@@ -2,7 +2,9 @@
 
 import structlog
 
-from shared.domain.jobs.jobs import SEND, DueMail, Event, EventState, Job, JobStatus, breaks
+from shared.domain.jobs.breaking import breaks
+from shared.domain.jobs.events import SEND, DueMail, Event, EventState
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
@@ -26,12 +28,12 @@ class Breaker:
     async def look(self, job_id: str) -> Job | None:
         """The job, if this held it. Raises `Unavailable`."""
         await fault("breaker.before_look")
-        if not await self._store.batches.has_failed(job_id):
+        if not await self._store.batch_sums.has_failed(job_id):
             return None
         job = await self._store.jobs.view(job_id)
         if job is None or not job.standing.feeds:
             return None
-        counts = await self._store.batches.counts(job.key)
+        counts = await self._store.batch_sums.counts(job.key)
         planned = job.plan.end is not None
         share = self._max_failed_share
         if not breaks(counts, forgiven=job.forgiven, planned=planned, max_failed_share=share):

@@ -28,7 +28,7 @@ class DueWork:
             case JobStage.START:
                 await self._jobs.begin(job_id)
             case JobStage.PLAN:
-                # It is at work again: upkeep is not to have it planned beside that.
+                # The plan is at work again: upkeep must not have the job planned a second time.
                 await self._store.jobs.touch(job_id)
                 await self._feed.publish(PlanJob(job_id, attempt=attempt, faults=faults))
             case JobStage.FINISH:

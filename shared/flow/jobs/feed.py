@@ -5,9 +5,9 @@ what it cuts and upkeep feeds what a dead process did not. They cannot race: pla
 and only its winner publishes.
 
 Work that cannot be done now is **put off**: it becomes an occurrence, and the clock brings it back. For a batch this is
-safe because the occurrence's generation names all that the return compares (status, turn and owner): once the batch was
-settled, parked, given another turn or taken by another lane, the occurrence does nothing. So to put the same try off
-twice is harmless. Plans and finishes can be done by anybody at any time, and are published as they are.
+safe because the occurrence's generation names all that the return compares: status, turn and owner. Once the batch was
+settled, parked, given another turn or taken by another lane, it does nothing. So to put the same try off twice is
+harmless. Plans and finishes can be done by anybody at any time, and are published as they are.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Feed:
         standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is None:
             return False
-        # Before the move: who does not know the kind must not void the message of somebody who does.
+        # Before the move: a process that does not know the kind must not void the message of one that does.
         kind = self._kinds.of(standing.service)
         renewed = await self._store.batches.requeue(batch)
         if renewed is None:
@@ -112,7 +112,7 @@ class Feed:
                 await self._add(task, job_owner(job_id, JobStage.PLAN), str(task.attempt))
             case FinishJob(job_id):
                 owner = job_owner(job_id, JobStage.FINISH)
-                # Whoever looks at a job that is all settled publishes one more of these; each would come back for ever.
+                # Each look at a job that is all settled publishes one more of these, and each would come back for ever.
                 if task.faults or not await self._store.occurrences.with_any([owner]):
                     await self._add(task, owner, str(task.attempt))
             case SendMail(job_id, kind, at):
@@ -141,11 +141,11 @@ class Feed:
         now = await self._store.now()
         pause = next_delay(PUT_OFF, task.attempt, random.random())
         entry = once(owner, generation, now + timedelta(milliseconds=int(pause * 1000)), accepted_at=now)
-        # What an occurrence counts: refusals, and the instants before this one.
+        # An occurrence's own counters carry the task's: `attempts` its faults, `runs` its tries.
         await self._store.occurrences.add([replace(entry, attempts=task.faults, runs=task.attempt)])
 
     async def _due(self, job_id: str, ordinals: list[int]) -> list[int]:
-        """Those whose predecessor in the chain is settled, for certain.
+        """The ordinals whose predecessor in the chain is settled, for certain.
 
         A server that yields in the middle of a scan may miss a lower batch that moves meanwhile; two batches of one
         chain in flight could go out twice.
@@ -170,7 +170,7 @@ class Feed:
 
 
 def generation_of(batch: Batch) -> str:
-    """What the occurrence of a batch that is put off now is fenced by: all that `Batches.requeue` compares."""
+    """What fences the occurrence of a batch that is put off now: all that `Batches.requeue` compares."""
     return f"{batch.status}/{batch.turn}/{batch.owner}"
 
 

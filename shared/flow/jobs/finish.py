@@ -6,20 +6,10 @@ closes when nothing of it is unsettled, wherever its plan stood. A file that can
 """
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import (
-    FINISH,
-    SEND,
-    SEND_ENDED,
-    STOPPABLE,
-    DueMail,
-    Event,
-    EventState,
-    Job,
-    JobStatus,
-    Totals,
-    with_plan,
-)
+from shared.domain.jobs.events import FINISH, SEND, SEND_ENDED, DueMail, Event, EventState
+from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, with_plan
 from shared.domain.jobs.mails import MailKind
+from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.kinds import JobKinds, Written
 from shared.runtime.clock import Clock
@@ -43,9 +33,9 @@ class Finish:
         job = await self._ready(job_id)
         if job is None or (job.standing.feeds and await self._breaker.look(job.key)):
             return None
-        totals = with_plan(job, (await self._store.batches.totals([job.key])).get(job.key, Totals()))
+        totals = with_plan(job, (await self._store.batch_sums.totals([job.key])).get(job.key, Totals()))
         summed, receipts = Receipt(), 0
-        async for receipt in self._store.batches.receipts(job.key):
+        async for receipt in self._store.batch_sums.receipts(job.key):
             summed, receipts = summed + receipt, receipts + 1
         # A server that answers with an older state, as one that has just become the primary may, leaves batches out.
         if not totals.settled == receipts == job.plan.end:

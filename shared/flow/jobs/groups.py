@@ -1,7 +1,7 @@
 """Localized pushes: making the jobs of all zones, and moving them together.
 
-A group is stored first. Whoever dies before its jobs are all there leaves a group that is not `made`; upkeep completes
-it, and so does whoever wants to move it.
+A group is stored first. A process that dies before all jobs are there leaves a group that is not `made`. Upkeep
+completes it, and so does whoever wants to move it.
 """
 
 import asyncio
@@ -89,21 +89,21 @@ class GroupFlow:
         await self._store.groups.mark_complete(group.id)
 
     async def jobs(self, group: Group) -> list[Job]:
-        """Its jobs, in the order of their zones."""
+        """The group's jobs, in the order of their zones."""
         found = await self._store.jobs.with_ids(group.job_ids)
         return [found[job_id] for job_id in group.job_ids if job_id in found]
 
     async def pause(self, group: Group, *, by: str = "") -> int:
-        """Pause every job whose status allows it; how many."""
+        """Pause every job whose status allows it; returns how many."""
         return await self._move_all_with_one_mail(group, partial(self._jobs.pause, by=by), JobStatus.PAUSED)
 
     async def resume(self, group: Group) -> int:
-        """Resume every job whose status allows it; how many."""
+        """Resume every job whose status allows it; returns how many."""
         await self._ensure_complete(group)
         return await self._move_each(group.job_keys, self._jobs.resume)
 
     async def stop(self, group: Group, *, by: str = "") -> int:
-        """Stop every job whose status allows it; how many."""
+        """Stop every job whose status allows it; returns how many."""
         return await self._move_all_with_one_mail(group, partial(self._jobs.stop, by=by), JobStatus.STOPPED)
 
     async def _move_all_with_one_mail(self, group: Group, move: _QuietMove, to: JobStatus) -> int:
@@ -124,7 +124,7 @@ class GroupFlow:
             await self.complete(group)
 
     async def _move_each(self, job_keys: Sequence[str], move: _Move) -> int:
-        """Move these jobs, some at a time; how many there were to move."""
+        """Move these jobs, some at a time; returns how many there were to move."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def move_one(job_key: str) -> Job | None:

@@ -6,31 +6,17 @@ does no harm.
 """
 
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 
 import structlog
 
 from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
-from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import (
-    PAUSABLE,
-    READ_FILE,
-    RESUMABLE,
-    STARTABLE,
-    STOPPABLE,
-    DueMail,
-    Event,
-    EventState,
-    Job,
-    JobStatus,
-    Totals,
-    with_plan,
-)
+from shared.domain.jobs.events import READ_FILE, DueMail, Event, EventState
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.domain.jobs.owners import JobStage, job_owner
-from shared.domain.jobs.progress import Meter, Progress
 from shared.flow.jobs.feed import Feed
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
@@ -80,7 +66,7 @@ class JobFlow:
         """Have a scheduled job planned now, for its start has come. Does nothing to a job that was begun, paused or
         stopped meanwhile.
 
-        Raises `Unavailable` when the store is; that the broker is away is left to upkeep.
+        Raises `Unavailable` when the store is away. Where the broker is away, upkeep finds the job.
         """
         job = await self._store.jobs.move(job_id, to=JobStatus.RUNNING, only=STARTABLE, at=self._clock.now_ns())
         if job is not None:
@@ -93,7 +79,7 @@ class JobFlow:
         if job is not None and job.idempotency != key:
             raise Invalid("this key was used for another request", field="Idempotency-Key")
         if job is not None and job.waits:
-            # Whoever made it may have died before it had its occurrence.
+            # The process that made it may have died before the job had its occurrence.
             await self._attempt(self._await_start(job), job.id)
         return job
 
@@ -113,7 +99,7 @@ class JobFlow:
             return None
         if held.waits and held.starts > await self._store.now():
             return await self._wait_again(held.key)
-        failed = (await self._store.batches.counts(held.key)).failed
+        failed = (await self._store.batch_sums.counts(held.key)).failed
         job = await self._store.jobs.move(
             held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns(), forgiven=failed
         )
@@ -145,12 +131,12 @@ class JobFlow:
         """Stop a job whose file cannot be used. The other zones of its group meet the same file: the mail about the
         first of them tells of it."""
         plan = await self._store.files.plan(job.file_plan_id)
-        told = bool(job.zone) and plan is not None and bool(plan.failure)
-        await self.stop(job.key, failure=failure, stage=READ_FILE, quietly=told)
+        is_told_already = bool(job.zone) and plan is not None and bool(plan.failure)
+        await self.stop(job.key, failure=failure, stage=READ_FILE, quietly=is_told_already)
         await self._store.files.fail(job.file_plan_id, failure, path=job.csv_path)
 
     async def withdraw(self, job_key: str) -> bool:
-        """Forget a job that nobody has begun to plan; `False` when there is no such."""
+        """Forget a job that nobody has begun to plan; `False` when there is none."""
         withdrawn = await self._store.jobs.withdraw(job_key)
         if withdrawn:
             await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)
@@ -160,24 +146,6 @@ class JobFlow:
         """Drop what no lane owns of a stopped job, and have it closed."""
         await self._store.batches.drop_unsent(job_key)
         await self._feed.finish_if_done(job_key)
-
-    async def progress(self, jobs: Sequence[Job]) -> dict[str, Totals]:
-        """The sums of each job by id: those of closed ones as written, those of open ones as they are now."""
-        written = {job.id: job.totals for job in jobs if job.totals is not None}
-        unwritten = [job.key for job in jobs if job.totals is None]
-        counted = await self._store.batches.totals(unwritten) if unwritten else {}
-        return {job.id: written.get(job.id) or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
-
-    async def measure_progress(self, job: Job) -> tuple[Totals, Progress]:
-        """The sums of one job, by reason, and how fast they grow."""
-        totals = (await self.progress([job]))[job.id]
-        if not job.open:
-            return totals, Progress(Receipt(reasons=job.reasons, locales=job.locales))
-        meter = Meter(await self._store.now())
-        async for batch in self._store.batches.outcomes(job.key):
-            meter.add(batch)
-        sized = job.divided or not (job.csv_path and job.zone)
-        return totals, meter.progress(totals, planned=job.plan.end is not None, sized=sized)
 
     async def _await_start(self, job: Job) -> None:
         start = once(start_of(job.key), "", job.starts, accepted_at=await self._store.now())

@@ -1,4 +1,4 @@
-"""Kinds of jobs: what is a kind's own in the life that all jobs share. Push is one.
+"""Kinds of jobs: what differs from kind to kind in the life that all jobs share. Push is one.
 
 The `service` of a job says of which kind it is.
 """
@@ -25,7 +25,7 @@ class Written(Struct, frozen=True):
 
 
 class JobKind(ABC):
-    """A kind of job."""
+    """What one kind of job does in its own way."""
 
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
@@ -36,12 +36,12 @@ class JobKind(ABC):
         """What `service` of its jobs may be, and what people call the devices of each."""
 
     @abstractmethod
-    def fitting(self, job: Job) -> int:
+    def recipients_per_part(self, job: Job) -> int:
         """How many recipients one part of a batch may have."""
 
     @abstractmethod
     async def prepare(self, job: Job) -> None:
-        """Have everything there that sending needs, before the audience is fixed.
+        """Make what sending needs, before the audience is fixed.
 
         Raises:
             Invalid: the job can never be sent.

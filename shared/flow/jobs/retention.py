@@ -1,6 +1,6 @@
-"""Retention of jobs: the batches of closed ones are forgotten after their time, in small steps, and so are their
-Idempotency-Keys. And the plans of files and the divisions whose jobs are gone: a job that is withdrawn while somebody
-begins to plan it leaves one.
+"""Retention of jobs. The batches of closed jobs are forgotten after their time, in small steps, and so are the
+Idempotency-Keys of jobs. So are plans of files, and divisions, whose jobs are gone: a job that is withdrawn while
+somebody begins to plan it leaves one.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _JOBS = 20
 
 
 class JobRetention:
-    """One round. `settings` says how long each kind is kept."""
+    """Forgets what is old, a round at a time. `settings` says how long each kind is kept."""
 
     def __init__(self, store: Store, time: DatabaseTime, settings: SchedulerSettings) -> None:
         self._store = store
@@ -42,14 +42,14 @@ class JobRetention:
         return Swept(discarded=forgotten)
 
     async def _forget_batches(self, before_ns: int) -> int:
-        closed = await self._store.jobs.find_closed_before(before_ns, limit=_JOBS)
+        closed = await self._store.closed_jobs.find_ended_before(before_ns, limit=_JOBS)
         if closed:
             await self._store.batches.remove_of(closed)
             await self._store.held_out.remove_of(closed)
             finished = await self._find_finished_plans(closed)
             await self._store.files.remove_of(finished)
             await self._store.divisions.remove_of(finished)
-            await self._store.jobs.batches_forgotten(closed)
+            await self._store.closed_jobs.note_batches_removed(closed)
         return len(closed)
 
     async def _forget_orphans(self, plans: "_Plans") -> int:
@@ -72,7 +72,7 @@ class JobRetention:
 
 
 class _Plans(Protocol):
-    """What jobs, or all jobs of a group, are planned by."""
+    """Stored plans of one sort, each of a job or of all jobs of a group."""
 
     async def ids(self, *, after: str, limit: int) -> list[str]: ...
 

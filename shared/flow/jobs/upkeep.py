@@ -4,7 +4,8 @@ What is found, in every job that is open (those that wait for their start cost n
 
 - a plan that nobody has worked at for a while: planned again from where it stands;
 - a chain whose next batch was never fed: fed;
-- a queued batch that has waited while its queue is empty, or for very long: its message is lost, it gets another;
+- a queued batch that has waited while its queue is empty, or for very long, of a held job too: its message is lost, it
+  gets another;
 - an owned batch, longer than its transaction may last: its worker is dead or stopped; it gets a message, and whoever
   takes that recovers it;
 - a scheduled job whose start has passed: begun, its occurrence was never made or is late;
@@ -39,6 +40,8 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.kinds import JobKinds, UnknownKind
+from shared.runtime.loops import Swept
+from shared.runtime.metrics import UPKEEP_FOUND
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
@@ -94,6 +97,14 @@ class Upkeep:
         self._patience = patience
         self._looks = 0
 
+    async def sweep(self) -> Swept:
+        """Look once at every open job, and count what is found. Raises `Unavailable`."""
+        found = await self.run_once()
+        kinds = {name: getattr(found, name) for name in Found.__struct_fields__ if name != "jobs"}
+        for kind, count in kinds.items():
+            UPKEEP_FOUND.labels(kind).inc(count)
+        return Swept(claimed=found.jobs, retried=sum(kinds.values()))
+
     async def run_once(self) -> Found:
         """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
         since = await self._since()
@@ -106,7 +117,7 @@ class Upkeep:
         return _sum(found, await self._look_for_rare_losses(since)) if self._looks % _RARELY == 1 else found
 
     async def _look_for_rare_losses(self, since: "_Since") -> Found:
-        """What only a dead process leaves behind costs an idle store little when it is looked for less often."""
+        """Look less often for what only a dead process leaves behind, so that an idle store has little to do."""
         found = Found()
         async for job_id in self._store.mails.find_waiting(since.mails_ns):
             found = _sum(found, await self._log_and_continue(self._send_mails(job_id), job_id))
@@ -139,7 +150,8 @@ class Upkeep:
         )
 
     async def _is_busy(self, queue: str) -> bool:
-        """One queue that is not there, since `carillon init` was not repeated, must not end the look at all others."""
+        """Whether messages wait in the queue. One that is not there, because `carillon init` was not repeated, must not
+        end the look at the others."""
         try:
             return await self._broker.depth(queue) > 0
         except Unavailable as error:
@@ -157,12 +169,12 @@ class Upkeep:
             await self._flow.drop_unsent(job.key)
             return Found(jobs=1, owned=owned)
         plans = await self._plan_again(job, since.plans)
-        if not job.standing.feeds:
-            return Found(jobs=1, plans=plans, owned=owned)
         queue = self._kinds.of(job.service).batch_task.queue
+        # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job goes on.
         queued = await self._requeue_stale(job, BatchStatus.QUEUED, since.batches[queue])
-        await self._breaker.look(job.key)
-        await self._feed.feed_job(job.key)
+        if job.standing.feeds:
+            await self._breaker.look(job.key)
+            await self._feed.feed_job(job.key)
         return Found(jobs=1, plans=plans, queued=queued, owned=owned)
 
     async def _begin_job(self, job_id: str) -> Found:
@@ -207,9 +219,9 @@ class Upkeep:
 
     async def _stale_batches(self, job_id: str, status: BatchStatus, since: datetime) -> list[Batch]:
         batches = await self._store.batches.find_unchanged_since(job_id, status, since)
-        owners = {batch_owner(batch.job_id, batch.ordinal): batch for batch in batches}
-        put_off = await self._store.occurrences.with_any(list(owners)) if owners else set()
-        return [batch for owner, batch in owners.items() if owner not in put_off]
+        waiting = {batch_owner(batch.job_id, batch.ordinal): batch for batch in batches}
+        put_off = await self._store.occurrences.with_any(list(waiting)) if waiting else set()
+        return [batch for owner, batch in waiting.items() if owner not in put_off]
 
 
 class _Since(Struct, frozen=True):

@@ -1,8 +1,8 @@
 """The file of a job's control group: who was held out of it, written once all its batches are settled.
 
 The job does not wait for it for ever. What is refused for good (access is denied, there is no such bucket) is given up
-at once. What may pass is tried again as all work is, for a day from the first failure, which stands among the job's
-events, so that whoever looks at the job sees what it waits for.
+at once. What may pass is tried again as all work is, for a day from the first failure. That failure stands among the
+job's events, so that whoever looks at the job sees what it waits for.
 """
 
 import csv
@@ -15,7 +15,8 @@ import structlog
 from shared.blobs import Blobs
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.errors import Invalid, Unavailable
-from shared.domain.jobs.jobs import FINISH, Event, EventState, Job
+from shared.domain.jobs.events import FINISH, Event, EventState
+from shared.domain.jobs.jobs import Job
 from shared.flow.jobs.kinds import Written
 from shared.runtime.clock import Clock
 from shared.store import Store
@@ -27,7 +28,7 @@ _TRIED_FOR = timedelta(days=1)
 
 
 class _StoreAway(Unavailable):
-    """It is not the file that cannot be written."""
+    """The store is away, so it is not the file that cannot be written."""
 
 
 class ControlGroupFile:
@@ -40,7 +41,8 @@ class ControlGroupFile:
         self._folder = folder
 
     async def write(self, job: Job) -> Written:
-        """What came of it, for good. Raises `Unavailable` as long as it is worth another try."""
+        """Write the file; returns what came of it, for good. Raises `Unavailable` as long as it is worth another
+        try."""
         if not job.control_group:
             return Written()
         path = f"{self._blobs.bucket}/{self._folder}/job-{job.id}.csv"
@@ -80,7 +82,7 @@ class ControlGroupFile:
     async def _read_stored(self, job: Job) -> AsyncIterator[bytes]:
         yield _lines_of(_HEADER)
         repeats = Repeats()
-        async for batch in self._store.batches.read_settled(job.key):
+        async for batch in self._store.batch_sums.read_settled(job.key):
             if batch.receipt.held_out:
                 users = await self._store.held_out.read(batch)
                 # Somebody's devices may stand in several batches.

@@ -12,7 +12,7 @@ from shared.stream import Stream
 
 
 class PushKind(JobKind):
-    """Push jobs."""
+    """What push jobs do in their own way."""
 
     batch_task = SendBatch
 
@@ -25,7 +25,7 @@ class PushKind(JobKind):
     def services(self) -> dict[str, str]:
         return {name: service.platform for name, service in SERVICES.items()}
 
-    def fitting(self, job: Job) -> int:
+    def recipients_per_part(self, job: Job) -> int:
         return fitting_records(job)
 
     async def prepare(self, job: Job) -> None:

@@ -17,7 +17,7 @@ from pymongo.errors import DuplicateKeyError
 
 from shared.domain.accounts.apps import App, name_key
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, Page, insert_new, read_page, translated, with_ids
+from shared.store.documents import Codec, Document, Page, insert_new, read_page, translate_errors, with_ids
 
 _codec = Codec(App)
 _BATCH = 1_000  # of less than a kilobyte each
@@ -34,9 +34,9 @@ def _name_taken(name: str | None = None) -> Conflict:
 
 @contextmanager
 def _unique() -> Iterator[None]:
-    """Raise `Conflict` where a bundle id or a name is another app's; otherwise as `translated`."""
+    """Raise `Conflict` where a bundle id or a name is another app's; otherwise as `translate_errors`."""
     try:
-        with translated():
+        with translate_errors():
             yield
     except DuplicateKeyError as error:
         raise (_name_taken() if "name_key" in str(error) else _bundle_id_taken()) from error
@@ -88,12 +88,12 @@ class Apps:
             await self._apps.insert_one(_document(app))
 
     async def get(self, app_id: str) -> App | None:
-        """The app."""
-        with translated():
+        """The app with this id, if there is one."""
+        with translate_errors():
             return _codec.maybe(await self._apps.find_one({"_id": app_id}))
 
     async def add_new(self, apps: Sequence[App]) -> set[int]:
-        """Insert those whose ids, bundle ids and names are free: the positions of the others."""
+        """Insert those whose ids, bundle ids and names are free; returns the positions of the others."""
         return await insert_new(self._apps, [_document(app) for app in apps])
 
     async def with_ids(self, app_ids: Sequence[str]) -> dict[str, App]:
@@ -102,7 +102,7 @@ class Apps:
 
     async def ids_of(self, bundle_ids: Sequence[str]) -> dict[str, str]:
         """The ids of the apps with these bundle ids, by them."""
-        with translated():
+        with translate_errors():
             found = await self._apps.find({"bundle_id": {"$in": list(bundle_ids)}}, {"bundle_id": 1}).to_list()
         return {document["bundle_id"]: document["_id"] for document in found}
 
@@ -110,7 +110,7 @@ class Apps:
         """The ids of the apps that have these names, whatever their case, by the names in lower case."""
         pattern = "|".join(sorted(re.escape(name) for name in names))
         query = {"name": {"$regex": f"^(?:{pattern})$", "$options": "i"}}
-        with translated():
+        with translate_errors():
             found = await self._apps.find(query, {"name": 1}).to_list()
         return {name_key(document["name"]): document["_id"] for document in found}
 
@@ -141,7 +141,7 @@ class Apps:
             return await self._change({"_id": app_id}, change)
         while (app := await self.get(app_id)) is not None:
             named = change | {"name": name} | await self._key_change(app, name)
-            # Whether the name becomes another one was decided by the present one.
+            # The present name has decided whether the new one is another.
             if changed := await self._change({"_id": app_id, "name": app.name}, named):
                 return changed
         return None
@@ -168,12 +168,12 @@ class Apps:
 
     async def begin_removal(self, app_id: str) -> bool:
         """Let the app take nothing new from now on, for good; `False` when there is none."""
-        with translated():
+        with translate_errors():
             return (await self._apps.update_one({"_id": app_id}, {"$set": {"going": True}})).matched_count == 1
 
     async def remove(self, app_id: str) -> bool:
         """Forget the app; `False` when there is none. What belongs to it is the caller's to remove first."""
-        with translated():
+        with translate_errors():
             return (await self._apps.delete_one({"_id": app_id})).deleted_count == 1
 
 

@@ -3,7 +3,7 @@
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import Revocation
-from shared.store.documents import Codec, Document, translated
+from shared.store.documents import Codec, Document, translate_errors
 
 _codec = Codec(Revocation)
 
@@ -18,32 +18,32 @@ class Revocations:
         """Nothing to make: everything is found by `_id`."""
 
     async def begin(self, revocation: Revocation) -> None:
-        """Keep this one, in the place of an earlier one of the same namespace."""
-        with translated():
+        """Keep this revocation, in the place of an earlier one of the same namespace."""
+        with translate_errors():
             await self._revocations.replace_one({"_id": revocation.id}, _codec.document(revocation), upsert=True)
 
     async def get(self, namespace: str) -> Revocation | None:
-        """That of a namespace."""
-        with translated():
+        """The revocation of a namespace, if there is one."""
+        with translate_errors():
             return _codec.maybe(await self._revocations.find_one({"_id": namespace}))
 
     async def all(self) -> list[Revocation]:
         """The revocations that upkeep still has to look at."""
-        return [each async for each in _codec.values(self._revocations.find({}))]
+        return [revocation async for revocation in _codec.values(self._revocations.find({}))]
 
     async def mark_paused(self, revocation: Revocation) -> None:
         """Note that all schedules that were there are paused, unless a later one stands in its place."""
-        with translated():
+        with translate_errors():
             await self._revocations.update_one(_same(revocation), {"$set": {"paused": True}})
 
     async def spare(self, namespace: str, schedule_id: str) -> None:
         """Leave this schedule alone from now on, if the namespace's caller was taken out."""
-        with translated():
+        with translate_errors():
             await self._revocations.update_one({"_id": namespace}, {"$addToSet": {"spared": schedule_id}})
 
     async def forget(self, revocation: Revocation) -> None:
         """Forget it, unless a later one stands in its place: nothing more is to be done."""
-        with translated():
+        with translate_errors():
             await self._revocations.delete_one(_same(revocation))
 
 

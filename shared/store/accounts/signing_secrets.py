@@ -3,7 +3,7 @@
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.signing_secrets import NamespaceSecrets
-from shared.store.documents import Codec, Document, insert_new, translated
+from shared.store.documents import Codec, Document, insert_new, translate_errors
 
 _codec = Codec(NamespaceSecrets)
 
@@ -18,8 +18,8 @@ class SigningSecretStore:
         """Nothing to make: everything is found by `_id`."""
 
     async def get(self, namespace: str) -> NamespaceSecrets | None:
-        """Those of a namespace, if it ever asked for one."""
-        with translated():
+        """The secrets of a namespace, if it ever asked for one."""
+        with translate_errors():
             return _codec.maybe(await self._secrets.find_one({"_id": namespace}))
 
     async def replace(self, old: NamespaceSecrets | None, new: NamespaceSecrets) -> bool:
@@ -28,5 +28,5 @@ class SigningSecretStore:
         if old is None:
             return not await insert_new(self._secrets, [document])
         unchanged = {"_id": old.id, "versions": _codec.document(old)["versions"]}
-        with translated():
+        with translate_errors():
             return (await self._secrets.replace_one(unchanged, document)).matched_count == 1

@@ -7,7 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import Token
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, Page, read_page, translated
+from shared.store.documents import Codec, Document, Page, read_page, translate_errors
 
 _codec = Codec(Token)
 _BATCH = 32  # what may use 27,000 apps has a megabyte
@@ -29,17 +29,17 @@ class Tokens:
         Raises:
             Conflict: the secret exists already.
         """
-        with translated(duplicate=lambda: Conflict("this token exists already", field="token")):
+        with translate_errors(duplicate=lambda: Conflict("this token exists already", field="token")):
             await self._tokens.insert_one(_codec.document(token))
 
     async def get(self, token_id: str) -> Token | None:
-        """The token."""
-        with translated():
+        """The token with this id, if there is one."""
+        with translate_errors():
             return _codec.maybe(await self._tokens.find_one({"_id": token_id}))
 
     async def with_digests(self, digests: Sequence[str]) -> dict[str, Token]:
         """The tokens whose secrets have these digests, by them. One query."""
-        with translated():
+        with translate_errors():
             found = await self._tokens.find({"digest": {"$in": list(digests)}}).to_list()
         return {document["digest"]: _codec.value(document) for document in found}
 
@@ -50,5 +50,5 @@ class Tokens:
 
     async def remove(self, token_id: str) -> bool:
         """Forget the token, which revokes it; `False` when there is none."""
-        with translated():
+        with translate_errors():
             return (await self._tokens.delete_one({"_id": token_id})).deleted_count == 1

@@ -7,13 +7,22 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import User
 from shared.domain.errors import Conflict
-from shared.store.documents import Codec, Document, Page, insert_new, read_page, replace_unchanged, translated, with_ids
+from shared.store.documents import (
+    Codec,
+    Document,
+    Page,
+    insert_new,
+    read_page,
+    replace_unchanged,
+    translate_errors,
+    with_ids,
+)
 
 _codec = Codec(User)
 _BATCH = 32  # who may use 27,000 apps has a megabyte
 
 
-def _taken() -> Conflict:
+def _email_conflict() -> Conflict:
     return Conflict("another user has this email (uix_users_email)", field="email")
 
 
@@ -33,16 +42,16 @@ class Users:
         Raises:
             Conflict: another user has this address.
         """
-        with translated(duplicate=_taken):
+        with translate_errors(duplicate=_email_conflict):
             await self._users.insert_one(_codec.document(user))
 
     async def get(self, user_id: str) -> User | None:
-        """The user."""
-        with translated():
+        """The user with this id, if there is one."""
+        with translate_errors():
             return _codec.maybe(await self._users.find_one({"_id": user_id}))
 
     async def add_new(self, users: Sequence[User]) -> set[int]:
-        """Insert those whose ids and addresses are free: the positions of the others."""
+        """Insert those whose ids and addresses are free; returns the positions of the others."""
         return await insert_new(self._users, [_codec.document(user) for user in users])
 
     async def with_ids(self, user_ids: Sequence[str]) -> dict[str, User]:
@@ -55,11 +64,13 @@ class Users:
         Raises:
             Conflict: another user has this address.
         """
-        return await replace_unchanged(self._users, _codec.document(old), _codec.document(new), duplicate=_taken)
+        return await replace_unchanged(
+            self._users, _codec.document(old), _codec.document(new), duplicate=_email_conflict
+        )
 
     async def with_emails(self, emails: Sequence[str]) -> dict[str, User]:
         """The users with exactly these addresses, by them. One query."""
-        with translated():
+        with translate_errors():
             found = await self._users.find({"email": {"$in": list(emails)}}).to_list()
         return {document["email"]: _codec.value(document) for document in found}
 
@@ -72,12 +83,12 @@ class Users:
         """Change what the user may do; `None` when there is none."""
         allowed = None if allowed_apps is None else list(allowed_apps)
         change = {"$set": {"is_admin": is_admin, "allowed_apps": allowed, "updated_at": at}}
-        with translated():
+        with translate_errors():
             return _codec.maybe(
                 await self._users.find_one_and_update({"_id": user_id}, change, return_document=ReturnDocument.AFTER)
             )
 
     async def remove(self, user_id: str) -> bool:
         """Forget the user; `False` when there is none."""
-        with translated():
+        with translate_errors():
             return (await self._users.delete_one({"_id": user_id})).deleted_count == 1

@@ -7,7 +7,7 @@ from pymongo import ASCENDING, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.outcomes import DeadLetter
-from shared.store.documents import Codec, Document, Page, insert_new, read_page, translated
+from shared.store.documents import Codec, Document, Page, insert_new, read_page, translate_errors
 
 _codec = Codec(DeadLetter)
 _BATCH = 500  # of a few kilobytes each
@@ -26,7 +26,7 @@ class DeadLetters:
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:
         """Insert them; an instant that has died again takes the place of its earlier letter."""
-        documents = [_codec.document(each) for each in letters]
+        documents = [_codec.document(letter) for letter in letters]
         taken = await insert_new(self._letters, documents)
         newer = [
             ReplaceOne(
@@ -35,25 +35,25 @@ class DeadLetters:
             for place in taken
         ]
         if newer:
-            with translated():
+            with translate_errors():
                 await self._letters.bulk_write(newer, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
-        """One of a caller's."""
-        with translated():
+        """One of a caller's dead letters, if it is there."""
+        with translate_errors():
             return _codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
 
     async def page(self, namespace: str, *, key: str = "", after: str = "", limit: int) -> Page[DeadLetter]:
-        """A caller's, by id, those behind `after`; of one key, if it is given."""
+        """A caller's dead letters by id, those behind `after`; of one key, if it is given."""
         query: dict[str, Any] = {"namespace": namespace} | ({"key": key} if key else {}) | {"_id": {"$gt": after}}
         return await read_page(self._letters, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def remove(self, letters: Sequence[DeadLetter]) -> int:
-        """Forget these, but not what has died again since: how many were there."""
+        """Forget these, but not what has died again since; returns how many were there."""
         if not letters:
             return 0
-        with translated():
+        with translate_errors():
             result = await self._letters.bulk_write(
-                [DeleteOne({"_id": each.id, "died_at": each.died_at}) for each in letters], ordered=False
+                [DeleteOne({"_id": letter.id, "died_at": letter.died_at}) for letter in letters], ordered=False
             )
         return result.deleted_count

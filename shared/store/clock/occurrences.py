@@ -1,7 +1,7 @@
 """Occurrences, and the one claim protocol: `shared/domain/clock/occurrences.py` tells their life.
 
 A slice (all of a shard that is visible up to a moment) is claimed by one update that marks it with a fresh token, and
-read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query; a pause
+read by that token. `visible_at` is the only key of the hot path, so there is no `$or` and no second query. A pause
 leaves the token, so that what was being fired meanwhile is still completed, and nobody may make it visible again.
 
 Everything after a claim matches (id, token): whoever lost it changes nothing. Only `acquit` may still take
@@ -17,7 +17,7 @@ from pymongo import ASCENDING, DeleteMany, UpdateMany
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
-from shared.store.documents import Codec, Document, insert_new, translated
+from shared.store.documents import Codec, Document, insert_new, translate_errors
 
 _KINDS = [kind.value for kind in OccurrenceKind]
 _codec = Codec(Occurrence)
@@ -68,11 +68,11 @@ class Occurrences:
 
     async def add(self, occurrences: Sequence[Occurrence]) -> None:
         """Insert those that are not there."""
-        await insert_new(self._occurrences, [_document(each) for each in occurrences])
+        await insert_new(self._occurrences, [_document(occurrence) for occurrence in occurrences])
 
     async def heads(self, visible: Visible) -> Heads | None:
         """What is visible; `None` for nothing. One query."""
-        with translated():
+        with translate_errors():
             cursor = self._occurrences.find(_query(visible), {"shard": 1, "visible_at": 1})
             found = await cursor.sort("visible_at", ASCENDING).limit(_SOME).to_list()
         if not found:
@@ -81,8 +81,8 @@ class Occurrences:
         return Heads(shards, found[0]["visible_at"])
 
     async def claim(self, shard: int, token: str, visible: Visible, *, leased_until: datetime) -> int:
-        """Mark all of a shard that is visible with this fresh token: how many there are."""
-        with translated():
+        """Mark all of a shard that is visible with this fresh token; returns how many there are."""
+        with translate_errors():
             result = await self._occurrences.update_many(
                 {"shard": shard} | _query(visible),
                 {"$set": {"token": token, "visible_at": leased_until}, "$inc": {"claims": 1}},
@@ -90,31 +90,31 @@ class Occurrences:
         return result.modified_count
 
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
-        """What a token claims, by id; what a later version has made of a kind that nobody here knows stays with its
-        lease."""
+        """What a token claims, by id. Occurrences of a kind that only a later version knows are left to their lease."""
         query = {"token": token, "_id": {"$gt": after}, "kind": {"$in": _KINDS}}
-        with translated():
+        with translate_errors():
             found = self._occurrences.find(query, batch_size=limit).sort("_id", ASCENDING).limit(limit)
             return [_value(document) for document in await found.to_list()]
 
     async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
-        """Those that are still there, under the same token and not held back by a pause. One query."""
-        wanted = {each.id: each for each in claimed}
+        """Those of these that are still there, under the same token and not held back by a pause. One query."""
+        wanted = {occurrence.id: occurrence for occurrence in claimed}
         query = {"_id": {"$in": list(wanted)}}
-        with translated():
+        with translate_errors():
             found = await self._occurrences.find(
                 query, {"token": 1, "visible_at": 1}, batch_size=len(wanted) + 1
             ).to_list()
         return [
-            wanted[each["_id"]]
-            for each in found
-            if each.get("token") == wanted[each["_id"]].token and (also_held_back or each["visible_at"] < HELD_BACK)
+            wanted[document["_id"]]
+            for document in found
+            if document.get("token") == wanted[document["_id"]].token
+            and (also_held_back or document["visible_at"] < HELD_BACK)
         ]
 
     async def find_claimed(self, ids: Sequence[str]) -> set[str]:
         """Which of these are there and claimed, by whomever."""
         query = {"_id": {"$in": list(ids)}, "token": {"$exists": True}}
-        with translated():
+        with translate_errors():
             found = await self._occurrences.find(query, {"_id": 1}, batch_size=len(ids) + 1).to_list()
         return {document["_id"] for document in found}
 
@@ -129,7 +129,7 @@ class Occurrences:
             by_due.setdefault(following.due, []).append(claimed)
         await self._write(
             [
-                UpdateMany(query, [{"$set": _moved(due)}, {"$unset": ["token", "begun"]}])
+                UpdateMany(query, [{"$set": _next_due_fields(due)}, {"$unset": ["token", "begun"]}])
                 for due, claimed in by_due.items()
                 for query in _claims(claimed)
             ]
@@ -138,11 +138,11 @@ class Occurrences:
     async def retry(self, retries: Sequence[Retry]) -> None:
         """Make claimed ones visible again, each at its moment, unless they are held back."""
         alike: dict[tuple[datetime, int, bool], list[Occurrence]] = {}
-        for each in retries:
-            alike.setdefault((each.fires_at, each.attempts, each.made), []).append(each.occurrence)
+        for retry in retries:
+            alike.setdefault((retry.fires_at, retry.attempts, retry.made), []).append(retry.occurrence)
         await self._write(
             [
-                UpdateMany(_not_held_back(query), _retried(*values))
+                UpdateMany(_not_held_back(query), _retry_update(*values))
                 for values, claimed in alike.items()
                 for query in _claims(claimed)
             ]
@@ -155,7 +155,7 @@ class Occurrences:
     async def begin(self, suspect: Occurrence) -> bool:
         """Store that an attempt of a claimed suspect begins; `False` when it is somebody else's, or held back."""
         query = _not_held_back({"_id": suspect.id, "token": suspect.token})
-        with translated():
+        with translate_errors():
             result = await self._occurrences.update_one(query, {"$inc": {"begun": 1}})
         return result.matched_count == 1
 
@@ -166,14 +166,14 @@ class Occurrences:
         change = {"$set": {"claims": 0}, "$unset": {"begun": ""}}
         await self._write(
             [
-                UpdateMany({"_id": each.id, "$or": [{"token": each.token}, {"begun": each.begun + 1}]}, change)
-                for each in suspects
+                UpdateMany({"_id": suspect.id, "$or": [{"token": suspect.token}, {"begun": suspect.begun + 1}]}, change)
+                for suspect in suspects
             ]
         )
 
     async def release_rest(self, token: str, *, after: str) -> None:
-        """As `release`, for all that a token claims behind what was read of it."""
-        with translated():
+        """Release all that a token claims behind what was read of it, as `release` does."""
+        with translate_errors():
             await self._occurrences.update_many(_not_held_back({"token": token, "_id": {"$gt": after}}), _RELEASED)
 
     async def hand_over(self, claimed: Sequence[Occurrence], token: str, *, leased_until: datetime) -> None:
@@ -186,14 +186,14 @@ class Occurrences:
         """Claim one that was handed over: `None` when it is somebody else's, or was taken before."""
         query = _not_held_back({"_id": id, "token": token})
         change = {"$set": {"visible_at": leased_until, "token": fresh_token()}, "$inc": {"claims": 1}}
-        with translated():
+        with translate_errors():
             found = await self._occurrences.find_one_and_update(query, change, return_document=True)
         return None if found is None else _value(found)
 
     async def hold(self, owner: str, generation: str) -> None:
         """Hold back all that an owner has of a generation, but for what is fired by hand."""
         query = {"owner": owner, "generation": generation, "kind": {"$ne": OccurrenceKind.ASKED.value}}
-        with translated():
+        with translate_errors():
             await self._occurrences.update_many(query, {"$set": {"visible_at": HELD_BACK}})
 
     async def hold_these(self, claimed: Sequence[Occurrence]) -> None:
@@ -204,14 +204,14 @@ class Occurrences:
     async def let_go(self, owner: str, generation: str) -> None:
         """Make what an owner has held back of a generation visible at its own moment."""
         query = {"owner": owner, "generation": generation, "visible_at": HELD_BACK}
-        with translated():
+        with translate_errors():
             await self._occurrences.update_many(query, [{"$set": {"visible_at": "$fires_at"}}, {"$unset": "token"}])
 
     async def find_held_back(self, shard: int, *, after: str = "", limit: int) -> dict[str, list[str]]:
         """The next owners, behind that one, that have something held back in this shard, and its generations."""
         query = {"shard": shard, "visible_at": HELD_BACK, "owner": {"$gt": after}}
         grouped = {"_id": "$owner", "generations": {"$addToSet": "$generation"}}
-        with translated():
+        with translate_errors():
             cursor = await self._occurrences.aggregate(
                 [{"$match": query}, {"$group": grouped}, {"$sort": {"_id": ASCENDING}}, {"$limit": limit}]
             )
@@ -222,40 +222,40 @@ class Occurrences:
     ) -> list[Occurrence]:
         """The next ones of an owner, by their instants; of one generation and kind, if they are given."""
         query = {"owner": owner} | ({"generation": generation} if generation else {}) | ({"kind": kind} if kind else {})
-        with translated():
+        with translate_errors():
             found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
             return [_value(document) async for document in found]
 
     async def with_any(self, owners: Sequence[str]) -> set[str]:
-        """Which of these owners have any."""
-        with translated():
+        """Which of these owners have any occurrences."""
+        with translate_errors():
             return set(await self._occurrences.distinct("owner", {"owner": {"$in": list(owners)}}))
 
     async def remove(self, id: str) -> bool:
-        """Forget one, claimed or not; `False` when it is not there."""
-        with translated():
+        """Forget an occurrence, claimed or not; `False` when it is not there."""
+        with translate_errors():
             return (await self._occurrences.delete_one({"_id": id})).deleted_count == 1
 
     async def remove_of(self, *owners: str, generation: str = "") -> None:
         """Forget all that owners have, or all of one generation, claimed or not."""
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
-        with translated():
+        with translate_errors():
             await self._occurrences.delete_many(query)
 
     async def remove_asked(self, owners: Sequence[str]) -> None:
         """Forget what was fired by hand of these owners and is still pending."""
         query: Document = {"owner": {"$in": list(owners)}, "kind": OccurrenceKind.ASKED.value}
-        with translated():
+        with translate_errors():
             await self._occurrences.delete_many(query)
 
     async def count(self) -> int:
-        """About how many there are."""
-        with translated():
+        """About how many occurrences there are."""
+        with translate_errors():
             return await self._occurrences.estimated_document_count()
 
     async def _write(self, requests: Sequence[DeleteMany | UpdateMany]) -> None:
         if requests:
-            with translated():
+            with translate_errors():
                 await self._occurrences.bulk_write(requests, ordered=False)
 
 
@@ -265,10 +265,11 @@ def fresh_token() -> str:
 
 
 def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
-    """A query for each token: few writes of many are worth many of one, and go by an index everywhere."""
+    """One query for each token. A few writes of many documents cost less than many writes of one, and each goes by an
+    index."""
     by_token: dict[str, list[str]] = {}
-    for each in claimed:
-        by_token.setdefault(each.token, []).append(each.id)
+    for occurrence in claimed:
+        by_token.setdefault(occurrence.token, []).append(occurrence.id)
     return [{"_id": {"$in": ids}, "token": token} for token, ids in by_token.items()]
 
 
@@ -282,13 +283,13 @@ def _not_held_back(query: Document) -> Document:
     return query | {"visible_at": {"$lt": HELD_BACK}}
 
 
-def _retried(fires_at: datetime, attempts: int, made: bool) -> Document:
+def _retry_update(fires_at: datetime, attempts: int, made: bool) -> Document:
     moments = {"fires_at": fires_at, "visible_at": fires_at}
     ended = {"begun": ""} if made else {}
     return {"$set": moments | {"attempts": attempts, "claims": 0}, "$unset": {"token": ""} | ended}
 
 
-def _moved(due: datetime) -> Document:
+def _next_due_fields(due: datetime) -> Document:
     visible_at = {"$cond": [{"$eq": ["$visible_at", HELD_BACK]}, HELD_BACK, due]}
     moments = {"due": due, "fires_at": due, "visible_at": visible_at}
     return moments | {"attempts": 0, "claims": 0, "runs": {"$add": ["$runs", 1]}}

@@ -10,9 +10,10 @@ import msgspec
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, schedule_id
+from shared.domain.clock.schedules import PENDING, TRANSITIONS, Definition, Schedule, ScheduleState, schedule_id
 from shared.domain.instants import from_ms, ms
-from shared.store.documents import Document, Page, insert_new, read_page, translated
+from shared.domain.transitions import sources
+from shared.store.documents import Document, Page, insert_new, read_page, translate_errors
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
@@ -35,19 +36,19 @@ class Schedules:
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
         """Insert those whose ids are free; the ids that were taken."""
-        taken = await insert_new(self._schedules, [_document(each) for each in schedules])
+        taken = await insert_new(self._schedules, [_document(schedule) for schedule in schedules])
         return {schedules[index].id for index in taken}
 
     async def get(self, id: str) -> Schedule | None:
         """The whole schedule."""
-        with translated():
+        with translate_errors():
             return _maybe(await self._schedules.find_one({"_id": id}))
 
     async def many(self, ids: Sequence[str], *, whole: bool = False, small: bool = False) -> dict[str, Schedule]:
-        """Those that are there, by id, without their instants unless `whole`. One query; one round trip as well if they
-        are `small`, which is that the caller knows that all fit into a reply."""
+        """Those of these schedules that are there, by id, without their instants unless `whole`. One query; one round
+        trip as well if they are `small`: then the caller knows that all fit into a reply."""
         query = {"_id": {"$in": list(ids)}}
-        with translated():
+        with translate_errors():
             found = await self._schedules.find(
                 query, None if whole else _WITHOUT_INSTANTS, batch_size=len(ids) + 1 if small else _BATCH
             ).to_list()
@@ -69,9 +70,9 @@ class Schedules:
 
     async def count_pending(self, namespace: str) -> int:
         """How many of a caller's schedules are not finished."""
-        pending = [ScheduleState.ACTIVE.value, ScheduleState.PAUSED.value]
-        with translated():
-            return await self._schedules.count_documents({"namespace": namespace, "state": {"$in": pending}})
+        query = {"namespace": namespace, "state": {"$in": sorted(PENDING)}}
+        with translate_errors():
+            return await self._schedules.count_documents(query)
 
     async def replace(self, schedule: Schedule, *, generation: str) -> bool:
         """Put this in the place of what has that generation; `False` when somebody else was faster. A pause stays."""
@@ -79,39 +80,40 @@ class Schedules:
         del change["_id"], change["created_at"], change["state"]
         state = {"$cond": [{"$eq": ["$state", ScheduleState.PAUSED.value]}, "$state", ScheduleState.ACTIVE.value]}
         literal = {field: {"$literal": value} for field, value in change.items()}
-        gone = [field for field in _OPTIONAL if field not in change]
-        with translated():
+        unset = [field for field in _OPTIONAL if field not in change]
+        with translate_errors():
             result = await self._schedules.update_one(
-                {"_id": schedule.id, "generation": generation}, [{"$set": literal | {"state": state}}, {"$unset": gone}]
+                {"_id": schedule.id, "generation": generation},
+                [{"$set": literal | {"state": state}}, {"$unset": unset}],
             )
         return result.matched_count == 1
 
-    async def move(self, id: str, *, to: ScheduleState, only: frozenset[ScheduleState]) -> Schedule | None:
-        """Give the schedule this state if its present one is among `only`."""
-        with translated():
+    async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
+        """Give the schedule this state; `None` where it has one that this does not follow. What has it already stays as
+        it is."""
+        query = {"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, to) | {to})}}
+        with translate_errors():
             found = await self._schedules.find_one_and_update(
-                {"_id": id, "state": {"$in": sorted(only)}},
-                {"$set": {"state": to.value}},
-                return_document=ReturnDocument.AFTER,
+                query, {"$set": {"state": to.value}}, return_document=ReturnDocument.AFTER
             )
         return _maybe(found)
 
     async def pause(self, ids: Sequence[str]) -> int:
-        """Pause those of these that are active: how many. Their occurrences are held back when they come due."""
-        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
-        with translated():
-            return (
-                await self._schedules.update_many(query, {"$set": {"state": ScheduleState.PAUSED.value}})
-            ).modified_count
+        """Pause those of these that are active; returns how many. Their occurrences are held back when they come
+        due."""
+        query = {"_id": {"$in": list(ids)}} | _may_become(ScheduleState.PAUSED)
+        change = {"$set": {"state": ScheduleState.PAUSED.value}}
+        with translate_errors():
+            return (await self._schedules.update_many(query, change)).modified_count
 
     async def remove(self, id: str) -> Schedule | None:
         """Forget the schedule: what it was, `None` when there was none."""
-        with translated():
+        with translate_errors():
             return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
     async def to_sweep(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Some of those that are to be looked at since before that moment."""
-        with translated():
+        """Some of the schedules that the sweep was to look at before that moment."""
+        with translate_errors():
             found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=_BATCH)
             return [_value(document) async for document in found.limit(limit)]
 
@@ -120,37 +122,38 @@ class Schedules:
         await self._update_swept(ids, {}, before, {"$set": {"sweep_at": at}})
 
     async def finish(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
-        """Nothing is left of these, which `to_sweep` named: active → finished."""
+        """Finish these, which `to_sweep` named and of which nothing is left: active → finished."""
         change = {"$set": {"state": ScheduleState.FINISHED.value, "finished_at": at}, "$unset": {"sweep_at": ""}}
-        await self._update_swept(ids, {"state": ScheduleState.ACTIVE.value}, before, change)
+        await self._update_swept(ids, _may_become(ScheduleState.FINISHED), before, change)
 
     async def end(self, schedules: Sequence[Schedule], *, at: datetime) -> None:
-        """Nothing follows in these recurrences: have them swept, where the generation is still the same."""
+        """Have these recurrences swept, because nothing follows in them, where the generation is still the same."""
         updates = [
-            UpdateOne({"_id": each.id, "generation": each.generation}, {"$set": {"sweep_at": at}}) for each in schedules
+            UpdateOne({"_id": schedule.id, "generation": schedule.generation}, {"$set": {"sweep_at": at}})
+            for schedule in schedules
         ]
-        with translated():
+        with translate_errors():
             await self._schedules.bulk_write(updates, ordered=False)
 
     async def find_finished(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Some of those that were finished before then."""
-        with translated():
+        """Some of the schedules that were finished before then."""
+        with translate_errors():
             found = self._schedules.find({"finished_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=limit)
             return [_value(document) async for document in found.limit(limit)]
 
     async def keep_finished(self, ids: Sequence[str], *, at: datetime) -> int:
-        """Keep those of these that are finished as long as if they had finished at that moment: how many."""
+        """Keep those of these that are finished as long as if they had finished at that moment; returns how many."""
         if not ids:
             return 0
         query = {"_id": {"$in": list(ids)}, "state": ScheduleState.FINISHED.value}
-        with translated():
+        with translate_errors():
             return (await self._schedules.update_many(query, {"$set": {"finished_at": at}})).matched_count
 
     async def forget_finished(self, ids: Sequence[str], *, before: datetime) -> int:
-        """Forget those of these that were finished before then: how many."""
+        """Forget those of these that were finished before then; returns how many."""
         if not ids:
             return 0
-        with translated():
+        with translate_errors():
             result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
         return result.deleted_count
 
@@ -158,8 +161,12 @@ class Schedules:
         # Whatever replaced one meanwhile has an instant ahead, or none that it ends at.
         query = {"_id": {"$in": list(ids)}} | query | {"sweep_at": {"$lt": before}}
         if ids:
-            with translated():
+            with translate_errors():
                 await self._schedules.update_many(query, change)
+
+
+def _may_become(to: ScheduleState) -> Document:
+    return {"state": {"$in": sorted(sources(TRANSITIONS, to))}}
 
 
 def _document(schedule: Schedule) -> Document:

@@ -11,8 +11,8 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.ranges import DeviceList
-from shared.domain.jobs.divisions import Division, Keys, Step, packed, unpacked
-from shared.store.documents import Codec, Document, insert_new, insert_once, translated
+from shared.domain.jobs.divisions import Division, Keys, Step, pack_keys, unpack_keys
+from shared.store.documents import Codec, Document, insert_new, insert_once, translate_errors
 
 _divisions = Codec(Division)
 _steps = Codec(Step)
@@ -28,7 +28,7 @@ class Divisions:
         self._lists = database["division_lists"]
 
     async def setup(self) -> None:
-        """The keys are all that is asked for."""
+        """Nothing to make: everything is found by its key."""
 
     async def begin(self, division: Division) -> Division:
         """What the division is made of: this, unless that was decided before."""
@@ -36,7 +36,7 @@ class Divisions:
 
     async def get(self, division_id: str) -> Division | None:
         """What the division is made of, if that is decided."""
-        with translated():
+        with translate_errors():
             return _divisions.maybe(await self._divisions.find_one({"_id": division_id}))
 
     async def take(self, division_id: str, holder: str, *, before: datetime) -> bool:
@@ -50,17 +50,17 @@ class Divisions:
 
     async def release(self, division_id: str, holder: str) -> None:
         """Let others work at it at once, if this holder still does."""
-        with translated():
+        with translate_errors():
             await self._divisions.update_one({"_id": division_id, "holder": holder}, {"$set": _NOBODY})
 
     async def _hold(self, query: Document, fields: Document) -> bool:
         change = {"$set": fields, "$currentDate": {"held_at": True}}
-        with translated():
+        with translate_errors():
             return (await self._divisions.update_one(query, change)).matched_count == 1
 
     async def add_lists(self, lists: Mapping[DeviceList, Keys]) -> None:
         """Store the lists of a step, which count once that is stored."""
-        await insert_new(self._lists, [{"_id": list_.id, "keys": packed(keys)} for list_, keys in lists.items()])
+        await insert_new(self._lists, [{"_id": list_.id, "keys": pack_keys(keys)} for list_, keys in lists.items()])
 
     async def add_step(self, step: Step) -> Step:
         """The step of this number that counts: this one, unless another one was first."""
@@ -68,35 +68,35 @@ class Divisions:
 
     async def last_step(self, division_id: str) -> Step | None:
         """The last step, if there is one."""
-        with translated():
+        with translate_errors():
             return _steps.maybe(await self._steps.find_one(_within(division_id), sort=[("_id", DESCENDING)]))
 
     async def steps(self, division_id: str) -> list[Step]:
         """All steps in their order, without what each left over."""
-        with translated():
+        with translate_errors():
             found = self._steps.find(_within(division_id), {"left": 0}).sort("_id", ASCENDING)
             return [_steps.value(document) async for document in found]
 
     async def keys(self, list_: DeviceList) -> Keys | None:
         """The keys of a list, if it is there."""
-        with translated():
+        with translate_errors():
             document = await self._lists.find_one({"_id": list_.id})
-        return None if document is None else unpacked(document["keys"])
+        return None if document is None else unpack_keys(document["keys"])
 
     async def remove_lists(self, step: Step) -> None:
         """Forget the lists of a step that does not count."""
-        with translated():
+        with translate_errors():
             await self._lists.delete_many(_within(f"{step.id}/{step.attempt}"))
 
     async def ids(self, *, after: str, limit: int) -> list[str]:
         """The ids of the divisions behind this one, in their order."""
-        with translated():
+        with translate_errors():
             found = self._divisions.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
             return [document["_id"] async for document in found]
 
     async def remove_of(self, division_ids: Sequence[str]) -> None:
         """Forget these divisions, with all that was ever stored of them."""
-        with translated():
+        with translate_errors():
             for division_id in division_ids:
                 await self._steps.delete_many(_within(division_id))
                 await self._lists.delete_many(_within(division_id))

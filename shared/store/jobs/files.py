@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File
-from shared.store.documents import Codec, Document, insert_new, insert_once, make, translated
+from shared.store.documents import Codec, Document, insert_new, insert_once, make, translate_errors
 
 PAGE = 50
 """Cuts of a page; only the last has fewer."""
@@ -52,7 +52,7 @@ class Files:
         self._cuts = database["file_cuts"]
 
     async def setup(self) -> None:
-        """Make the collections. The keys are all that is asked for."""
+        """Make the collections. Everything is found by its key."""
         await make(self._files)
         await make(self._cuts)
 
@@ -67,36 +67,36 @@ class Files:
 
     async def page(self, plan_id: str, number: int) -> list[ByteRange] | None:
         """The cuts of a page, if it is there."""
-        with translated():
+        with translate_errors():
             page = _pages.maybe(await self._cuts.find_one({"_id": _page_id(plan_id, number)}))
         return None if page is None else page.cuts
 
     async def end(self, plan_id: str, *, pages: int, users: int, repeated: int) -> None:
         """Note that the file is read to its end."""
         change = {"pages": pages, "users": users, "repeated": repeated}
-        with translated():
+        with translate_errors():
             await self._files.update_one({"_id": plan_id}, {"$set": change})
 
     async def fail(self, plan_id: str, failure: str, *, path: str) -> None:
         """Note what is wrong with the file, even if it was not there to be cut; what was noted first stays."""
         await self.begin(plan_id, File(path, size=0, version=""), cut_records=1)
-        with translated():
+        with translate_errors():
             await self._files.update_one({"_id": plan_id, "failure": ""}, {"$set": {"failure": failure}})
 
     async def plan(self, plan_id: str) -> FilePlan | None:
         """How the file is cut, if that is decided."""
-        with translated():
+        with translate_errors():
             return _plans.maybe(await self._files.find_one({"_id": plan_id}))
 
     async def ids(self, *, after: str, limit: int) -> list[str]:
         """The ids of the plans behind this one, in their order."""
-        with translated():
+        with translate_errors():
             found = self._files.find({"_id": {"$gt": after}}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
             return [document["_id"] async for document in found]
 
     async def remove_of(self, plan_ids: Sequence[str]) -> None:
         """Forget these plans."""
-        with translated():
+        with translate_errors():
             for plan_id in plan_ids:
                 await self._cuts.delete_many({"_id": {"$gte": _page_id(plan_id, 0), "$lt": f"{plan_id}0"}})
             await self._files.delete_many({"_id": {"$in": list(plan_ids)}})

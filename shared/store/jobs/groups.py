@@ -7,7 +7,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.errors import Conflict
 from shared.domain.jobs.groups import Group
-from shared.store.documents import Codec, Document, free_keys, translated
+from shared.store.documents import Codec, Document, free_keys, translate_errors
 
 _codec = Codec(Group, json=("job",))
 
@@ -36,28 +36,28 @@ class Groups:
             del document["idempotency"]
         else:
             document["idempotency"]["created_at"] = group.created_at
-        with translated(duplicate=lambda: Conflict("a group with this id or idempotency key exists", field="id")):
+        with translate_errors(duplicate=lambda: Conflict("a group with this id or idempotency key exists", field="id")):
             await self._groups.insert_one(document)
 
     async def get(self, group_id: str) -> Group | None:
         """The group, whatever its app."""
-        with translated():
+        with translate_errors():
             return _codec.maybe(await self._groups.find_one({"_id": group_id}))
 
     async def with_key(self, key: str) -> Group | None:
         """The group that was made with this idempotency key."""
-        with translated():
+        with translate_errors():
             return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
 
     async def find_incomplete(self, before_ns: int) -> AsyncIterator[Group]:
         """The groups that were stored before then (ns) and still lack jobs, perhaps."""
-        with translated():
+        with translate_errors():
             async for document in self._groups.find({"unmade_since": {"$lt": before_ns}}):
                 yield _codec.value(document)
 
     async def mark_complete(self, group_id: str) -> None:
         """Note that all its jobs are stored."""
-        with translated():
+        with translate_errors():
             await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})
 
     async def expire_keys(self, before_ns: int, *, limit: int) -> int:
@@ -66,5 +66,5 @@ class Groups:
 
     async def remove_of(self, app_id: str) -> None:
         """Forget an app's groups."""
-        with translated():
+        with translate_errors():
             await self._groups.delete_many({"app_id": app_id})

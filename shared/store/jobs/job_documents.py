@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
-from shared.domain.jobs.jobs import Job, split_key
+from shared.domain.jobs.jobs import Job, job_key, split_key
 from shared.domain.jobs.templates import Template, check_copies
 from shared.store.documents import Codec, Document
 
 _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
 _templates = Codec(Template, json=("body", "defaults"))
+
+KEY_FIELDS = {"incarnation": 1}
+"""What `key_of` needs of a document, besides the id."""
 
 
 def one_job(job_id: str) -> Document:
@@ -21,6 +24,11 @@ def any_job(job_ids: Sequence[str]) -> Document:
     queries = [one_job(job_id) for job_id in job_ids]
     bare = [query["_id"] for query in queries if len(query) == 1]
     return {"$or": [{"_id": {"$in": bare}}, *(query for query in queries if len(query) > 1)]}
+
+
+def key_of(document: Document, id_field: str = "_id") -> str:
+    """The key of the job, or of what is named in this field."""
+    return job_key(document[id_field], document.get("incarnation", ""))
 
 
 def document_of(job: Job) -> Document:
@@ -41,7 +49,7 @@ def job_of(document: Document) -> Job:
     """The job, with the templates if these were read."""
     plan = dict(document["plan"])
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
-    feedbacks = {unescaped(key): count for key, count in document["feedbacks"].items()}
+    feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
     return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
 
 
@@ -53,15 +61,15 @@ def copies_of(templates: Sequence[Template]) -> list[Document]:
 
 
 def counts_of(job: Job) -> dict[str, int]:
-    """Its feedback as fields."""
-    return {escaped(outcome): count for outcome, count in job.feedbacks.items()}
+    """The job's feedback as fields."""
+    return {escape_key(outcome): count for outcome, count in job.feedbacks.items()}
 
 
-def escaped(key: str) -> str:
+def escape_key(key: str) -> str:
     """A feedback outcome as a field name: MongoDB gives dots, dollars and NUL a meaning of their own."""
     return key.replace("%", "%25").replace(".", "%2E").replace("$", "%24").replace("\0", "%00")
 
 
-def unescaped(key: str) -> str:
-    """What `escaped` was given."""
+def unescape_key(key: str) -> str:
+    """What `escape_key` was given."""
     return key.replace("%00", "\0").replace("%24", "$").replace("%2E", ".").replace("%25", "%")

@@ -1,9 +1,6 @@
 """Jobs: one document each. `open` ones are indexed; that is where upkeep looks. Those that wait for their start may be
 many, and none of them is read before it is due.
 
-Two fields serve retention alone, and are found by sparse indexes until it has done its work: `kept_since` is there
-while a closed job has its batches, `idempotency.created_at` while it has its key.
-
 A `job_id` is a job's id, whichever job has it now, or its key, which means that one job and no other that had its id
 before or has it since. Whoever works in the background goes by keys.
 
@@ -21,27 +18,17 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.sources import Source
 from shared.domain.errors import Conflict
-from shared.domain.instants import from_ms
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import (
-    STARTABLE,
-    DueMail,
-    Event,
-    Job,
-    JobStatus,
-    Standing,
-    Totals,
-    job_key,
-    sources,
-    split_key,
-)
+from shared.domain.jobs.events import DueMail, Event
+from shared.domain.jobs.jobs import STARTABLE, TRANSITIONS, Job, JobStatus, Standing, split_key
 from shared.domain.jobs.templates import Template
-from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translated
-from shared.store.jobs.job_documents import any_job, copies_of, counts_of, document_of, job_of, one_job
+from shared.domain.jobs.totals import Totals
+from shared.domain.transitions import sources
+from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translate_errors
+from shared.store.jobs.job_documents import KEY_FIELDS, any_job, copies_of, document_of, job_of, key_of, one_job
 
 _STANDING = {"status": 1, "plan.end": 1, "expires_at": 1, "service": 1}
 _VIEW = {"plan.templates": 0}
-_NAMES = {"incarnation": 1}
 _LISTED = _VIEW | {"context": 0}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
@@ -62,7 +49,6 @@ class Jobs:
         await self._jobs.create_index([("group_id", ASCENDING)])
         await self._jobs.create_index([("idempotency.key", ASCENDING)], unique=True, sparse=True)
         await self._jobs.create_index([("idempotency.created_at", ASCENDING)], sparse=True)
-        await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
 
     async def add(self, job: Job) -> None:
         """Insert a job.
@@ -70,30 +56,16 @@ class Jobs:
         Raises:
             Conflict: its id or its idempotency key is taken.
         """
-        with translated(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
+        with translate_errors(duplicate=lambda: Conflict("a job with this id or idempotency key exists", field="id")):
             await self._jobs.insert_one(document_of(job))
 
     async def add_missing(self, jobs: Sequence[Job]) -> None:
         """Insert those that are not there."""
         await insert_new(self._jobs, [document_of(job) for job in jobs])
 
-    async def add_closed(self, jobs: Sequence[Job]) -> set[int]:
-        """Insert jobs that ended elsewhere, with the feedback that was counted there, where their ids are free: the
-        positions of the others. They have no batches, so `closed_before` never names them."""
-        return await insert_new(self._jobs, [document_of(job) | {"feedbacks": counts_of(job)} for job in jobs])
-
-    async def replace_closed(self, job: Job) -> bool:
-        """Let a closed job be this one; `False` when there is none. Feedback that is counted here stays: a count only
-        grows to what this job has."""
-        fields = {name: value for name, value in document_of(job).items() if name not in {"_id", "feedbacks"}}
-        grown = {f"feedbacks.{name}": count for name, count in counts_of(job).items()}
-        change = {"$set": fields} | ({"$max": grown} if grown else {})
-        with translated():
-            return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
-
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
         """Those of these jobs that there are, whatever their apps, by id; with their contexts only if asked for."""
-        with translated():
+        with translate_errors():
             found = self._jobs.find(any_job(job_ids), _VIEW if context else _LISTED, batch_size=BATCH)
             return {document["_id"]: job_of(document) async for document in found}
 
@@ -101,24 +73,24 @@ class Jobs:
         """Which of these keys of file plans are those of a job, or of a group that has jobs."""
         ids = [split_key(plan_id)[0] for plan_id in plan_ids]
         shown = {"incarnation": 1, "group_id": 1}
-        with translated():
-            alone = {_key(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
+        with translate_errors():
+            alone = {key_of(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
             grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
-            return alone | {_key(document, "group_id") async for document in grouped}
+            return alone | {key_of(document, "group_id") async for document in grouped}
 
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
-        with translated():
+        with translate_errors():
             return _job_or_none(await self._jobs.find_one(one_job(job_id)))
 
     async def view(self, job_id: str) -> Job | None:
         """The job, whatever its app."""
-        with translated():
+        with translate_errors():
             return _job_or_none(await self._jobs.find_one(one_job(job_id), _VIEW))
 
     async def with_key(self, key: str) -> Job | None:
         """The job that was made with this idempotency key."""
-        with translated():
+        with translate_errors():
             return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, _VIEW))
 
     async def page(
@@ -137,12 +109,12 @@ class Jobs:
 
     async def has_open(self, app_id: str) -> bool:
         """Whether an app has work that is not finished."""
-        with translated():
+        with translate_errors():
             return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
 
     async def has_open_in(self, group_id: str) -> bool:
         """Whether a group has work that is not finished."""
-        with translated():
+        with translate_errors():
             return await self._jobs.find_one({"group_id": group_id, "open": True}, {"_id": 1}) is not None
 
     async def open_keys(self) -> AsyncIterator[str]:
@@ -156,44 +128,20 @@ class Jobs:
         async for key in self._keys(query):
             yield key
 
-    async def find_closed_keys(self, app_id: str, *, limit: int) -> list[str]:
-        """The keys of some of an app's jobs with nothing left to do."""
-        with translated():
-            found = self._jobs.find({"app_id": app_id, "open": False}, _NAMES).limit(limit)
-            return [_key(document) async for document in found]
-
-    async def find_closed_before(self, before_ns: int, *, limit: int) -> list[str]:
-        """The keys of some jobs that were closed before then (ns, by the database's clock) and still have their
-        batches, the earliest first."""
-        query = {"kept_since": {"$lt": from_ms(before_ns // 1_000_000)}}
-        with translated():
-            found = self._jobs.find(query, _NAMES).sort("kept_since", ASCENDING).limit(limit)
-            return [_key(document) async for document in found]
-
-    async def batches_forgotten(self, job_ids: Sequence[str]) -> None:
-        """Note that these closed jobs have no batches any more: `closed_before` will not name them again."""
-        with translated():
-            await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
-
     async def expire_keys(self, before_ns: int, *, limit: int) -> int:
         """Free the idempotency keys of some jobs that were made before then (ns); of how many."""
         return await free_keys(self._jobs, before_ns, limit)
 
-    async def remove_closed(self, job_ids: Sequence[str]) -> None:
-        """Forget those of these jobs that have nothing left to do."""
-        with translated():
-            await self._jobs.delete_many(any_job(job_ids) | {"open": False})
-
     async def withdraw(self, job_id: str) -> bool:
         """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
         such."""
-        with translated():
+        with translate_errors():
             result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
         return result.deleted_count == 1
 
     async def get_standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""
-        with translated():
+        with translate_errors():
             document = await self._jobs.find_one(one_job(job_id), _STANDING)
         if document is None:
             return None
@@ -221,7 +169,7 @@ class Jobs:
         change |= {"failure": failure} if failure else {}
         change |= {"completed_at": completed_at} if completed_at else {}
         change |= {} if forgiven is None else {"forgiven": forgiven}
-        query = one_job(job_id) | {"status": {"$in": sorted(only & sources(to))}}
+        query = one_job(job_id) | {"status": {"$in": sorted(only & sources(TRANSITIONS, to))}}
         if still_forgiven is not None:
             # A job of the first version has no such field.
             query["forgiven"] = still_forgiven or {"$in": [0, None]}
@@ -246,7 +194,7 @@ class Jobs:
 
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""
-        with translated():
+        with translate_errors():
             await self._jobs.update_one(one_job(job_id), {"$currentDate": _NOW})
 
     async def close(
@@ -274,7 +222,7 @@ class Jobs:
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
         query = one_job(job_id) | {"open": True}
         dated = _NOW | {"kept_since": True}
-        runs = {"status": {"$in": sorted(sources(JobStatus.COMPLETED))}}
+        runs = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.COMPLETED))}}
         return await self._set(
             query | runs, sums | completed, dated=dated, events=[*events, *failures], mail=mail
         ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated, events=failures)
@@ -285,9 +233,9 @@ class Jobs:
         await self._set(one_job(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
 
     async def _keys(self, query: Document) -> AsyncIterator[str]:
-        with translated():
-            async for document in self._jobs.find(query, _NAMES):
-                yield _key(document)
+        with translate_errors():
+            async for document in self._jobs.find(query, KEY_FIELDS):
+                yield key_of(document)
 
     async def _set(
         self,
@@ -303,21 +251,17 @@ class Jobs:
         if fields:
             change["$set"] = dict(fields)
         if events:
-            each = [msgspec.to_builtins(event) for event in events]
-            change["$push"] = {"events": {"$each": each, "$slice": -_EVENTS}}
+            event_documents = [msgspec.to_builtins(event) for event in events]
+            change["$push"] = {"events": {"$each": event_documents, "$slice": -_EVENTS}}
         if mail is not None:
             change.setdefault("$push", {})["mails"] = msgspec.to_builtins(mail)
             change.setdefault("$set", {})["mail_since"] = mail.at
-        with translated():
+        with translate_errors():
             return _job_or_none(
                 await self._jobs.find_one_and_update(
                     query, change, projection=shown, return_document=ReturnDocument.AFTER
                 )
             )
-
-
-def _key(document: Document, id_field: str = "_id") -> str:
-    return job_key(document[id_field], document.get("incarnation", ""))
 
 
 def _job_or_none(document: Document | None) -> Job | None:

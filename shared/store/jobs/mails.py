@@ -11,8 +11,9 @@ import msgspec
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.jobs.jobs import DueMail, job_key
-from shared.store.documents import Document, translated
+from shared.domain.jobs.events import DueMail
+from shared.domain.jobs.jobs import job_key
+from shared.store.documents import Document, translate_errors
 from shared.store.jobs.job_documents import one_job
 
 
@@ -28,13 +29,13 @@ class Mails:
 
     async def find_waiting(self, before_ns: int) -> AsyncIterator[str]:
         """The keys of jobs with mails that were due, or queued the last time, before then (ns)."""
-        with translated():
+        with translate_errors():
             async for document in self._jobs.find({"mail_since": {"$lt": before_ns}}, {"incarnation": 1}):
                 yield job_key(document["_id"], document.get("incarnation", ""))
 
     async def touch(self, job_id: str, at: int) -> None:
         """Note that the job's mails were queued at this time (ns)."""
-        with translated():
+        with translate_errors():
             waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
             await self._jobs.update_one(waiting, {"$set": {"mail_since": at}})
 
@@ -44,19 +45,19 @@ class Mails:
             "mails": msgspec.to_builtins(mail),
             "$or": [{"mail_lease": {"$exists": False}}, {"mail_lease.until": {"$lte": now}}],
         }
-        with translated():
+        with translate_errors():
             lease = {"token": token, "until": until}
             result = await self._jobs.update_one(query, {"$set": {"mail_lease": lease}})
         return result.modified_count == 1
 
     async def release(self, job_id: str, token: str) -> None:
-        """Let somebody else try."""
-        with translated():
+        """Give the lease back, so that another process can try."""
+        with translate_errors():
             leased = one_job(job_id) | {"mail_lease.token": token}
             await self._jobs.update_one(leased, {"$unset": {"mail_lease": ""}})
 
     async def note_sent(self, job_id: str, mail: DueMail) -> None:
         """Note that this mail need not be sent any more."""
-        with translated():
+        with translate_errors():
             await self._jobs.update_one(one_job(job_id), {"$pull": {"mails": msgspec.to_builtins(mail)}})
             await self._jobs.update_one(one_job(job_id) | {"mails": []}, {"$unset": {"mail_since": ""}})

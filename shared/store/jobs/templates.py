@@ -21,7 +21,7 @@ from shared.store.documents import (
     json_text,
     read_page,
     replace_unchanged,
-    translated,
+    translate_errors,
     with_ids,
 )
 
@@ -36,7 +36,7 @@ class Outline(NamedTuple):
     size: int
 
 
-def _taken() -> Conflict:
+def _clash() -> Conflict:
     return Conflict("the app has a template with this name and locale (name_locale_app)", field="name")
 
 
@@ -44,11 +44,11 @@ def _taken() -> Conflict:
 def _duplicates_told() -> Iterator[None]:
     """An insert of many tells a duplicate key as a failed bulk."""
     try:
-        with translated(duplicate=_taken):
+        with translate_errors(duplicate=_clash):
             yield
     except BulkWriteError as error:
         if is_duplicate(error):
-            raise _taken() from error
+            raise _clash() from error
         raise
 
 
@@ -72,7 +72,7 @@ class Templates:
         Raises:
             Conflict: the app has one with this name and locale.
         """
-        with translated(duplicate=_taken):
+        with translate_errors(duplicate=_clash):
             await self._templates.insert_one(_codec.document(template))
 
     async def add_many(self, templates: Sequence[Template]) -> None:
@@ -97,7 +97,7 @@ class Templates:
                 )
 
     async def add_new(self, templates: Sequence[Template]) -> set[int]:
-        """Insert those whose ids, and whose names and locales in their apps, are free: the positions of the others."""
+        """Insert those whose ids, and names and locales in their apps, are free: the positions of the others."""
         return await insert_new(self._templates, [_codec.document(template) for template in templates])
 
     async def with_ids(self, template_ids: Sequence[str]) -> dict[str, Template]:
@@ -107,9 +107,9 @@ class Templates:
     async def ids_of(self, app_ids: Sequence[str], names: Sequence[str]) -> dict[tuple[str, str, str], str]:
         """The ids of these apps' templates with these names, by app, name and locale."""
         query = {"app_id": {"$in": list(app_ids)}, "name": {"$in": list(names)}}
-        with translated():
+        with translate_errors():
             found = await self._templates.find(query, {"app_id": 1, "name": 1, "locale": 1}).to_list()
-        return {(each["app_id"], each["name"], each["locale"]): each["_id"] for each in found}
+        return {(document["app_id"], document["name"], document["locale"]): document["_id"] for document in found}
 
     async def replace(self, old: Template, new: Template) -> bool:
         """Put the new template in the place of the old one; `False` when that was changed meanwhile.
@@ -117,11 +117,11 @@ class Templates:
         Raises:
             Conflict: the app has another one with this name and locale.
         """
-        return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_taken)
+        return await replace_unchanged(self._templates, _codec.document(old), _codec.document(new), duplicate=_clash)
 
     async def get(self, template_id: str) -> Template | None:
         """The template, whatever its app."""
-        with translated():
+        with translate_errors():
             return _codec.maybe(await self._templates.find_one({"_id": template_id}))
 
     async def page(self, app_id: str, *, after: str = "", limit: int) -> Page[Template]:
@@ -141,7 +141,7 @@ class Templates:
             {"$match": {"app_id": app_id, "name": {"$in": list(names)}}},
             {"$project": {"_id": 0, "name": 1, "locale": 1, "size": size}},
         ]
-        with translated():
+        with translate_errors():
             return [Outline(**document) async for document in await self._templates.aggregate(pipeline)]
 
     async def update(
@@ -156,7 +156,7 @@ class Templates:
         fields = {"name": name, "locale": locale, "body": json_text(body), "updated_at": at}
         if defaults is not None:
             fields["defaults"] = json_text(defaults)
-        with translated(duplicate=_taken):
+        with translate_errors(duplicate=_clash):
             return _codec.maybe(
                 await self._templates.find_one_and_update(
                     {"_id": template_id, "app_id": app_id}, {"$set": fields}, return_document=ReturnDocument.AFTER
@@ -165,10 +165,10 @@ class Templates:
 
     async def remove(self, app_id: str, template_id: str) -> bool:
         """Forget the template; `False` when the app has none such."""
-        with translated():
+        with translate_errors():
             return (await self._templates.delete_one({"_id": template_id, "app_id": app_id})).deleted_count == 1
 
     async def remove_of(self, app_id: str) -> None:
         """Forget an app's templates."""
-        with translated():
+        with translate_errors():
             await self._templates.delete_many({"app_id": app_id})

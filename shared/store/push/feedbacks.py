@@ -9,9 +9,9 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from shared.domain.errors import Unavailable
-from shared.domain.push.feedback import Key, Position, admitted, by_job
-from shared.store.documents import Document, translated
-from shared.store.jobs.job_documents import escaped, unescaped
+from shared.domain.push.feedback import Key, Position, admit_outcomes, by_job
+from shared.store.documents import Document, translate_errors
+from shared.store.jobs.job_documents import escape_key, unescape_key
 
 # Together well under the grace period of a process that stores its last counts while the server is away.
 _TRANSACTION_SECONDS = 10.0
@@ -33,7 +33,7 @@ class Feedbacks:
 
     async def positions(self, partitions: Sequence[str]) -> dict[str, Position]:
         """Up to where each partition is counted; one that never was is missing. Older versions stored no log."""
-        with translated():
+        with translate_errors():
             found = self._positions.find({"_id": {"$in": list(partitions)}})
             return {document["_id"]: _position(document) async for document in found}
 
@@ -62,9 +62,9 @@ class Feedbacks:
             return True
 
         try:
-            with translated(), pymongo.timeout(_TRANSACTION_SECONDS):
+            with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
                 async with self._client.start_session() as session:
-                    # Not inherited from the collections: without these, a transaction takes the URL's.
+                    # A transaction inherits nothing from the collections: without these it takes the URL's.
                     return await session.with_transaction(
                         transaction,
                         write_concern=self._positions.write_concern,
@@ -112,5 +112,5 @@ def _position(document: Document) -> Position:
 
 
 def _increments(document: Document, new: Mapping[str, int], most: int) -> dict[str, int]:
-    names = (unescaped(key) for key in document.get("feedbacks", {}))
-    return {f"feedbacks.{escaped(outcome)}": count for outcome, count in admitted(names, new, most).items()}
+    names = (unescape_key(key) for key in document.get("feedbacks", {}))
+    return {f"feedbacks.{escape_key(outcome)}": count for outcome, count in admit_outcomes(names, new, most).items()}

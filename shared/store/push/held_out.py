@@ -1,7 +1,7 @@
 """The users whom control groups hold out, batch by batch, until their job's file of them is written.
 
-A batch may be tried more than once, and its table change in between; so what each take holds out has a document of its
-own, written before the lane takes the batch, and the batch names the takes that count.
+A batch may be tried more than once, and its table change in between. So what each take holds out has a document of its
+own, which is written before the lane takes the batch. The batch names the takes that count.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.batches import Batch
-from shared.store.documents import Document, translated
+from shared.store.documents import Document, translate_errors
 
 
 class HeldOut:
@@ -27,20 +27,20 @@ class HeldOut:
     async def put(self, batch: Batch, users: Sequence[str], *, owner: str) -> None:
         """Note whom this lane holds out, should it take the batch."""
         key = _key(batch.id, replace(batch, owner=owner).take)
-        with translated():
+        with translate_errors():
             await self._held_out.replace_one({"_id": key}, {"job_id": batch.job_id, "users": list(users)}, upsert=True)
 
     async def read(self, batch: Batch) -> list[str]:
         """Whom the takes that sent the batch held out."""
         # A batch of the first version names none: its last owner sent it.
         keys = [_key(batch.id, take) for take in batch.holders or (batch.owner,)]
-        with translated():
+        with translate_errors():
             found = self._held_out.find({"_id": {"$in": keys}}, {"users": 1})
             return [user async for document in found for user in document["users"]]
 
     async def remove_of(self, job_ids: Sequence[str]) -> None:
         """Forget whom these jobs held out."""
-        with translated():
+        with translate_errors():
             await self._held_out.delete_many({"job_id": {"$in": list(job_ids)}})
 
 

@@ -25,13 +25,14 @@ from urllib.parse import urlsplit
 from shared.domain.clock.deliveries import Outcome, TopicMessage
 from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import Batch, BatchPart
-from shared.stream import Lane, Positions, Reader
+from shared.stream import Lane
 from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
 from shared.stream.kafka.reader import open_reader
+from shared.stream.reading import Positions, Reader
 
 
 class KafkaStream:

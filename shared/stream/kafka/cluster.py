@@ -13,7 +13,7 @@ from aiokafka.protocol.admin import ApiVersionRequest
 
 from shared.domain.errors import Unavailable
 from shared.stream.kafka import durability
-from shared.stream.kafka.connections import STOP_SECONDS, translated
+from shared.stream.kafka.connections import STOP_SECONDS, translate_errors
 
 # EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
 _END_TXN, _SINCE_4_0 = 26, 5
@@ -104,14 +104,14 @@ class Cluster:
 
     async def _check_durability(self, nodes: Iterable[int], topics: Sequence[str]) -> None:
         client = await self._connect()
-        with translated():
+        with translate_errors():
             async with asyncio.timeout(self._timeout_seconds):
                 await durability.check_marker_retention(client, nodes, days=self._marker_retention_days)
                 await durability.warn_of_lone_leaders(client, topics)
 
     async def _create(self, topics: Mapping[str, int]) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._servers, client_id=f"{self._client_id}-admin")
-        with translated():
+        with translate_errors():
             try:
                 async with asyncio.timeout(2 * self._timeout_seconds):
                     await admin.start()
@@ -130,7 +130,7 @@ class Cluster:
     async def _versions(self) -> dict[int, Any]:
         """What each broker of the cluster, as it is now, answers."""
         client = await self._connect()
-        with translated():
+        with translate_errors():
             async with asyncio.timeout(self._timeout_seconds):
                 await client.force_metadata_update()
                 nodes = [broker.nodeId for broker in client.cluster.brokers()]
@@ -139,7 +139,7 @@ class Cluster:
 
     async def _topics(self) -> dict[str, int]:
         client = await self._connect()
-        with translated():
+        with translate_errors():
             async with asyncio.timeout(self._timeout_seconds):
                 metadata = await client.fetch_all_metadata()
         return {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in metadata.topics()}
@@ -147,7 +147,7 @@ class Cluster:
     async def _connect(self) -> AIOKafkaClient:
         async with self._opening:
             if self._client is None:
-                with translated():
+                with translate_errors():
                     async with asyncio.timeout(self._timeout_seconds):
                         self._client = await connect(self._servers, client_id=f"{self._client_id}-cluster")
         return self._client

@@ -21,7 +21,7 @@ class Stoppable(Protocol):
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Raise `Unavailable` for whatever goes wrong between us and the cluster."""
     try:
         yield

@@ -1,8 +1,8 @@
 """Users' messages: many together, and by themselves when one of them was refused.
 
-A broker refuses a whole produce batch for one record, and the driver counts on from the sequence numbers of what was
-refused, so that an idempotent producer is of no more use on that partition. What was refused with others is sent again
-by a producer without sequence numbers, each record as a batch of its own: there the answer is the record's own.
+A broker refuses a whole produce batch for one record. The driver then counts on from the sequence numbers of what was
+refused, so an idempotent producer is of no more use on that partition. What was refused with others is sent again by a
+producer without sequence numbers, each record as a batch of its own: there the answer is the record's own.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.connections import translated
+from shared.stream.kafka.connections import translate_errors
 from shared.stream.kafka.producers import Producers, SharedProducer
 from shared.stream.kafka.topics import Topics
 
@@ -32,7 +32,7 @@ class _KafkaRecord(Struct, frozen=True):
 
 
 Records = Mapping[int, _KafkaRecord]
-"""By their places among the messages of a call."""
+"""Records by their places among the messages of a call."""
 
 
 class TopicDeliverer:
@@ -52,15 +52,15 @@ class TopicDeliverer:
             "max_request_size": max_record_bytes,
         }
         self._together = Producers({**options, "enable_idempotence": True, "max_batch_size": _BATCH_BYTES})
-        # A batch that is full with whatever comes first.
+        # A batch is full with whatever comes first.
         self._singly = Producers({**options, "enable_idempotence": False, "max_batch_size": 1})
 
     async def deliver(self, messages: Sequence[TopicMessage]) -> list[Outcome]:
-        """Never raises."""
+        """See `Stream.deliver`. Never raises."""
         outcomes: dict[int, Outcome] = {}
         reason = Unavailable("Kafka: deliver: no answer")
         try:
-            with translated():
+            with translate_errors():
                 async with asyncio.timeout(self._timeout_seconds):
                     await self._deliver(messages, outcomes)
         except Unavailable as error:
@@ -72,7 +72,7 @@ class TopicDeliverer:
         await asyncio.gather(self._together.close(), self._singly.close(), self._topics.close())
 
     async def _deliver(self, messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> None:
-        records = _encoded(messages, outcomes)
+        records = _encode_records(messages, outcomes)
         refused = await self._topics.find_refused({record.topic for record in records.values()})
         for place, record in records.items():
             if record.topic in refused:
@@ -83,7 +83,7 @@ class TopicDeliverer:
         outcomes.update(await _send(self._singly, {place: going[place] for place in spoiled}, outcomes))
 
 
-def _encoded(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> dict[int, _KafkaRecord]:
+def _encode_records(messages: Sequence[TopicMessage], outcomes: dict[int, Outcome]) -> dict[int, _KafkaRecord]:
     records = {}
     for place, message in enumerate(messages):
         try:

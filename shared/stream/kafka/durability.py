@@ -1,8 +1,8 @@
 """What the brokers are set to, where our promises depend on it.
 
-A marker is a consumer offset: it must live as long as `stream.marker_retention_days` says. And what a leader alone has
-written counts as written where `min.insync.replicas` is 1, which is Kafka's default: with the leader it is lost, be it
-records, a marker (then its batch goes out twice) or the outcome of a transaction.
+A marker is a consumer offset: it must live as long as `stream.marker_retention_days` says. Where `min.insync.replicas`
+is 1, as by default, what a leader alone has counts as written. It is lost with the leader: records, a marker (then its
+batch goes out twice) or the outcome of a transaction.
 
 A cluster may forbid us to ask (DescribeConfigs needs a right of its own). That is a warning, not a fault.
 """

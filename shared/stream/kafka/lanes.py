@@ -13,7 +13,7 @@ from shared.domain.errors import LaneLost
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.faults import fault
 from shared.stream import Aborted
-from shared.stream.kafka.connections import stop, translated
+from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.ledger import entry, group_of
 from shared.stream.kafka.produce import append, wait_for_all
 
@@ -41,7 +41,13 @@ class KafkaLane:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await self._producer.begin_transaction()
-                await self._fill(batch, topic, records, part)
+                pending = await append(self._producer, topic, records, now_ms=time.time_ns() // 1_000_000)
+                await fault("send.in_transaction")
+                # A commit succeeds even when records failed: look at every one before the marker is sent.
+                if failures := await wait_for_all(pending):
+                    raise _RecordsFailed(failures)
+                marker = entry(self._ledger_topic, batch, self.id, part)
+                await self._producer.send_offsets_to_transaction(marker, group_of(batch.job_id))
                 await self._producer.commit_transaction()
                 await fault("stream.commit_reply")
         except _RecordsFailed as error:
@@ -53,15 +59,6 @@ class KafkaLane:
     async def stop(self) -> None:
         """End the producer; an open transaction is left to its time-out or to whoever fences it."""
         await stop(self._producer)
-
-    async def _fill(self, batch: Batch, topic: str, records: Sequence[bytes], part: BatchPart) -> None:
-        pending = await append(self._producer, topic, records, now_ms=time.time_ns() // 1_000_000)
-        await fault("send.in_transaction")
-        # A commit succeeds even when records failed: look at every one before the marker is sent.
-        if failures := await wait_for_all(pending):
-            raise _RecordsFailed(failures)
-        marker = entry(self._ledger_topic, batch, self.id, part)
-        await self._producer.send_offsets_to_transaction(marker, group_of(batch.job_id))
 
     async def _abort(self, cause: "_RecordsFailed") -> None:
         try:
@@ -151,7 +148,7 @@ class Lanes:
     async def _start(self, lane_id: str) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(transactional_id=lane_id, **self._options)
         try:
-            with translated():
+            with translate_errors():
                 async with asyncio.timeout(self._start_seconds):
                     await producer.start()
         except BaseException:

@@ -14,7 +14,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.connections import translated
+from shared.stream.kafka.connections import translate_errors
 
 # The broker's own limit is 4,096; one byte more kills the producer.
 _METADATA_BYTES = 4_000
@@ -42,7 +42,7 @@ def group_of(job_key: str) -> str:
 
 def entry(topic: str, batch: Batch, lane: str, part: BatchPart) -> dict[TopicPartition, OffsetAndMetadata]:
     """The offset to commit in the part's transaction."""
-    receipt = part.receipt.bounded()
+    receipt = part.receipt.limit_entries()
     metadata = msgspec.json.encode(Marker(batch.id, lane, receipt, part.number, part.next))
     if len(metadata) > _METADATA_BYTES:
         bare = msgspec.structs.replace(receipt, reasons={}, locales={})
@@ -66,7 +66,7 @@ class Ledger:
         doubt."""
         async with self._lock:
             try:
-                with translated():
+                with translate_errors():
                     async with asyncio.timeout(self._timeout_seconds):
                         await fault("stream.marker_read")
                         offset, marker = await self._read(batch)

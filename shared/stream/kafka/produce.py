@@ -21,39 +21,26 @@ async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes
     A record that does not fit an empty batch is passed on by itself, for the broker to judge.
     """
     partitions = sorted(await producer.partitions_for(topic))
+    turn = random.randrange(len(partitions))
     pending: Pending = []
+    start = 0
     try:
-        await _append_all(producer, topic, records, partitions, now_ms, pending)
+        while start < len(records):
+            builder = producer.create_batch()
+            add, taken = builder.append, start
+            while taken < len(records) and add(timestamp=now_ms, key=None, value=records[taken]) is not None:
+                taken += 1
+            await fault("stream.produce_one")
+            pending.append(await producer.send_batch(builder, topic, partition=partitions[turn % len(partitions)]))
+            turn, start = turn + 1, taken
     except BaseException:
         _forget(pending)
         raise
     return pending
 
 
-async def _append_all(
-    producer: AIOKafkaProducer,
-    topic: str,
-    records: Sequence[bytes],
-    partitions: Sequence[int],
-    now_ms: int,
-    pending: Pending,
-) -> None:
-    turn = random.randrange(len(partitions))
-    start = 0
-    while start < len(records):
-        builder = producer.create_batch()
-        append = builder.append
-        taken = start
-        while taken < len(records) and append(timestamp=now_ms, key=None, value=records[taken]) is not None:
-            taken += 1
-        await fault("stream.produce_one")
-        pending.append(await producer.send_batch(builder, topic, partition=partitions[turn % len(partitions)]))
-        turn += 1
-        start = taken
-
-
 async def wait_for_all(pending: Pending) -> list[BaseException]:
-    """Wait for every one; what went wrong."""
+    """Wait for every one; returns what went wrong."""
     outcomes = await asyncio.gather(*pending, return_exceptions=True)
     return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 

@@ -39,7 +39,7 @@ class Producers:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[SharedProducer]:
-        """Raises the driver's errors when none can be started."""
+        """The producer of the moment. Raises the driver's errors when none can be started."""
         shared = await self._start()
         shared.users += 1
         try:
@@ -52,7 +52,7 @@ class Producers:
             self._end_if_left(shared)
 
     def give_up(self, topics: Iterable[str]) -> None:
-        """These are gone: a producer that has used one of them would ask for it again, and so have it made."""
+        """Give up a producer that has used one of these, which are gone: it would ask again, and so have it made."""
         if self._current is not None and not self._current.topics.isdisjoint(topics):
             self._current.usable = False
             self._end_if_left(self._current)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from aiokafka import AIOKafkaProducer
 
 from shared.domain.errors import Unavailable
-from shared.stream.kafka.connections import stop, translated
+from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.produce import append, wait_for_all
 
 
@@ -31,7 +31,7 @@ class Publisher:
         """Append the values and return when all in-sync replicas have them. Raises `Unavailable`."""
         async with self._lock:
             try:
-                with translated():
+                with translate_errors():
                     async with asyncio.timeout(2 * self._timeout_seconds):
                         producer = await self._start()
                         pending = await append(producer, topic, values, now_ms=time.time_ns() // 1_000_000)

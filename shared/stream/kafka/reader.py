@@ -1,4 +1,4 @@
-"""A group member that reads committed records and starts where somebody else's book says.
+"""A group member that reads committed records and starts at positions that somebody else keeps.
 
 A rebalance hands out partitions at any time, and the driver begins to fetch them at once, from a place of its own
 choice. So a partition is **seated** first: its position is looked up and sought by `read` itself, where a failure
@@ -20,10 +20,10 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from shared.stream import Chunk, Positions
 from shared.stream.kafka.cluster import close, connect
-from shared.stream.kafka.connections import stop, translated
+from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.topic_ids import topic_ids
+from shared.stream.reading import Chunk, Positions
 
 _METADATA_SECONDS = 10
 _START_SECONDS = 20
@@ -56,7 +56,7 @@ async def open_reader(
     # The driver's own connections are taken by fetches that wait for records.
     client: AIOKafkaClient | None = None
     try:
-        with translated():
+        with translate_errors():
             async with asyncio.timeout(_START_SECONDS):
                 client = await connect(servers, client_id=f"{client_id}-reader-ids")
                 await consumer.start()
@@ -126,7 +126,7 @@ class KafkaReader:
 
     async def _fetch(self, wait_seconds: float) -> Mapping[TopicPartition, list[ConsumerRecord]]:
         # During a rebalance the driver waits without regard to its own time-out.
-        with translated(), suppress(TimeoutError):
+        with translate_errors(), suppress(TimeoutError):
             async with asyncio.timeout(wait_seconds + _REBALANCE_SECONDS):
                 found: Mapping[TopicPartition, list[ConsumerRecord]] = await self._consumer.getmany(
                     timeout_ms=int(wait_seconds * 1000), max_records=_MAX_RECORDS
@@ -143,7 +143,7 @@ class KafkaReader:
         if not standing:
             return
         logs = await self._logs(standing)
-        stored = await self._positions({_name(each): log for each, log in logs.items()}) if self._positions else {}
+        stored = await self._positions({_name(key): log for key, log in logs.items()}) if self._positions else {}
         if rebalances != self._seats.rebalances:
             return  # the next read sees the new assignment
         self._seats.taken |= {
@@ -164,7 +164,7 @@ class KafkaReader:
     async def _logs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         """The ids of the logs of these partitions; those of a topic that is gone are missing."""
         topics = {partition.topic for partition in partitions}
-        with translated():
+        with translate_errors():
             async with asyncio.timeout(_IDS_SECONDS):
                 ids = await topic_ids(self._client, topics)
         return {partition: ids[partition.topic] for partition in partitions if partition.topic in ids}

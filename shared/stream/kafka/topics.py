@@ -57,7 +57,7 @@ class Topics:
         await asyncio.gather(*self._closing)
 
     def _abandon(self) -> None:
-        """Whoever asks may have no time left to wait for it to close."""
+        """Close the connection without waiting: the caller may have no time left."""
         client, self._client = self._client, None
         if client is not None:
             task = asyncio.create_task(close(client))

@@ -9,8 +9,8 @@ from shared.domain.accounts.signing_secrets import (
     VERSIONS,
     NamespaceSecrets,
     SigningVersion,
-    derived,
-    rotated,
+    derive_secret,
+    rotate,
     signing_secrets,
 )
 from shared.domain.errors import Conflict
@@ -24,7 +24,7 @@ def after(*moments: datetime, namespace: str = "token:a") -> NamespaceSecrets:
     """The secrets of a namespace that asked at these moments."""
     secrets = None
     for number, moment in enumerate(moments):
-        secrets = rotated(secrets, namespace, f"salt {number}", moment)
+        secrets = rotate(secrets, namespace, f"salt {number}", moment)
     assert secrets is not None
     return secrets
 
@@ -32,7 +32,8 @@ def after(*moments: datetime, namespace: str = "token:a") -> NamespaceSecrets:
 def test_a_secret_is_the_same_in_every_release() -> None:
     # It is nowhere stored: another one would make every receiver refuse what it is sent.
     assert (
-        derived(KEY, "token:a", SigningVersion(3, "00ff", NOW)) == "whsec_FHfYJ8eBrrfLjREVxT14yXwd/7rMoEkVJ3x+HbNH4Bg="
+        derive_secret(KEY, "token:a", SigningVersion(3, "00ff", NOW))
+        == "whsec_FHfYJ8eBrrfLjREVxT14yXwd/7rMoEkVJ3x+HbNH4Bg="
     )
 
 
@@ -50,7 +51,7 @@ def test_whoever_never_asked_is_signed_by_the_deployments() -> None:
 
 def test_the_deployments_signs_beside_the_first_one_for_a_day() -> None:
     secrets = after(NOW)
-    own = derived(KEY, "token:a", secrets.newest)
+    own = derive_secret(KEY, "token:a", secrets.newest)
     assert signing_secrets(secrets, KEY, NOW + OVERLAP - MOMENT) == (own, KEY)
     assert signing_secrets(secrets, KEY, NOW + OVERLAP) == (own,)
 
@@ -58,7 +59,7 @@ def test_the_deployments_signs_beside_the_first_one_for_a_day() -> None:
 def test_an_old_one_signs_beside_the_new_one_for_a_day() -> None:
     later = NOW + 3 * OVERLAP
     secrets = after(NOW, later)
-    old, new = (derived(KEY, "token:a", version) for version in secrets.versions)
+    old, new = (derive_secret(KEY, "token:a", version) for version in secrets.versions)
     assert old != new
     assert signing_secrets(secrets, KEY, later + OVERLAP - MOMENT) == (new, old)
     assert signing_secrets(secrets, KEY, later + OVERLAP) == (new,)
@@ -67,7 +68,7 @@ def test_an_old_one_signs_beside_the_new_one_for_a_day() -> None:
 def test_who_asks_twice_on_the_first_day_is_signed_by_all_three() -> None:
     later = NOW + OVERLAP / 2
     secrets = after(NOW, later)
-    first, second = (derived(KEY, "token:a", version) for version in secrets.versions)
+    first, second = (derive_secret(KEY, "token:a", version) for version in secrets.versions)
     assert signing_secrets(secrets, KEY, later) == (second, first, KEY)
 
 
@@ -79,7 +80,7 @@ def test_one_whose_answer_was_lost_ends_no_other_early() -> None:
 
 def test_what_has_ended_is_forgotten_and_does_not_bring_the_deployments_back() -> None:
     later = NOW + 3 * OVERLAP
-    secrets = rotated(after(NOW, NOW + OVERLAP), "token:a", "salt", later)
+    secrets = rotate(after(NOW, NOW + OVERLAP), "token:a", "salt", later)
     assert [version.number for version in secrets.versions] == [2, 3]
     assert KEY not in signing_secrets(secrets, KEY, later)
 
@@ -87,17 +88,17 @@ def test_what_has_ended_is_forgotten_and_does_not_bring_the_deployments_back() -
 def test_so_many_sign_at_once_and_no_more() -> None:
     secrets = after(*(NOW + number * MOMENT for number in range(VERSIONS)))
     with pytest.raises(Conflict):
-        rotated(secrets, "token:a", "salt", NOW + OVERLAP)
-    assert rotated(secrets, "token:a", "salt", NOW + OVERLAP + VERSIONS * MOMENT).newest.number == VERSIONS + 1
+        rotate(secrets, "token:a", "salt", NOW + OVERLAP)
+    assert rotate(secrets, "token:a", "salt", NOW + OVERLAP + VERSIONS * MOMENT).newest.number == VERSIONS + 1
 
 
 def test_no_two_namespaces_versions_keys_or_salts_have_one_secret() -> None:
     version = after(NOW).newest
     made = {
-        derived(KEY, "token:a", version),
-        derived(KEY, "token:b", version),
-        derived(KEY + "x", "token:a", version),
-        derived(KEY, "token:a", after(NOW, NOW).newest),
-        derived(KEY, "token:a", rotated(None, "token:a", "another", NOW).newest),
+        derive_secret(KEY, "token:a", version),
+        derive_secret(KEY, "token:b", version),
+        derive_secret(KEY + "x", "token:a", version),
+        derive_secret(KEY, "token:a", after(NOW, NOW).newest),
+        derive_secret(KEY, "token:a", rotate(None, "token:a", "another", NOW).newest),
     }
     assert len(made) == 5

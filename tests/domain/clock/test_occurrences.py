@@ -20,7 +20,7 @@ from shared.domain.clock.occurrences import (
     owner_group,
     owner_text,
     read_owner,
-    retried,
+    retry_entry,
     series,
 )
 
@@ -65,7 +65,7 @@ def test_a_fresh_entry_has_no_past_and_the_size_of_its_message() -> None:
 
 def test_a_copy_of_a_series_instant_is_as_large_as_the_series() -> None:
     moving = series("a", "g", NOON, accepted_at=NOON, size=70)
-    assert retried(moving, fires_at=NOON, attempts=1).size == 70
+    assert retry_entry(moving, fires_at=NOON, attempts=1).size == 70
     assert handed_over(moving, "new", leased_until=NOON).size == 70
 
 
@@ -100,7 +100,7 @@ def test_a_series_instant_is_tried_again_on_its_own() -> None:
     moving = replace(
         series("a", "g", NOON, accepted_at=NOON - HOUR), token="t", claims=33, begun=2, runs=7, visible_at=NOON + HOUR
     )
-    copy = retried(moving, fires_at=NOON + SECOND, attempts=2)
+    copy = retry_entry(moving, fires_at=NOON + SECOND, attempts=2)
     assert copy == replace(
         once("a", "g", NOON, accepted_at=NOON - HOUR), fires_at=NOON + SECOND, visible_at=NOON + SECOND, attempts=2
     )
@@ -133,7 +133,7 @@ def test_claims_make_a_suspect_and_attempts_without_an_end_bury_it(
 def test_only_first_attempts_of_schedules_may_be_early() -> None:
     entry = once("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
     assert entry.may_be_early
-    assert not retried(entry, fires_at=NOON + SECOND, attempts=0).may_be_early
+    assert not retry_entry(entry, fires_at=NOON + SECOND, attempts=0).may_be_early
     assert not replace(entry, attempts=1).may_be_early
     assert not once("batch/j/1", "g", NOON, accepted_at=NOON).may_be_early
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after, upcoming
+from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after, next_instants
 from shared.domain.errors import Invalid
-from shared.domain.instants import LATEST, read_instant, written
+from shared.domain.instants import LATEST, format_instant, read_instant
 from tests.domain.clock.cron_by_minutes import changes, firings, utc
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -144,7 +144,7 @@ def test_any_line_fires_on_random_days_as_read_by_minutes(zone: str, line: str, 
     start = moment.replace(second=0, microsecond=0)
     end = start + timedelta(days=14)
     expected = [instant for instant in firings(line, zone, start, end) if instant > moment]
-    found = upcoming(Cron(line, zone), moment, 40)
+    found = next_instants(Cron(line, zone), moment, 40)
     assert [instant for instant in found if instant <= end] == expected[:40]
 
 
@@ -188,14 +188,14 @@ RARE = [
 
 @pytest.mark.parametrize(("line", "zone", "after", "expected"), DST)
 def test_the_rule_for_each_kind_of_line_and_change(line: str, zone: str, after: str, expected: list[str]) -> None:
-    found = upcoming(Cron(line, zone), read_instant(after, field="after"), len(expected))
-    assert [written(instant) for instant in found] == expected
+    found = next_instants(Cron(line, zone), read_instant(after, field="after"), len(expected))
+    assert [format_instant(instant) for instant in found] == expected
 
 
 @pytest.mark.parametrize(("line", "after", "expected"), RARE)
 def test_rare_days_are_found(line: str, after: str, expected: list[str]) -> None:
-    found = upcoming(Cron(line), read_instant(after, field="after"), len(expected))
-    assert [written(instant) for instant in found] == expected
+    found = next_instants(Cron(line), read_instant(after, field="after"), len(expected))
+    assert [format_instant(instant) for instant in found] == expected
 
 
 moments = st.datetimes(datetime(2024, 1, 1), datetime(2031, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
@@ -208,7 +208,7 @@ recurrences = st.one_of(crons, everies)
 @settings(max_examples=150, deadline=None)
 def test_instants_only_go_forward(recurrence: Recurrence, start: datetime, microseconds: int) -> None:
     moment = start + timedelta(microseconds=microseconds)
-    for instant in upcoming(recurrence, moment, 30):
+    for instant in next_instants(recurrence, moment, 30):
         assert instant > moment
         assert instant.tzinfo is UTC
         assert instant.microsecond % 1_000 == 0
@@ -221,8 +221,8 @@ def test_bounds_only_leave_out(recurrence: Recurrence, starts_at: datetime, leng
     ends_at = starts_at + timedelta(microseconds=length)
     bounded = msgspec.structs.replace(recurrence, starts_at=starts_at, ends_at=ends_at)
     asked = starts_at + offset * MILLISECOND
-    unbounded = upcoming(recurrence, max(asked, starts_at - timedelta(microseconds=1)), 30)
-    assert upcoming(bounded, asked, 30) == [instant for instant in unbounded if instant <= ends_at]
+    unbounded = next_instants(recurrence, max(asked, starts_at - timedelta(microseconds=1)), 30)
+    assert next_instants(bounded, asked, 30) == [instant for instant in unbounded if instant <= ends_at]
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_both_bounds_belong_to_a_series(recurrence: Recurrence) -> None:
     noon = utc(2026, 7, 1, 12)
     bounded = msgspec.structs.replace(recurrence, starts_at=noon, ends_at=noon + 2 * HOUR)
     all_of_it = [noon, noon + HOUR, noon + 2 * HOUR]
-    assert upcoming(bounded, utc(1970, 1, 1), 9) == all_of_it
-    assert upcoming(bounded, noon - MILLISECOND, 2) == all_of_it[:2]
-    assert upcoming(bounded, noon, 9) == all_of_it[1:]
+    assert next_instants(bounded, utc(1970, 1, 1), 9) == all_of_it
+    assert next_instants(bounded, noon - MILLISECOND, 2) == all_of_it[:2]
+    assert next_instants(bounded, noon, 9) == all_of_it[1:]
     assert next_after(bounded, noon + 2 * HOUR) is None
     assert next_after(msgspec.structs.replace(bounded, ends_at=noon - MINUTE), utc(2026, 1, 1)) is None
 
@@ -260,13 +260,13 @@ def test_an_interval_never_drifts(recurrence: Every, moment: datetime) -> None:
 
 def test_a_day_of_elapsed_time_is_24_hours_though_the_clocks_change() -> None:
     anchor = datetime(2026, 3, 28, 13, tzinfo=timezone(HOUR))
-    days = upcoming(Every(86_400, anchor), utc(2026, 1, 1), 400)
+    days = next_instants(Every(86_400, anchor), utc(2026, 1, 1), 400)
     assert days == [utc(2026, 3, 28, 12) + day * 24 * HOUR for day in range(400)]
 
 
 def test_an_interval_with_a_fine_anchor_is_not_early() -> None:
     anchor = utc(2026, 1, 1) + timedelta(microseconds=1)
-    assert upcoming(Every(1, anchor), utc(2025, 1, 1), 2) == [
+    assert next_instants(Every(1, anchor), utc(2025, 1, 1), 2) == [
         utc(2026, 1, 1) + MILLISECOND,
         utc(2026, 1, 1, 0, 0, 1) + MILLISECOND,
     ]
@@ -274,8 +274,8 @@ def test_an_interval_with_a_fine_anchor_is_not_early() -> None:
 
 def test_nothing_goes_on_beyond_the_last_instant() -> None:
     for recurrence in (Cron("0 0 * * *"), Cron("*/5 * * * *", "Pacific/Apia"), Every(10, utc(2026, 1, 1))):
-        assert len(upcoming(recurrence, LATEST - timedelta(days=2), 100_000)) > 1
-        assert upcoming(recurrence, LATEST - timedelta(days=2), 100_000)[-1] <= LATEST
+        assert len(next_instants(recurrence, LATEST - timedelta(days=2), 100_000)) > 1
+        assert next_instants(recurrence, LATEST - timedelta(days=2), 100_000)[-1] <= LATEST
         assert next_after(recurrence, LATEST) is None
         assert next_after(recurrence, datetime.max.replace(tzinfo=UTC)) is None
     assert next_after(Every(10**30, utc(2026, 1, 1)), utc(2026, 1, 1)) is None

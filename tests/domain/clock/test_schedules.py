@@ -23,18 +23,18 @@ from shared.domain.clock.schedules import (
     carillon_headers,
     check_key,
     digest,
-    following,
+    due_instants,
+    is_missed,
     judge,
     last_due,
-    missed,
     missed_until,
     next_due,
+    next_occurrence,
     occurrences,
     schedule_id,
     split_by_now,
     spread,
     stands,
-    upcoming,
 )
 from shared.domain.errors import Invalid
 
@@ -146,7 +146,7 @@ def test_the_misfire_rule_is_for_first_attempts_that_are_late() -> None:
     ],
 )
 def test_a_rule_lets_go_what_is_later_than_it_says(rule: Misfire, late: timedelta, gone: bool) -> None:
-    assert missed(rule, late, misfire_after=MINUTE) is gone
+    assert is_missed(rule, late, misfire_after=MINUTE) is gone
 
 
 def test_what_stands_is_not_asked_how_late_it_is() -> None:
@@ -163,14 +163,14 @@ def test_a_series_that_was_held_up_passes_over_what_its_rule_lets_go() -> None:
     late = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
     now = NOON + timedelta(days=100)
     until = missed_until(SKIP, now, misfire_after=MINUTE)
-    moved = following(HOURLY, "a", late, passed_over=until)
+    moved = next_occurrence(HOURLY, "a", late, passed_over=until)
     assert moved is not None
     assert (moved.due, moved.runs, moved.accepted_at) == (now, 1, NOON - HOUR)
     within = missed_until(Misfire(MisfireMode.WITHIN, 7200), now, misfire_after=MINUTE)
-    moved = following(HOURLY, "a", late, passed_over=within)
+    moved = next_occurrence(HOURLY, "a", late, passed_over=within)
     assert moved is not None
     assert moved.due == now - HOUR
-    counted = following(replace(HOURLY, max_occurrences=9), "a", late, passed_over=until)
+    counted = next_occurrence(replace(HOURLY, max_occurrences=9), "a", late, passed_over=until)
     assert counted is not None
     assert counted.due == NOON + HOUR
     assert missed_until(FIRE, now, misfire_after=MINUTE) is None
@@ -206,7 +206,7 @@ def test_a_series_goes_on_from_its_instant_and_forgets_its_attempts() -> None:
     first = series("schedule/ns/a", "g", NOON, accepted_at=NOON - HOUR)
     worn = replace(first, token="t", attempts=4, claims=22, begun=2, fires_at=NOON + MINUTE, runs=3)
     then = NOON + HOUR
-    assert following(HOURLY, "a", worn) == replace(first, due=then, fires_at=then, visible_at=then, runs=4)
+    assert next_occurrence(HOURLY, "a", worn) == replace(first, due=then, fires_at=then, visible_at=then, runs=4)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
@@ -216,30 +216,30 @@ def test_a_series_ends_after_its_occurrences(limit: int) -> None:
     instants = []
     while current is not None:
         instants.append(current.due)
-        current = following(definition, "a", current)
+        current = next_occurrence(definition, "a", current)
     assert instants == [NOON + n * HOUR for n in range(limit)]
-    assert list(upcoming(definition, "a", NOON - SECOND)) == instants
-    assert list(upcoming(definition, "a", NOON, runs=1)) == instants[1:]
+    assert list(due_instants(definition, "a", NOON - SECOND)) == instants
+    assert list(due_instants(definition, "a", NOON, runs=1)) == instants[1:]
 
 
 def test_a_series_ends_at_its_bound() -> None:
     definition = replace(HOURLY, recurrence=Every(3600, NOON, ends_at=NOON + HOUR))
     last = series("schedule/ns/a", "g", NOON + HOUR, accepted_at=NOON)
-    assert following(definition, "a", replace(last, due=NOON)) is not None
-    assert following(definition, "a", last) is None
+    assert next_occurrence(definition, "a", replace(last, due=NOON)) is not None
+    assert next_occurrence(definition, "a", last) is None
     assert next_due(definition, "a", NOON + HOUR) is None
     assert next_due(LIST, "a", NOON - HOUR) is None
 
 
 def test_nothing_is_upcoming_behind_the_last_instant() -> None:
     over = replace(HOURLY, recurrence=Every(3600, NOON, ends_at=NOON + HOUR))
-    assert list(upcoming(over, "a", NOON)) == [NOON + HOUR]
-    assert list(upcoming(LIST, "a", NOON + 2 * HOUR)) == []
+    assert list(due_instants(over, "a", NOON)) == [NOON + HOUR]
+    assert list(due_instants(LIST, "a", NOON + 2 * HOUR)) == []
 
 
 def test_upcoming_of_a_list_and_of_an_endless_recurrence() -> None:
-    assert list(upcoming(LIST, "a", NOON)) == [NOON + HOUR, NOON + 2 * HOUR]
-    assert list(itertools.islice(upcoming(HOURLY, "a", NOON), 3)) == [NOON + n * HOUR for n in (1, 2, 3)]
+    assert list(due_instants(LIST, "a", NOON)) == [NOON + HOUR, NOON + 2 * HOUR]
+    assert list(itertools.islice(due_instants(HOURLY, "a", NOON), 3)) == [NOON + n * HOUR for n in (1, 2, 3)]
 
 
 KEYS = [f"key-{n}" for n in range(300)]
@@ -262,9 +262,9 @@ def test_a_window_delays_every_instant_by_the_same(key: str) -> None:
     delay = spread(windowed, key)
     later = [instant + delay for instant in LIST.instants]
     assert [each.due for each in occurrences(made(windowed, key=key))] == later
-    assert list(upcoming(windowed, key, NOON - HOUR)) == later
-    assert list(upcoming(windowed, key, later[0])) == later[1:]
-    assert list(upcoming(windowed, key, later[0] - timedelta(milliseconds=1))) == later
+    assert list(due_instants(windowed, key, NOON - HOUR)) == later
+    assert list(due_instants(windowed, key, later[0])) == later[1:]
+    assert list(due_instants(windowed, key, later[0] - timedelta(milliseconds=1))) == later
     assert last_due(windowed, key) == later[-1]
     # An instant that is past is not fired although its delay ends ahead.
     assert [each.due for each in occurrences(made(windowed, key=key, accepted_at=NOON))] == later[1:]
@@ -277,9 +277,9 @@ def test_a_window_delays_a_series_without_leaving_an_instant_out(key: str) -> No
     assert delay > timedelta(0)
     [first] = occurrences(made(windowed, key=key, accepted_at=NOON - SECOND))
     assert first.due in {NOON + delay, NOON + delay - HOUR}
-    found = list(itertools.islice(upcoming(windowed, key, NOON + delay - HOUR), 3))
+    found = list(itertools.islice(due_instants(windowed, key, NOON + delay - HOUR), 3))
     assert found == [NOON + delay + n * HOUR for n in range(3)]
-    moved = following(windowed, key, replace(first, due=NOON + delay))
+    moved = next_occurrence(windowed, key, replace(first, due=NOON + delay))
     assert moved is not None
     assert moved.due == NOON + delay + HOUR
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import PushTable
 from shared.domain.audience.zones import REST, zone_of
-from shared.domain.jobs.divisions import Division, FoundDevices, Keys, Step, by_zone, next_step, packed, unpacked
+from shared.domain.jobs.divisions import Division, FoundDevices, Keys, Step, by_zone, next_step, pack_keys, unpack_keys
 
 OFFSETS = ("-0300", "+0000", "+0100")
 SIZE = 4
@@ -20,13 +20,13 @@ texts = st.sampled_from([*OFFSETS, "-0000", "+0200", "CET", "", None])
 
 @given(st.lists(every_key).map(sorted))
 def test_keys_come_back_as_they_were_packed(keys: list[int]) -> None:
-    assert unpacked(packed(np.array(keys, np.int64))).tolist() == keys
+    assert unpack_keys(pack_keys(np.array(keys, np.int64))).tolist() == keys
 
 
 def test_keys_that_lie_close_together_take_little_space() -> None:
     chance = np.random.default_rng(1)
     keys = np.sort(chance.choice(225_000, 5_000, replace=False)) + 10**12
-    assert len(packed(keys.astype(np.int64))) < 7_500
+    assert len(pack_keys(keys.astype(np.int64))) < 7_500
 
 
 @given(st.lists(st.tuples(st.one_of(st.integers(1, 9), every_key), texts)))

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from shared.domain.audience.zones import offsets
 from shared.domain.idempotency import Idempotency
-from shared.domain.jobs.groups import Group, grouped, late_zones, zone_job_id, zone_jobs
-from shared.domain.jobs.jobs import DueMail, EventState, Job, JobStatus
+from shared.domain.jobs.events import DueMail, EventState
+from shared.domain.jobs.groups import Group, late_zones, make_group, zone_job_id, zone_jobs
+from shared.domain.jobs.jobs import Job, JobStatus
 
 GROUP_ID = "1c9a2f0e-5d3b-4c58-9d53-0f6d2f1f7c11"
 ZONES = [("+0100", 50), ("+0000", 60), ("rest", 60)]
@@ -22,7 +23,7 @@ def a_group(**changes: Any) -> Group:
         created_by="me", group_id=GROUP_ID, localized=True, created_at=7, mails=(MAIL,),
         idempotency=Idempotency("k", "d"),
     )  # fmt: skip
-    return grouped(replace(job, **changes), ZONES)
+    return make_group(replace(job, **changes), ZONES)
 
 
 def test_a_group_takes_what_makes_a_repeated_post_the_same_and_its_jobs_do_not() -> None:

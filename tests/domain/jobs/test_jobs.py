@@ -9,37 +9,34 @@ from msgspec.structs import replace
 
 from shared.domain.audience.sources import PushTable
 from shared.domain.instants import EPOCH
-from shared.domain.jobs import batches, jobs
+from shared.domain.jobs import events, jobs
 from shared.domain.jobs.batches import (
     OTHER,
     RECEIPT_ENTRIES,
     RECEIPT_KEY_BYTES,
-    SETTLED,
     BatchStatus,
     Receipt,
     top,
     verdict,
 )
+from shared.domain.jobs.events import EventState
 from shared.domain.jobs.jobs import (
     PAUSABLE,
     RESUMABLE,
     STARTABLE,
     STOPPABLE,
-    Counts,
-    EventState,
     Gate,
     Job,
     JobStatus,
     Plan,
     Standing,
-    Totals,
-    breaks,
     gate,
-    sources,
     split_key,
     with_plan,
 )
+from shared.domain.jobs.totals import Totals
 from shared.domain.push.records import APNS
+from shared.domain.transitions import sources
 
 counts = st.dictionaries(st.text(max_size=60), st.integers(1, 10**9), max_size=40)
 receipts = st.builds(
@@ -73,7 +70,7 @@ MOVES = {
 
 def test_a_job_moves_for_these_reasons_and_no_other() -> None:
     assert {(status, to) for status, targets in jobs.TRANSITIONS.items() for to in targets} == set(MOVES)
-    assert {status: sources(status) for status in JobStatus} == {
+    assert {status: sources(jobs.TRANSITIONS, status) for status in JobStatus} == {
         to: {status for status, target in MOVES if target is to} for to in JobStatus
     }
 
@@ -90,7 +87,7 @@ def test_what_callers_read_of_a_job_has_the_same_words_in_every_release() -> Non
     # Clients of Marathon compare them, its misspelt stage too.
     assert [*JobStatus] == ["scheduled", "running", "paused", "circuitbreak", "stopped", "completed"]
     assert [*EventState] == ["running", "success", "fail"]
-    assert [jobs.READ_FILE, jobs.PLAN, jobs.SEND, jobs.SEND_ENDED, jobs.SEND_DIRECT, jobs.FINISH] == [
+    assert [events.READ_FILE, events.PLAN, events.SEND, events.SEND_ENDED, events.SEND_DIRECT, events.FINISH] == [
         "csv_split_worker",
         "create_batches_worker",
         "process_batch_worker",
@@ -100,26 +97,11 @@ def test_what_callers_read_of_a_job_has_the_same_words_in_every_release() -> Non
     ]
 
 
-@pytest.mark.parametrize("table", [jobs.TRANSITIONS, batches.TRANSITIONS])
-def test_every_status_has_its_row_and_every_target_exists(table: dict[object, frozenset[object]]) -> None:
-    kind = type(next(iter(table)))
-    assert set(table) == set(kind)  # type: ignore[call-overload]
-    assert all(targets <= set(table) for targets in table.values())
-
-
-def test_settled_batches_and_ended_jobs_are_final() -> None:
-    assert {BatchStatus.SENT, BatchStatus.FAILED, BatchStatus.DROPPED} == SETTLED
-    assert {status for status, targets in jobs.TRANSITIONS.items() if not targets} == {
-        JobStatus.STOPPED,
-        JobStatus.COMPLETED,
-    }
-
-
 def test_what_users_may_ask_for_is_in_the_table() -> None:
-    assert sources(JobStatus.PAUSED) >= PAUSABLE
-    assert sources(JobStatus.RUNNING) == RESUMABLE | STARTABLE
-    assert sources(JobStatus.SCHEDULED) < RESUMABLE
-    assert sources(JobStatus.STOPPED) == STOPPABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.PAUSED) >= PAUSABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.RUNNING) == RESUMABLE | STARTABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.SCHEDULED) < RESUMABLE
+    assert sources(jobs.TRANSITIONS, JobStatus.STOPPED) == STOPPABLE
     assert JobStatus.COMPLETED not in STOPPABLE | PAUSABLE | RESUMABLE
 
 
@@ -246,31 +228,9 @@ def test_what_is_divided_are_zones_but_not_those_of_a_group_that_an_earlier_vers
 def test_all_is_decided_about_who_got_it_and_who_did_not() -> None:
     assert Totals(batches=64, settled=32, planned=128, sent=1, failed=2, skipped=4, held_out=8, unknown=16).done == 15
     assert Totals() == Totals(0, 0, 0, 0, 0, 0, 0, 0)
-    assert Counts() == Counts(0, 0, 0)
 
 
 def test_unknown_users_are_those_that_planning_and_sending_found() -> None:
     job = replace(a_job(RUNNING, 0, None), plan=Plan(unknown=3))
     assert with_plan(job, Totals(sent=5, unknown=4)) == Totals(sent=5, unknown=7)
     assert with_plan(a_job(RUNNING, 0, None), Totals(unknown=4)).unknown == 4
-
-
-@pytest.mark.parametrize(
-    ("counts", "forgiven", "planned", "share", "held"),
-    [
-        (Counts(planned=20, settled=1, failed=1), 0, True, 0.05, True),
-        (Counts(planned=21, settled=21, failed=1), 0, True, 0.05, False),
-        (Counts(planned=10, settled=10, failed=9), 0, False, 0.05, False),
-        (Counts(planned=30, settled=20, failed=2), 0, False, 0.05, True),
-        (Counts(planned=30, settled=19, failed=9), 0, False, 0.05, False),
-        (Counts(planned=20, settled=20, failed=3), 3, True, 0.05, False),
-        (Counts(planned=20, settled=20, failed=4), 3, True, 0.05, True),
-        (Counts(planned=5, settled=5), 0, True, 0.0, False),
-        (Counts(planned=5, settled=5, failed=1), 0, True, 0.0, True),
-        (Counts(planned=5, settled=5, failed=5), 0, True, 1.0, False),
-    ],
-)
-def test_too_many_failed_batches_hold_a_job(
-    counts: Counts, forgiven: int, planned: bool, share: float, held: bool
-) -> None:
-    assert breaks(counts, forgiven=forgiven, planned=planned, max_failed_share=share) is held

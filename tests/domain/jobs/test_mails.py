@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from shared.domain.audience.zones import REST
 from shared.domain.errors import Invalid
-from shared.domain.jobs.jobs import Job, JobStatus, Totals
-from shared.domain.jobs.mails import SUBJECTS, Letter, Mailing, MailKind, arrival, letter_id, recipients, written
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.jobs.mails import SUBJECTS, Letter, Mailing, MailKind, arrival, letter_id, recipients, write_letter
+from shared.domain.jobs.totals import Totals
 from shared.domain.push.records import APNS, GCM
 
 START = 1_798_815_600_000_000_000  # Fri, 01 Jan 2027 15:00:00 UTC
@@ -34,7 +35,7 @@ def a_job(**changes: Any) -> Job:
 
 
 def mail(kind: MailKind, job: Job, *, totals: Totals = TOTALS, mailing: Mailing = MAILING, **more: Any) -> Letter:
-    letter = written(kind, job, totals, at_ns=7, mailing=mailing, **more)
+    letter = write_letter(kind, job, totals, at_ns=7, mailing=mailing, **more)
     assert letter is not None
     return letter
 
@@ -203,7 +204,7 @@ def test_the_blacklist_keeps_the_creator_out_and_nobody_else(kind: MailKind) -> 
     assert mail(kind, a_job(), mailing=blacklist).to == (OPS,)
     assert mail(kind, a_job(created_by="eva@example.net"), mailing=blacklist).to == ("eva@example.net", OPS)
     nobody = Mailing(domain="example.com", blacklist=(ANA,))
-    assert written(kind, a_job(), TOTALS, at_ns=7, mailing=nobody) is None
+    assert write_letter(kind, a_job(), TOTALS, at_ns=7, mailing=nobody) is None
     assert recipients(ANA, Mailing(domain="example.com", blacklist=("",))) == (ANA,)
 
 

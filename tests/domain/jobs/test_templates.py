@@ -16,9 +16,9 @@ from shared.domain.jobs.templates import (
     check_template,
     dumps,
     fill,
+    has_open_tag,
     tags_of,
     texts_of,
-    unterminated,
 )
 
 GOOD: dict[str, Any] = {"name": "like", "locale": "en", "body": {"alert": "Hi {{who}}"}, "defaults": {}}
@@ -121,7 +121,7 @@ def test_a_tag_that_never_ends(text: str) -> None:
         if "}}" not in opened:
             break
         rest = opened.partition("}}")[2]
-    assert unterminated(text) == ("{{" in rest)
+    assert has_open_tag(text) == ("{{" in rest)
 
 
 @given(text=st.text(st.sampled_from("{}ab"), max_size=14))

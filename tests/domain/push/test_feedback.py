@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.domain.errors import Unavailable
 from shared.domain.push import feedback
-from shared.domain.push.feedback import CountedPush, Fold, Position, Skip, Skipped, admitted, by_job, read
+from shared.domain.push.feedback import CountedPush, Fold, Position, Skip, Skipped, admit_outcomes, by_job, read
 
 JOB = str(uuid.uuid4())
 METADATA = {"jobId": JOB, "muid": "m", "pushTime": 1764000000, "templateName": "like_2", "game": "mygame"}
@@ -276,12 +276,12 @@ def test_counts_by_job_are_in_the_order_of_ids() -> None:
 
 
 def test_further_outcomes_are_other_and_the_frequent_come_first() -> None:
-    assert admitted(["a", "b"], {"b": 1, "c": 2, "d": 9}, 3) == {"b": 1, "d": 9, "other": 2}
-    assert admitted(["a", "b", "c", "other"], {"other": 1, "d": 1}, 3) == {"other": 2}
-    assert admitted(["a", "b", "c", "d", "e"], {"e": 1, "f": 1}, 3) == {"e": 1, "other": 1}
-    assert admitted(["a", "other"], {"d": 1}, 2) == {"d": 1}, "`other` needs no place"
-    assert admitted([], {"other": 9, "a": 1}, 1) == {"other": 9, "a": 1}
-    assert admitted([], {"b": 1, "a": 1}, 1) == {"a": 1, "other": 1}, "whoever counts them, the same one has the place"
+    assert admit_outcomes(["a", "b"], {"b": 1, "c": 2, "d": 9}, 3) == {"b": 1, "d": 9, "other": 2}
+    assert admit_outcomes(["a", "b", "c", "other"], {"other": 1, "d": 1}, 3) == {"other": 2}
+    assert admit_outcomes(["a", "b", "c", "d", "e"], {"e": 1, "f": 1}, 3) == {"e": 1, "other": 1}
+    assert admit_outcomes(["a", "other"], {"d": 1}, 2) == {"d": 1}, "`other` needs no place"
+    assert admit_outcomes([], {"other": 9, "a": 1}, 1) == {"other": 9, "a": 1}
+    assert admit_outcomes([], {"b": 1, "a": 1}, 1) == {"a": 1, "other": 1}, "one has the place, whoever counts"
 
 
 names = st.sampled_from([*"abcdefgh", "other"])
@@ -289,7 +289,7 @@ names = st.sampled_from([*"abcdefgh", "other"])
 
 @given(present=st.sets(names), new=st.dictionaries(names, st.integers(1, 9)), most=st.integers(1, 8))
 def test_nothing_is_lost_among_the_outcomes(present: set[str], new: dict[str, int], most: int) -> None:
-    increments = admitted(present, new, most)
+    increments = admit_outcomes(present, new, most)
     named = (present | increments.keys()) - {"other"}
     assert sum(increments.values()) == sum(new.values())
     assert len(named) <= max(most, len(present - {"other"}))

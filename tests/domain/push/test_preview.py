@@ -290,12 +290,12 @@ def test_zones_that_start_otherwise_than_asked_for_are_noticed(
 
 
 def test_an_estimate_takes_the_rest_to_be_like_what_was_seen() -> None:
-    assert Counted(exact=True, devices=7, scanned=10, total=10).estimated(7) == 7
-    assert Counted(devices=7, scanned=10, total=100).estimated(7) == 70
-    assert Counted(devices=7, scanned=10, total=3).estimated(7) == 7
-    assert Counted().estimated(0) is None
-    assert Counted(exact=True).estimated(0) == 0
-    assert Counted(devices=1, scanned=3, total=10).estimated(1) == 3
+    assert Counted(exact=True, devices=7, scanned=10, total=10).estimate(7) == 7
+    assert Counted(devices=7, scanned=10, total=100).estimate(7) == 70
+    assert Counted(devices=7, scanned=10, total=3).estimate(7) == 7
+    assert Counted().estimate(0) is None
+    assert Counted(exact=True).estimate(0) == 0
+    assert Counted(devices=1, scanned=3, total=10).estimate(1) == 3
 
 
 def test_nothing_is_counted_at_first_and_an_index_is_taken_to_be_there() -> None:

@@ -18,7 +18,7 @@ from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
 from shared.domain.push import fanout
 from shared.domain.push.records import APNS, SERVICES, RecordRules, message_ids
-from shared.domain.push.rendering import Recipient, Renderer, escaped, fitting_records, largest_record_bytes
+from shared.domain.push.rendering import Recipient, Renderer, escape_texts, fitting_records, largest_record_bytes
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 654321, tzinfo=UTC)
 PUSH_TIME = 1_772_366_400
@@ -210,7 +210,7 @@ def test_a_record_depends_on_its_row_alone(job: Job, rows: list[Recipient], cut:
 
 @given(values=st.lists(st.none() | texts, max_size=8))
 def test_escaping(values: list[str | None]) -> None:
-    assert [json.loads(f'"{text}"') for text in escaped(values)] == [text or "" for text in values]
+    assert [json.loads(f'"{text}"') for text in escape_texts(values)] == [text or "" for text in values]
 
 
 @given(value=texts, before=plain, after=plain)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.occurrences import Occurrence, occurrence_id
-from shared.domain.clock.recurrence import upcoming
+from shared.domain.clock.recurrence import next_instants
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState
 from tests.flow.clock_model.target import Answer, Sent
 from tests.flow.clock_model.walks import Walk
@@ -43,7 +43,7 @@ class Life:
         if self.definition.recurrence is None:
             return [each for each in self.definition.instants if each > self.schedule.accepted_at]
         assert self.definition.max_occurrences is not None
-        return upcoming(self.definition.recurrence, self.schedule.accepted_at, self.definition.max_occurrences)
+        return next_instants(self.definition.recurrence, self.schedule.accepted_at, self.definition.max_occurrences)
 
 
 class Firing(Walk):

@@ -68,7 +68,7 @@ class ClockMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(self._there()))
         life = self.world.ledger.life(key)
         assert life is not None
-        due = data.draw(st.sampled_from(sorted({*life.promised, *life.asked}) or [self.world.time.carried()]))
+        due = data.draw(st.sampled_from(sorted({*life.promised, *life.asked}) or [self.world.time.reckon()]))
         self._ask("cancel", key, lambda flow: flow.cancel(schedule_id("ns", key), due), pace)
 
     @rule(key=keys, pace=paces)
@@ -89,7 +89,7 @@ class ClockMachine(RuleBasedStateMachine):
     @rule(key=keys, again=st.booleans(), pace=paces)
     def fire_by_hand(self, key: str, again: bool, pace: Pace) -> None:
         at = self._asked.get(key) if again else None
-        self._asked[key] = at or self.world.time.carried()
+        self._asked[key] = at or self.world.time.reckon()
         self._ask("fire by hand", key, lambda flow: flow.fire(schedule_id("ns", key), at=at), pace)
 
     @rule(pace=paces)
@@ -262,7 +262,7 @@ class ClockMachine(RuleBasedStateMachine):
         return self._runner.run(coroutine)
 
     def _new(self, key: str, shape: Shape) -> Definition:
-        definition = shape.at(self.world.time.carried(), f'"{next(self._payloads)}"')
+        definition = shape.at(self.world.time.reckon(), f'"{next(self._payloads)}"')
         self.definitions.setdefault(key, []).append(definition)
         return definition
 

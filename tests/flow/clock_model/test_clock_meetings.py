@@ -29,7 +29,7 @@ async def world(store: Store) -> World:
 
 
 def ahead(world: World, seconds: int, **fields: Any) -> Definition:
-    instant = world.time.carried().replace(microsecond=0) + timedelta(seconds=seconds)
+    instant = world.time.reckon().replace(microsecond=0) + timedelta(seconds=seconds)
     return Definition(callback=RabbitCallback(payload="1", queue="q"), instants=(instant,), **fields)
 
 
@@ -201,7 +201,7 @@ async def test_a_suspect_that_is_replaced_as_its_attempt_begins(world: World) ->
 
 async def test_the_next_instant_of_a_series_is_no_suspect(world: World) -> None:
     """Its document moves on whether the instant was delivered or buried."""
-    first = world.time.carried().replace(microsecond=0) + timedelta(seconds=1)
+    first = world.time.reckon().replace(microsecond=0) + timedelta(seconds=1)
     every = Definition(
         callback=RabbitCallback(payload="1", queue="q"), recurrence=Every(3_600, first), max_occurrences=3
     )

@@ -54,7 +54,7 @@ class SetTime(DatabaseTime):
     async def measure(self) -> None:
         pass
 
-    def carried(self) -> datetime:
+    def reckon(self) -> datetime:
         return self._now
 
     def advance(self, seconds: int) -> None:
@@ -129,7 +129,7 @@ class World:
 
     async def claim_in_vain(self) -> None:
         """One process after the other claims all that is visible, and is killed before it fires."""
-        visible = {"visible_at": {"$lte": self.time.carried() + LOOKAHEAD}}
+        visible = {"visible_at": {"$lte": self.time.reckon() + LOOKAHEAD}}
         await self.store._database["occurrences"].update_many(visible, {"$inc": {"claims": IN_VAIN}})
 
     async def go(self, walk: Walk, pace: Pace) -> None:
@@ -173,17 +173,17 @@ class World:
         return walk
 
     def _due(self, hold: Hold, most: int) -> list[Occurrence]:
-        now = self.time.carried()
-        hold.expired(now.timestamp())
+        now = self.time.reckon()
+        hold.take_expired(now.timestamp())
         due = hold.due(now, most, 2**20)
         return [held.occurrence for held in due if now.timestamp() < held.trusted_until]
 
     async def _claim(self, walk: Walk, scheduler: int) -> None:
         store = self._seen(walk)
-        until = self.time.carried() + LOOKAHEAD
+        until = self.time.reckon() + LOOKAHEAD
         heads = await store.occurrences.heads(Visible(until))
         for shard in sorted(heads.shards or ()) if heads else ():
-            now = self.time.carried()
+            now = self.time.reckon()
             token = fresh_token()
             count = await store.occurrences.claim(shard, token, Visible(until), leased_until=now + LEASE + LOOKAHEAD)
             page = await store.occurrences.read(token, limit=1_000) if count else []
@@ -198,7 +198,7 @@ class World:
         def hear(sent: Sent) -> None:
             if any(each.is_suspect for each in due) and walk.at("occurrences.begin") is None:
                 self.ledger.broken.append(f"{walk.name}: an attempt of the suspect {sent.id} was not begun")
-            self.ledger.hear(self.count(), walk, self.time.carried(), sent)
+            self.ledger.hear(self.count(), walk, self.time.reckon(), sent)
 
         broker = cast("Broker", Target(answers, walk.stepped, hear))
         nothing = cast("Any", None)

@@ -3,7 +3,8 @@
 import pytest
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import RESUMABLE, Counts, JobStatus
+from shared.domain.jobs.breaking import Counts
+from shared.domain.jobs.jobs import RESUMABLE, JobStatus
 from shared.flow.jobs.breaker import Breaker
 from shared.store import Store
 from tests.clock import ManualClock
@@ -60,18 +61,18 @@ async def test_a_look_from_before_a_resume_changes_nothing(
     store: Store, breaker: Breaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = await add_failed(store)
-    count = store.batches.counts
+    count = store.batch_sums.counts
 
     async def slow_count(job_key: str) -> Counts:
         """Meanwhile another look holds the job, and an operator resumes it."""
         counts = await count(job_key)
         with monkeypatch.context() as others:
-            others.setattr(store.batches, "counts", count)
+            others.setattr(store.batch_sums, "counts", count)
             assert await breaker.look(job_id) is not None
             await resume(store, job_id)
         return counts
 
     with monkeypatch.context() as slow:
-        slow.setattr(store.batches, "counts", slow_count)
+        slow.setattr(store.batch_sums, "counts", slow_count)
         assert await breaker.look(job_id) is None
     assert await status(store, job_id) is JobStatus.RUNNING

@@ -7,7 +7,8 @@ import pytest
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
-from shared.domain.jobs.jobs import JobStatus, Totals
+from shared.domain.jobs.jobs import JobStatus
+from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.finish import Finish
 from shared.store import Store
@@ -62,9 +63,10 @@ async def test_a_server_that_lags_behind_closes_nothing(
             yield receipt
 
     with monkeypatch.context() as lagging:
-        for name in ("has_unsettled", "has_failed", "totals"):
-            lagging.setattr(store.batches, name, nothing)
-        lagging.setattr(store.batches, "receipts", no_receipts)
+        lagging.setattr(store.batches, "has_unsettled", nothing)
+        for name in ("has_failed", "totals"):
+            lagging.setattr(store.batch_sums, name, nothing)
+        lagging.setattr(store.batch_sums, "receipts", no_receipts)
         assert await finish.job(job_id) is None
     found = await store.jobs.view(job_id)
     assert found is not None
@@ -77,14 +79,14 @@ async def test_sums_of_too_few_batches_are_not_written(
     """One answer was from before the last batch was settled, the next one from after it."""
     job_id = await add_planned(store, 2)
     await send(store, job_id, 0)
-    before = await store.batches.totals([job_id])
+    before = await store.batch_sums.totals([job_id])
     await send(store, job_id, 1)
 
     async def earlier(*_: Any) -> dict[str, Totals]:
         return before
 
     with monkeypatch.context() as lagging:
-        lagging.setattr(store.batches, "totals", earlier)
+        lagging.setattr(store.batch_sums, "totals", earlier)
         assert await finish.job(job_id) is None
     assert await finish.job(job_id) is not None
 

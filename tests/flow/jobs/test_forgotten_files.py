@@ -11,7 +11,8 @@ from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File, PushTable
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.divisions import Division, FoundDevices, next_step
-from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, Totals
+from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
+from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.retention import JobRetention
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings

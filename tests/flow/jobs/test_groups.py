@@ -6,7 +6,7 @@ import pytest
 
 from shared.domain.audience.zones import offsets
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.groups import Group, grouped
+from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.flow.jobs.feed import Feed
@@ -39,7 +39,7 @@ async def flow(store: Store, kind: type[JobFlow] = JobFlow) -> GroupFlow:
 
 async def a_group(store: Store) -> Group:
     asked = a_job(group_id=str(uuid.uuid4()), localized=True)
-    group = grouped(asked, [(zone, FAR) for zone in ZONES])
+    group = make_group(asked, [(zone, FAR) for zone in ZONES])
     return (await (await flow(store)).start(group))[0]
 
 
@@ -113,7 +113,7 @@ async def test_the_jobs_are_divided_by_the_offsets_that_the_group_was_made_with(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever completes the group may have another version of the tz database."""
-    group = grouped(a_job(group_id=str(uuid.uuid4()), localized=True), [(zone, FAR) for zone in ZONES])
+    group = make_group(a_job(group_id=str(uuid.uuid4()), localized=True), [(zone, FAR) for zone in ZONES])
     await store.groups.add(group)
     known = offsets()
     monkeypatch.setattr("shared.domain.audience.zones.offsets", lambda: ("+0100",))

@@ -66,7 +66,7 @@ class OtherTask(SendBatch, frozen=True, tag="other"):
 class SameService(Plain):
     batch_task = OtherTask
 
-    def fitting(self, job: Job) -> int:
+    def recipients_per_part(self, job: Job) -> int:
         return 1
 
 

@@ -12,7 +12,8 @@ from shared.blobs import Blobs
 from shared.blobs.files import FolderBlobs
 from shared.blobs.s3 import S3Blobs
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.jobs import FINISH, SEND_ENDED, STOPPABLE, Event, EventState, Job, JobStatus
+from shared.domain.jobs.events import FINISH, SEND_ENDED, Event, EventState
+from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.finish import Finish
 from shared.flow.jobs.kinds import JobKinds

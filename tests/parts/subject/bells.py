@@ -9,13 +9,12 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 from litestar import Request, Response
-from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
 from pymongo.asynchronous.database import AsyncDatabase
 
 from services.api.http import wire
 from services.api.http.identity import Who
-from services.api.http.routes import Resource, endpoint
+from services.api.http.routes import Resource, Route
 from services.parts import Check, Part
 from services.parts.jobs import JobsPart
 from services.scheduler.fire import OnDue
@@ -66,15 +65,15 @@ class BellStore:
         return 0 if found is None else int(found["rung"])
 
 
-class BellsResource:
+class BellsResource(Resource):
     def __init__(self, part: "Bells") -> None:
         self._part = part
 
-    def handlers(self) -> list[HTTPRouteHandler]:
-        return [endpoint("POST", "/bells", self.add, who=Who.KNOWN, answers={HTTPStatus.CREATED: BellView})]
-
+    @Route(
+        "POST", "/bells", summary="Hang up a bell that rings in a moment.",
+        who=Who.KNOWN, answers={HTTPStatus.CREATED: BellView},
+    )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        """Hang up a bell that rings in a moment."""
         await self._part.bells.hang(NAME)
         now: datetime = await self._part.store.now()
         owner = owner_text(Owner(BELL, NAME))
@@ -133,7 +132,7 @@ class Tolling(JobKind):
     def services(self) -> dict[str, str]:
         return {"bells": "bell ropes"}
 
-    def fitting(self, job: Job) -> int:
+    def recipients_per_part(self, job: Job) -> int:
         return 1_000
 
     async def prepare(self, job: Job) -> None: ...

@@ -26,6 +26,7 @@ from shared.domain.accounts.apps import App
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
+from shared.mail.none import NoMail
 from shared.outgoing import Outgoing, OwnApi
 from shared.runtime.sections import Section
 from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, Settings
@@ -140,7 +141,7 @@ async def house(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> A
         audience=audience,
         blobs=blobs,
         uploads=blobs,
-        mail=None,
+        mail=NoMail(),
         outgoing=outgoing,
         own_api=own_api,
         time=DatabaseTime(store),

@@ -24,10 +24,11 @@ from shared.domain.push.feedback import MAX_KEYS, Position
 from shared.runtime.metrics import FEEDBACK_RECORDS
 from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
-from shared.stream import Chunk, Stream
+from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
 from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.local import LocalStream
+from shared.stream.reading import Chunk
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import until
 from tests.stack import Endpoints

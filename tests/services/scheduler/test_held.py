@@ -35,8 +35,8 @@ def test_what_is_over_the_limit_is_shed_from_the_end() -> None:
     hold = Hold(3)
     for seconds in (5, 1, 3, 2, 4):
         hold.add(held(seconds))
-    assert [each.occurrence.due for each in hold.shed()] == [NOON + 4 * SECOND, NOON + 5 * SECOND]
-    assert hold.shed() == []
+    assert [each.occurrence.due for each in hold.take_excess()] == [NOON + 4 * SECOND, NOON + 5 * SECOND]
+    assert hold.take_excess() == []
     assert taken(hold, 9) == [1, 2, 3]
 
 
@@ -44,8 +44,8 @@ def test_what_is_not_trusted_any_more_is_taken_out_from_the_front() -> None:
     hold = Hold(10)
     for seconds, trusted_until in ((1, 5.0), (2, 6.0), (3, 9.0), (4, 5.0)):
         hold.add(Held(held(seconds).occurrence, trusted_until))
-    assert [each.trusted_until for each in hold.expired(6.0)] == [5.0, 6.0]
-    assert hold.expired(6.0) == []
+    assert [each.trusted_until for each in hold.take_expired(6.0)] == [5.0, 6.0]
+    assert hold.take_expired(6.0) == []
     assert taken(hold, 9) == [3, 4]
 
 

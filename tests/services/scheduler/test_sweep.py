@@ -23,7 +23,7 @@ async def test_what_was_left_held_back_is_let_go(store: Store, flow: ScheduleFlo
     for key in ("a", "b"):
         await accepted(flow, wanted(key, OTHER))
         await flow.pause(f"ns/{key}")
-    await store.schedules.move("ns/a", to=ScheduleState.ACTIVE, only=frozenset({ScheduleState.PAUSED}))
+    await store.schedules.move("ns/a", to=ScheduleState.ACTIVE)
     for _ in range(SHARDS):
         await sweep.run_once()
     assert [each.visible_at for each in await pending(store, "a")] == list(OTHER.instants)

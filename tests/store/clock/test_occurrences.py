@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from shared.domain.clock.occurrences import HELD_BACK, SHARDS, Occurrence, OccurrenceKind, once, retried, series
+from shared.domain.clock.occurrences import HELD_BACK, SHARDS, Occurrence, OccurrenceKind, once, retry_entry, series
 from shared.store import Store
 from shared.store.clock.occurrences import Heads, Retry, Visible, fresh_token
 
@@ -239,7 +239,7 @@ async def test_a_series_that_is_held_back_moves_and_stays_held_back(store: Store
 
 
 async def test_let_go_brings_back_the_moment_at_which_each_fires(store: Store) -> None:
-    waiting, again = due_at(0), retried(due_at(1), fires_at=NOON + 30 * SECOND, attempts=2)
+    waiting, again = due_at(0), retry_entry(due_at(1), fires_at=NOON + 30 * SECOND, attempts=2)
     [taken] = await claimed(store, due_at(2))
     await store.occurrences.add([waiting, again])
     stranger = due_at(3, owner="schedule/ns/ab")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import SLOTS, TRANSITIONS, Batch, BatchPart, BatchStatus, Receipt
-from shared.domain.jobs.jobs import Totals
+from shared.domain.jobs.totals import Totals
 from shared.store import Store
 from shared.store.jobs.batches import PlanEnd
 
@@ -154,7 +154,7 @@ async def test_a_part_that_is_out_leaves_the_rest_to_be_sent(store: Store) -> No
     settled = await store.batches.settle(again, to=BatchStatus.SENT, receipt=Receipt(sent=8, held_out=2))
     assert settled is not None
     assert settled.holders == ("lane", "lane/1")
-    totals = (await store.batches.totals([batch.job_id]))[batch.job_id]
+    totals = (await store.batch_sums.totals([batch.job_id]))[batch.job_id]
     assert (totals.sent, totals.held_out, totals.settled) == (8, 2, 1)
 
 
@@ -206,8 +206,8 @@ async def test_totals_and_receipts_are_exact(store: Store) -> None:
         taken = await store.batches.take(queued, owner="lane")
         assert taken is not None
         await store.batches.settle(taken, to=BatchStatus.SENT, receipt=receipt)
-    assert await store.batches.totals([job_id, "nothing"]) == {job_id: Totals(3, 2, 30, 14, 2, 4, 0)}
-    assert [each async for each in store.batches.receipts(job_id)] == [receipt, receipt]
+    assert await store.batch_sums.totals([job_id, "nothing"]) == {job_id: Totals(3, 2, 30, 14, 2, 4, 0)}
+    assert [each async for each in store.batch_sums.receipts(job_id)] == [receipt, receipt]
     assert await store.batches.has_unsettled(job_id)
     assert await store.batches.drop_unsent(job_id) == 1
     assert not await store.batches.has_unsettled(job_id)

@@ -15,8 +15,9 @@ from shared.domain.errors import Conflict, Invalid
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import ms
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus, Totals
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.templates import Template
+from shared.domain.jobs.totals import Totals
 from shared.domain.push.records import APNS
 from shared.store import Store
 
@@ -153,9 +154,9 @@ async def test_open_jobs_are_not_removed(store: Store) -> None:
         await store.jobs.add(job)
     for job in (ended, others):
         await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=0)
-    assert await store.jobs.find_closed_keys("app", limit=5) == [ended.id]
-    await store.jobs.remove_closed([running.id, ended.id])
-    assert await store.jobs.find_closed_keys("app", limit=5) == []
+    assert await store.closed_jobs.find_of_app("app", limit=5) == [ended.id]
+    await store.closed_jobs.remove([running.id, ended.id])
+    assert await store.closed_jobs.find_of_app("app", limit=5) == []
     assert await store.jobs.view(running.id) == running
     assert await store.jobs.view(others.id) is not None
 
@@ -170,12 +171,12 @@ async def test_keys_mean_no_other_job_that_has_the_id_by_now(store: Store) -> No
     slept = [earlier.key, of_first_version.key]
     assert set(await store.jobs.with_ids(slept)) == {of_first_version.id}
     assert set(await store.jobs.with_ids([later.key])) == set(await store.jobs.with_ids([later.id])) == {later.id}
-    await store.jobs.batches_forgotten(slept)
-    assert await store.jobs.find_closed_before(soon, limit=5) == [later.key]
-    await store.jobs.remove_closed(slept)
-    assert await store.jobs.find_closed_keys("app", limit=5) == [later.key]
-    await store.jobs.remove_closed([later.id])
-    assert await store.jobs.find_closed_keys("app", limit=5) == []
+    await store.closed_jobs.note_batches_removed(slept)
+    assert await store.closed_jobs.find_ended_before(soon, limit=5) == [later.key]
+    await store.closed_jobs.remove(slept)
+    assert await store.closed_jobs.find_of_app("app", limit=5) == [later.key]
+    await store.closed_jobs.remove([later.id])
+    assert await store.closed_jobs.find_of_app("app", limit=5) == []
     assert await store.jobs.with_ids([]) == {}
 
 
@@ -263,9 +264,9 @@ async def test_closed_jobs_are_named_until_their_batches_are_forgotten(store: St
         assert await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=1)
     now = await store.now()
     later, earlier = (ms(now + timedelta(seconds=by)) * 1_000_000 for by in (5, -5))
-    assert await store.jobs.find_closed_before(earlier, limit=5) == []
-    assert set(await store.jobs.find_closed_before(later, limit=5)) == {completed.id, stopped.id}
-    (first,) = await store.jobs.find_closed_before(later, limit=1)
-    await store.jobs.batches_forgotten([first])
-    assert await store.jobs.find_closed_before(later, limit=5) == [({completed.id, stopped.id} - {first}).pop()]
+    assert await store.closed_jobs.find_ended_before(earlier, limit=5) == []
+    assert set(await store.closed_jobs.find_ended_before(later, limit=5)) == {completed.id, stopped.id}
+    (first,) = await store.closed_jobs.find_ended_before(later, limit=1)
+    await store.closed_jobs.note_batches_removed([first])
+    assert await store.closed_jobs.find_ended_before(later, limit=5) == [({completed.id, stopped.id} - {first}).pop()]
     assert await store.jobs.view(first) is not None

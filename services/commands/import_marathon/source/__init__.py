@@ -1,15 +1,15 @@
 """A Marathon database in PostgreSQL, as plain rows: what `carillon import marathon` reads.
 
-It is a capability of its own, beside `shared.audience`, because its database is another one with another purpose: it is
-named on a command line, read once from end to end, and its tables are Marathon's, not the users'.
+It is a capability of its own, beside `shared.audience`, because its database is another one with another purpose. That
+is named on a command line and read once from end to end, and its tables are Marathon's, not the users'.
 
 Guarantees:
 
 - **One moment.** All rows are as they were when `reading` was entered: one read-only transaction sees them.
-- **Bounded memory.** Rows come in pages of `PAGE`, by a cursor that the server keeps. JSON that makes more than
-  `MAX_JSON_BYTES` in a row stays there, and the row says so with `None`.
-- **Nothing is judged.** NULL becomes 0 or `""`, as Marathon's own API shows it, and JSON comes as the text that it is;
-  whether a row can be brought over is the importer's to say.
+- **Bounded memory.** Rows come in pages of `PAGE`, by a cursor that the server keeps. Where the JSON of a row makes
+  more than `MAX_JSON_BYTES`, it is not read, and the row says so with `None`.
+- **Nothing is judged.** NULL becomes 0 or `""`, as Marathon's own API shows it, and JSON comes as the text that it is.
+  The importer decides whether a row can be brought over.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -47,29 +47,29 @@ class Marathon:
 
     async def counts(self) -> dict[str, int]:
         """How many rows each table has, by its name."""
-        with _translated():
+        with _translate_errors():
             counted = await self._connection.fetchrow(statements.COUNTS, timeout=STATEMENT_SECONDS)
         return dict(counted or {})
 
     def apps(self) -> AsyncIterator[list[AppRow]]:
-        """All apps, in pages, in the order of their ids, as all that follow."""
+        """All apps, in pages, in the order of their ids. The other tables come likewise."""
         return self._pages(statements.APPS, AppRow)
 
     def users(self) -> AsyncIterator[list[UserRow]]:
-        """All users."""
+        """All users, as `apps` gives apps."""
         return self._pages(statements.USERS, UserRow)
 
     def templates(self) -> AsyncIterator[list[TemplateRow]]:
-        """All templates."""
+        """All templates, as `apps` gives apps."""
         return self._pages(statements.TEMPLATES, TemplateRow)
 
     def jobs(self) -> AsyncIterator[list[JobRow]]:
-        """All jobs."""
+        """All jobs, as `apps` gives apps."""
         return self._pages(statements.JOBS, JobRow)
 
     async def check(self) -> None:
         """Raise `Invalid` unless this is a Marathon database with all that its last release has."""
-        with _translated():
+        with _translate_errors():
             found = await self._connection.fetch(statements.COLUMNS, list(statements.NEEDED), timeout=STATEMENT_SECONDS)
         present: dict[str, set[str]] = {row["relation"]: set(row["columns"]) for row in found}
         for table, columns in statements.NEEDED.items():
@@ -80,10 +80,10 @@ class Marathon:
                 raise Invalid(f"{lacks}: bring it up to date with Marathon's own migrations", field="--from")
 
     async def _pages(self, statement: str, kind: type[T]) -> AsyncIterator[list[T]]:
-        with _translated():
+        with _translate_errors():
             cursor = await self._connection.cursor(statement, timeout=STATEMENT_SECONDS)
         while True:
-            with _translated():
+            with _translate_errors():
                 records = await cursor.fetch(PAGE, timeout=STATEMENT_SECONDS)
             if not records:
                 return
@@ -100,14 +100,14 @@ async def open_source(url: str) -> AsyncIterator[Marathon]:
     """
     connection = await _connect(url)
     try:
-        with _translated():
+        with _translate_errors():
             transaction = connection.transaction(isolation="repeatable_read", readonly=True)
             await transaction.start()
         marathon = Marathon(connection)
         await marathon.check()
         yield marathon
     finally:
-        # Nothing was written, so there is nothing to end well.
+        # Nothing was written, so it does not matter how the transaction ends.
         with suppress(*_FAILURES):
             await connection.close(timeout=GRACE_SECONDS)
 
@@ -116,7 +116,7 @@ async def _connect(url: str) -> _Connection:
     if not url.startswith(_SCHEMES):
         raise Invalid("not a postgresql:// URL", field="--from")
     try:
-        with _translated():
+        with _translate_errors():
             return await asyncpg.connect(
                 url,
                 timeout=CONNECT_SECONDS,
@@ -132,7 +132,7 @@ async def _connect(url: str) -> _Connection:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Turn the driver's errors into ours."""
     try:
         yield

@@ -5,7 +5,7 @@ from msgspec import Struct
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """What every table has."""
+    """The columns that every table has."""
 
     id: str
     created_by: str

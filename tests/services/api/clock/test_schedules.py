@@ -13,7 +13,7 @@ from shared.domain.clock.callbacks import HttpCallback, RabbitCallback
 from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.domain.clock.schedules import Schedule, ScheduleState, schedule_id
-from shared.domain.instants import read_instant, written
+from shared.domain.instants import format_instant, read_instant
 from shared.store.idempotency import FirstUse
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
@@ -32,7 +32,7 @@ def fresh_key() -> str:
 def ahead(*hours: float) -> list[str]:
     """Instants so many hours from now, on whole seconds."""
     now = datetime.now(UTC).replace(microsecond=0)
-    return [written(now + timedelta(hours=each)) for each in hours]
+    return [format_instant(now + timedelta(hours=each)) for each in hours]
 
 
 def body(key: str, *instants: str, **fields: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ async def test_the_published_request_works_unchanged(house: House) -> None:
     assert stored.definition.callback == RabbitCallback(
         queue="training.invitations.notifications", payload='{"id":"42"}'
     )
-    assert [written(each.due) for each in await occurrences(house, stored.key)] == reply.json["schedules"]
+    assert [format_instant(each.due) for each in await occurrences(house, stored.key)] == reply.json["schedules"]
 
 
 async def test_a_schedule_is_answered_with_every_field(house: House) -> None:
@@ -136,7 +136,7 @@ async def test_a_payload_is_kept_and_shown_as_the_text_that_it_was(house: House)
 async def test_the_largest_payload_and_the_longest_list_are_taken(house: House) -> None:
     key = fresh_key()
     start = datetime(2100, 1, 1, tzinfo=UTC)
-    instants = [written(start + timedelta(seconds=n)) for n in range(10_000)]
+    instants = [format_instant(start + timedelta(seconds=n)) for n in range(10_000)]
     data = {"queue": "q", "payload": "x" * (256 * 1024 - 2)}
     reply = await house.admin.post("/schedules", body(key, *instants, callback={"type": "rabbitmq", "data": data}))
     assert reply.status == 201, reply.body[:500]
@@ -153,7 +153,7 @@ async def test_past_instants_are_skipped_and_told(house: House) -> None:
     assert reply.status == 201
     assert reply.json["skipped"] == instants[:2]
     assert reply.json["next"] == instants[2:]
-    assert [written(each.due) for each in await occurrences(house, key)] == instants[2:]
+    assert [format_instant(each.due) for each in await occurrences(house, key)] == instants[2:]
 
 
 async def test_post_again_changes_nothing_and_another_content_is_a_conflict(house: House) -> None:
@@ -180,7 +180,7 @@ async def test_put_makes_keeps_and_replaces(house: House) -> None:
     replaced = await house.admin.put(path, body(key, *moved))
     assert (replaced.status, replaced.json["next"]) == (200, moved)
     assert replaced.json["created_at"] == first.json["created_at"]
-    assert [written(each.due) for each in await occurrences(house, key)] == moved
+    assert [format_instant(each.due) for each in await occurrences(house, key)] == moved
     assert (await schedule(house, key)).generation != before.generation
 
 
@@ -218,10 +218,10 @@ async def test_a_window_delays_by_the_key_within_its_bounds(house: House) -> Non
     keys, instant = [fresh_key() for _ in range(8)], datetime(2100, 1, 1, tzinfo=UTC)
     firsts = set()
     for key in keys:
-        reply = await house.admin.post("/schedules", body(key, written(instant), window_seconds=60))
+        reply = await house.admin.post("/schedules", body(key, format_instant(instant), window_seconds=60))
         [due] = reply.json["next"]
         assert instant <= read_instant(due, field="next") < instant + timedelta(seconds=60)
-        assert [written(each.due) for each in await occurrences(house, key)] == [due]
+        assert [format_instant(each.due) for each in await occurrences(house, key)] == [due]
         firsts.add(due)
     assert len(firsts) > 1
 
@@ -322,7 +322,7 @@ async def test_fire_asks_for_one_more_now_and_a_repeated_request_for_none(house:
     fired = await house.admin.post(f"/schedules/{key}/fire", idempotency_key=token)
     assert fired.status == 202
     asked = [each for each in await occurrences(house, key) if each.kind is OccurrenceKind.ASKED]
-    assert [(each.message_id, written(each.due)) for each in asked] == [(fired.json["id"], fired.json["due"])]
+    assert [(each.message_id, format_instant(each.due)) for each in asked] == [(fired.json["id"], fired.json["due"])]
     again = await house.admin.post(f"/schedules/{key}/fire", idempotency_key=token)
     assert again.status == 202
     assert len([each for each in await occurrences(house, key) if each.kind is OccurrenceKind.ASKED]) == 1
@@ -597,7 +597,7 @@ async def test_a_dead_letter_is_tried_again_or_given_up(house: House) -> None:
     retried = await house.admin.post(f"/dead-letters/{ids[0]}/retry")
     assert (retried.status, retried.json) == (202, {"id": ids[0]})
     asked = [each for each in await occurrences(house, key) if each.kind is OccurrenceKind.ASKED]
-    assert [written(each.due) for each in asked] == ["2026-01-01T00:00:00Z"]
+    assert [format_instant(each.due) for each in asked] == ["2026-01-01T00:00:00Z"]
     assert (await house.admin.post(f"/dead-letters/{ids[0]}/retry")).status == 404
     assert (await house.admin.post(f"/dead-letters/{ids[1]}/discard")).status == 204
     assert (await house.admin.post(f"/dead-letters/{ids[1]}/discard")).status == 404

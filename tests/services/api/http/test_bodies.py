@@ -12,25 +12,27 @@ from litestar import Litestar, Request, Response
 from services.api.http import errors
 from services.api.http.bodies import SMALL_BYTES, Bodies
 from services.api.http.identity import Who
-from services.api.http.routes import endpoint
+from services.api.http.routes import Resource, Route
 
 LIMIT = 1_000_000
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async def hold(request: Request[Any, Any, Any]) -> Response[str]:
-        """Read the body whole."""
+class BodiesResource(Resource):
+    @Route("POST", "/hold", summary="Read the body whole.", who=Who.EVERYBODY, answers={HTTPStatus.OK: str})
+    async def hold(self, request: Request[Any, Any, Any]) -> Response[str]:
         return Response(str(len(await request.body())))
 
-    async def stream(request: Request[Any, Any, Any]) -> Response[str]:
-        """Read the body in pieces."""
+    @Route(
+        "POST", "/stream", summary="Read the body in pieces.",
+        who=Who.EVERYBODY, answers={HTTPStatus.OK: str}, streams=True,
+    )  # fmt: skip
+    async def stream(self, request: Request[Any, Any, Any]) -> Response[str]:
         return Response(str(sum([len(part) async for part in request.stream()])))
 
-    routes = [
-        endpoint("POST", "/hold", hold, who=Who.EVERYBODY, answers={HTTPStatus.OK: str}),
-        endpoint("POST", "/stream", stream, who=Who.EVERYBODY, answers={HTTPStatus.OK: str}, streams=True),
-    ]
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    routes = BodiesResource().handlers()
     app = Litestar(routes, exception_handlers={Exception: errors.refuse}, openapi_config=None, logging_config=None)
     app.asgi_handler = Bodies(app.asgi_handler, LIMIT)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(cast(Any, app)), base_url="http://here") as client:

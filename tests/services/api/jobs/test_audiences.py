@@ -9,7 +9,7 @@ from shared.domain.audience.sources import PushTable
 from shared.domain.audience.zones import zones
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.divisions import Division
-from shared.domain.jobs.jobs import Totals
+from shared.domain.jobs.totals import Totals
 from tests.services.api.client import Client
 from tests.services.api.conftest import House
 from tests.services.api.test_bad_input import is_problem

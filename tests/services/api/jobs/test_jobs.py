@@ -13,8 +13,9 @@ from shared.domain.audience.ranges import KeyRange
 from shared.domain.audience.sources import PushTable
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch, Receipt
-from shared.domain.jobs.jobs import Job, Totals
+from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.tasks import SPLIT_QUEUE
+from shared.domain.jobs.totals import Totals
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import House
 

@@ -79,8 +79,8 @@ class House:
 
 
 def counts(tally: ImportTally, table: str = "") -> dict[str, int]:
-    """What is not 0 by outcome."""
-    return {outcome.value: tally.count(outcome, table) for outcome in Fate if tally.count(outcome, table)}
+    """What is not 0 by fate."""
+    return {fate.value: tally.count(fate, table) for fate in Fate if tally.count(fate, table)}
 
 
 @pytest.fixture

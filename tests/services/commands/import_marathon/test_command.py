@@ -61,13 +61,13 @@ async def test_one_that_is_killed_half_way_goes_on_from_there(house: House, mong
         assert running.returncode is None
     running.kill()
     assert await running.wait() < 0
-    there = len(await house.store.jobs.find_closed_keys(app, limit=5_000))
+    there = len(await house.store.closed_jobs.find_of_app(app, limit=5_000))
     assert there >= 750
     done = await carillon("--strict", store=mongo_database, source=house.url)
     assert done.returncode == 0, done.stderr
     (line,) = (line.split() for line in done.stdout.splitlines() if line.startswith("jobs "))
     assert [int(count.replace(",", "")) for count in line[1:]] == [3_000 - there, 0, there, 0, 0]
-    assert len(await house.store.jobs.find_closed_keys(app, limit=5_000)) == 3_000
+    assert len(await house.store.closed_jobs.find_of_app(app, limit=5_000)) == 3_000
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from services.commands.import_marathon.past import PastStanding, read_job, standing
+from services.commands.import_marathon.past import PastStanding, past_standing, read_job
 from services.commands.import_marathon.report import EXAMPLES, MAX_REASONS, OTHER_REASONS, ImportTally, Thing
 from services.commands.import_marathon.source import JobRow
 from services.commands.import_marathon.verdicts import AS_BEFORE, BROUGHT, UPDATED, Fate, ImportVerdict, digest, verdict
@@ -48,7 +48,7 @@ def a_row(**fields: Any) -> JobRow:
     ],
 )
 def test_where_a_job_stands_there(fields: dict[str, Any], expected: PastStanding) -> None:
-    assert standing(a_row(**fields), NOW) is expected
+    assert past_standing(a_row(**fields), NOW) is expected
 
 
 small = st.integers(0, NOW * 2)

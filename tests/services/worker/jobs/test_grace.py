@@ -14,7 +14,8 @@ from shared.blobs.files import FolderBlobs
 from shared.blobs.s3 import S3Blobs
 from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Invalid, Unavailable
-from shared.domain.jobs.jobs import PLAN, READ_FILE, SEND, Event, EventState, Job
+from shared.domain.jobs.events import PLAN, READ_FILE, SEND, Event, EventState
+from shared.domain.jobs.jobs import Job
 from shared.store import Store
 from tests.blobs.answers import answering, refusal
 from tests.clock import ManualClock

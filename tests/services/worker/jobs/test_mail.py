@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from services.worker.jobs.mail import Mailer
 from shared.domain.instants import ms
-from shared.domain.jobs.jobs import DueMail, Job
+from shared.domain.jobs.events import DueMail
+from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.mails import Mailing
 from shared.domain.jobs.tasks import SendMail
 from shared.flow.jobs.feed import Feed
-from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
-from shared.runtime.clock import SystemClock
+from shared.mail.none import NoMail
 from shared.store import Store
 from tests.flow.kinds import KINDS
 from tests.queues import task_broker
@@ -35,9 +35,8 @@ async def store(mongo_database: str) -> AsyncIterator[Store]:
 @pytest.fixture
 async def mailer(store: Store) -> Mailer:
     feed = Feed(store, await task_broker(), KINDS)
-    jobs = JobFlow(store, feed, SystemClock(), mails=True)
     mailing = Mailing(domain="example.com", addressees=(), blacklist=(), host="here")
-    return Mailer(store, None, feed, jobs, DatabaseTime(store), mailing, lease=timedelta(seconds=10))
+    return Mailer(store, NoMail(), feed, DatabaseTime(store), mailing, lease=timedelta(seconds=10))
 
 
 async def a_job_with(store: Store, *mails: DueMail) -> Job:

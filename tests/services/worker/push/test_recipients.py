@@ -15,7 +15,7 @@ from shared.domain.audience.ranges import ByteRange, KeyRange
 from shared.domain.audience.sources import File
 from shared.domain.audience.zones import REST
 from shared.domain.jobs.batches import Batch, Receipt
-from shared.domain.jobs.groups import grouped, zone_jobs
+from shared.domain.jobs.groups import make_group, zone_jobs
 from shared.domain.jobs.jobs import Job, Plan
 from shared.store import Store
 from tests.store.conftest import store
@@ -95,7 +95,7 @@ async def test_the_last_zone_of_a_group_counts_the_unknown(
     file, group_id = await the_file(blobs), str(uuid.uuid4())
     asked = a_job(app_name="game", group_id=group_id, csv_path=file.path, localized=True, plan=Plan(source=file))
 
-    jobs = zone_jobs(grouped(asked, [(zone, 1) for zone in zones]))
+    jobs = zone_jobs(make_group(asked, [(zone, 1) for zone in zones]))
 
     assert [await read(RecipientReader(store, audience, blobs, batch_size=100), job) for job in jobs] == expected
 

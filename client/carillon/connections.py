@@ -1,0 +1,141 @@
+"""Connections that are kept, HTTP/1.1, and one exchange over them.
+
+httpx says what a request and an answer are, httpcore, on which it stands, keeps the connections. httpx's own client is
+not between them: it logs whole URLs, and a signed one is as good as a password; it also keeps cookies and asks the
+environment for proxies.
+
+What leaves here of a failed connection is an `OSError`: the system's own, if there is one.
+"""
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import httpcore
+import httpx
+
+from carillon.early_answers import Backend
+
+KEPT_SECONDS = 15.0
+# What may be done twice may be sent twice (RFC 9110, 9.2.2).
+_IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
+_FAILURES = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.TimeoutException,
+    httpcore.UnsupportedProtocol,
+    httpx.DecodingError,
+)
+
+OnSent = Callable[[], None]
+
+
+class Connections:
+    """As many connections to a host as exchanges were underway at once. An exchange has no time limit of its own.
+
+    Each exchange has a pool to itself: one that was used last. A pool that many share gives one free connection to
+    several of them, and all but one try again: with 20 exchanges at once this takes three times as long.
+    """
+
+    def __init__(self) -> None:
+        self._pools: list[httpcore.AsyncConnectionPool] = []
+        self._free: list[httpcore.AsyncConnectionPool] = []
+        self._closed = False
+
+    async def exchange(self, request: httpx.Request, on_sent: OnSent, *, repeatable: bool) -> httpx.Response:
+        """The whole answer to a request. `on_sent` is called whenever the request may reach the server from now on.
+
+        The server may close a kept connection at the moment when it is used again. The request is then sent once more,
+        on another one, if its method is idempotent and its content `repeatable`.
+
+        Raises:
+            OSError: there is no answer.
+        """
+        trace = _Trace(on_sent)
+        try:
+            return await self._exchange_once(request, trace)
+        except OSError:
+            if trace.connected or not repeatable or request.method not in _IDEMPOTENT:
+                raise
+        return await self._exchange_once(request, trace)
+
+    async def close(self) -> None:
+        """Close all connections, those of exchanges that are underway too. A later exchange is a `RuntimeError`."""
+        self._closed = True
+        for pool in self._pools:
+            await pool.aclose()
+
+    async def _exchange_once(self, request: httpx.Request, trace: "_Trace") -> httpx.Response:
+        with self._pool() as pool:
+            try:
+                answer = await pool.handle_async_request(_written(request, trace))
+                try:
+                    return httpx.Response(answer.status, headers=answer.headers, content=await answer.aread())
+                finally:
+                    await answer.aclose()
+            except _FAILURES as error:
+                raise cause_of(error) from None
+
+    @contextmanager
+    def _pool(self) -> Iterator[httpcore.AsyncConnectionPool]:
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        pool = self._free.pop() if self._free else self._open()
+        try:
+            yield pool
+        finally:
+            self._free.append(pool)
+
+    def _open(self) -> httpcore.AsyncConnectionPool:
+        pool = httpcore.AsyncConnectionPool(
+            ssl_context=_trust(), keepalive_expiry=KEPT_SECONDS, network_backend=Backend()
+        )
+        self._pools.append(pool)
+        return pool
+
+
+class _Trace:
+    """What httpcore tells of an exchange."""
+
+    def __init__(self, on_sent: OnSent) -> None:
+        self.connected = False
+        self._on_sent = on_sent
+
+    async def note(self, event: str, _: Mapping[str, Any]) -> None:
+        """Take notice of one event of the exchange."""
+        if event == "connection.connect_tcp.started":
+            self.connected = True
+        elif event == "http11.send_request_headers.started":
+            self._on_sent()
+
+
+def cause_of(error: BaseException) -> OSError:
+    """What the system said, where httpcore only says that something failed."""
+    found: OSError | None = None
+    following: BaseException | None = error
+    while following is not None:
+        if isinstance(following, OSError):
+            found = following
+        following = (
+            following.exceptions[-1] if isinstance(following, BaseExceptionGroup) else following.__cause__
+        )  # fmt: skip
+    return found or ConnectionError(f"{type(error).__name__}: {error}".removesuffix(": "))
+
+
+def _written(request: httpx.Request, trace: _Trace) -> httpcore.Request:
+    url = request.url
+    return httpcore.Request(
+        request.method,
+        httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+        headers=request.headers.raw,
+        content=request.stream,
+        extensions={"trace": trace.note},
+    )
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Trusts whom this machine trusts. It takes some 20 ms, so all clients share one."""
+    return ssl.create_default_context()

@@ -1,0 +1,166 @@
+"""Schedules as they are asked for and as they are answered."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from carillon.callbacks import Callback, CallbackBody, body_of
+from carillon.instants import in_utc
+
+
+class ScheduleState(StrEnum):
+    """Where a schedule stands."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    """Nothing of it is left to fire."""
+
+
+class OutcomeResult(StrEnum):
+    """How an attempt ended."""
+
+    FIRED = "fired"
+    FAILED = "failed"
+    """It will be attempted again."""
+    SKIPPED = "skipped"
+    """The misfire rule gave it up."""
+    DEAD = "dead"
+    """It was the last attempt: the instant is a dead letter."""
+
+
+class FireWithin(Struct, frozen=True):
+    """A misfire rule: what is found later than this is given up."""
+
+    fire_within_seconds: float
+
+
+Misfire = Literal["fire", "skip"] | FireWithin
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """How often a refused instant is attempted (1 to 100), and the pauses between."""
+
+    attempts: int = 10
+    first_delay_seconds: float = 5.0
+    factor: float = 3.0
+    cap_seconds: float = 3_600.0
+
+
+class _Content(Struct, frozen=True, kw_only=True):
+    """What a request and an answer have in common."""
+
+    key: str = ""
+    instants: Sequence[datetime] = field(default=(), name="schedules")
+    cron: str | None = None
+    timezone: str | None = None
+    every_seconds: int | None = field(default=None, name="every")
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    max_occurrences: int | None = None
+    window_seconds: float = 0.0
+    misfire: Misfire = "fire"
+    labels: Mapping[str, str] = {}
+
+    def __post_init__(self) -> None:
+        instants = (in_utc(instant, f"instants[{index}]") for index, instant in enumerate(self.instants))
+        force_setattr(self, "instants", tuple(instants))
+        for bound in ("starts_at", "ends_at"):
+            if (instant := getattr(self, bound)) is not None:
+                force_setattr(self, bound, in_utc(instant, bound))
+
+
+class Schedule(_Content, frozen=True, kw_only=True):
+    """A schedule to be made: exactly one of `instants` (up to 10,000), `cron` (five fields, in the IANA zone
+    `timezone`, by default UTC) and `every_seconds`.
+
+    `starts_at`, `ends_at` and `max_occurrences` bound a recurrence. `window_seconds` delays all instants of the key by
+    the same time below it. `misfire` says what becomes of what is found late: fire, skip, or fire within some seconds.
+    Without `retry` the deployment's rule holds. `key` has 1 to 255 of letters, digits and `- _ . ~ :`.
+
+    Raises:
+        ValueError: an instant has no time zone.
+    """
+
+    callback: Callback
+    retry: Retry | None = None
+
+    def encoded(self) -> bytes:
+        """The body of a request. Raises `TypeError` or `ValueError` where the payload has something that is not
+        JSON."""
+        fields = {each.encode_name: getattr(self, each.name) for each in msgspec.structs.fields(self)}
+        given = {name: value for name, value in fields.items() if value not in _ABSENT}
+        return msgspec.json.encode(given | {"callback": body_of(self.callback)})
+
+
+_ABSENT: tuple[object, ...] = (None, "", (), {})
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One attempt: when it was due, when it was made, and how it ended."""
+
+    due: datetime
+    at: datetime
+    late_ms: int
+    attempt: int
+    result: OutcomeResult
+    error: str = ""
+
+
+class StoredSchedule(_Content, frozen=True, kw_only=True):
+    """A schedule as it is stored.
+
+    `next` are up to 20 pending instants, with their delay in the window; `skipped` those that were past when it was
+    made, in answers to create and put; `outcomes` the last 20 attempts, in the answer to get. A list shows none of
+    these, nor `instants`. `created` tells a new one in the answer to create and put: not one that was there already,
+    be it because an earlier attempt of the call had made it.
+    """
+
+    body: CallbackBody = field(name="callback")
+    retry: Retry
+    state: ScheduleState
+    next: tuple[datetime, ...] = ()
+    skipped: tuple[datetime, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    created_at: datetime
+    updated_at: datetime
+    created: bool = False
+
+    @property
+    def callback(self) -> Callback:
+        """What is done at each instant; a secret is not shown."""
+        return self.body.data
+
+
+class Fired(Struct, frozen=True):
+    """What was fired by hand: `id` is the message id."""
+
+    id: str
+    due: datetime
+
+
+class ItemError(Struct, frozen=True):
+    """What is wrong with an item of many."""
+
+    reason: str
+    field: str | None = None
+
+
+class BulkResult(Struct, frozen=True, kw_only=True):
+    """What became of the item with this index: `status` is what it would have been answered with on its own."""
+
+    index: int
+    key: str | None
+    status: int
+    error: ItemError | None = None
+
+    @property
+    def created(self) -> bool:
+        """Whether it is new; one that was there with the same content is not, and is no error."""
+        return self.status == HTTPStatus.CREATED

@@ -1,0 +1,91 @@
+"""Files to be uploaded, read in small pieces: however large they are, little of them is in memory."""
+
+import asyncio
+import os
+import stat
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from carillon.errors import Invalid
+
+PART_BYTES = 256 * 2**10
+
+Source = str | os.PathLike[str] | AsyncIterable[bytes]
+
+
+class File:
+    """A file as it was found: `size` in bytes. It can be read several times, and must stay as it is.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file: how much comes out of a pipe, nobody knows beforehand.
+    """
+
+    def __init__(self, path: Path) -> None:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(f"{path} is no regular file")
+        path.open("rb").close()
+        self.size = found.st_size
+        self._path = path
+        self._version = _version(found)
+        self._unread: OSError | None = None
+
+    async def parts(self) -> AsyncGenerator[bytes]:
+        """All of it. Raises `Invalid` where it ends too early, and `OSError` where it cannot be read."""
+        left = self.size
+        try:
+            with self._path.open("rb") as file:
+                while left:
+                    part = await asyncio.to_thread(file.read, min(PART_BYTES, left))
+                    if not part:
+                        raise self._changed()
+                    left -= len(part)
+                    yield part
+        except OSError as error:
+            self._unread = error
+            raise
+
+    def check(self) -> None:
+        """Raise again what kept `parts` from reading, which who sends them may take for an error of the connection.
+
+        Raises:
+            Invalid: it is not what was found: nobody could tell what was read.
+            OSError: it could not be read.
+        """
+        if not self._path.exists() or _version(self._path.stat()) != self._version:
+            raise self._changed()
+        if self._unread is not None:
+            raise self._unread
+
+    def _changed(self) -> Invalid:
+        return Invalid(f"{self._path} has changed while it was uploaded", field="source")
+
+
+@asynccontextmanager
+async def file_of(source: Source) -> AsyncIterator[File]:
+    """The file that is to be uploaded; a stream becomes one, for so long. Raises as `File`."""
+    if not isinstance(source, AsyncIterable):
+        yield File(Path(source))
+        return
+    with tempfile.TemporaryDirectory(prefix="carillon-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, "upload.csv")
+        await _write(source, path)
+        yield File(path)
+
+
+async def _write(stream: AsyncIterable[bytes], path: Path) -> None:
+    waiting = bytearray()
+    with path.open("wb") as file:
+        async for part in stream:
+            waiting += part
+            if len(waiting) >= PART_BYTES:
+                await asyncio.to_thread(file.write, waiting)
+                waiting = bytearray()
+        await asyncio.to_thread(file.write, waiting)
+
+
+def _version(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,94 @@
+"""`client.groups`: the jobs of a localized push, one for each time zone, seen and moved together."""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from carillon.addresses import path_of
+from carillon.instants import from_nanoseconds
+from carillon.push_jobs import ZoneStart
+from carillon.transport import Transport
+
+
+class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
+    """The job of one zone and its progress, in devices. `status` is as that of a job; `failure` says what stopped it,
+    if nobody did."""
+
+    status: str
+    total_tokens: int
+    completed_tokens: int
+    failure: str
+    completed_at_ns: int = field(name="completedAt")
+
+    @property
+    def completed_at(self) -> datetime | None:
+        """When it was done; `None` until then."""
+        return from_nanoseconds(self.completed_at_ns)
+
+
+class Group(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A localized push. `zones` are its jobs from west to east, and at the end that of users without a zone; the sums
+    are those of all. `total_tokens` counts the devices of the zones that have started; `unknown` users of a file have
+    no device."""
+
+    id: str
+    app_id: str
+    template_name: str
+    past_time_strategy: str
+    total_tokens: int
+    completed_tokens: int
+    sent: int
+    failed: int
+    skipped: int
+    held_out: int
+    unknown: int
+    zones: tuple[ZoneJob, ...]
+    created_by: str
+    starts_at_ns: int = field(name="startsAt")
+    created_at_ns: int = field(name="createdAt")
+
+    @property
+    def starts_at(self) -> datetime | None:
+        """What the clocks of each zone show when its job starts, read in UTC."""
+        return from_nanoseconds(self.starts_at_ns)
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When it was made."""
+        return from_nanoseconds(self.created_at_ns)
+
+
+_group = msgspec.json.Decoder(Group)
+
+
+class Groups:
+    """The localized pushes of apps, by the `group_id` of any of their jobs. All methods raise `CarillonError`, and
+    `NotFound` where there is none; a move leaves jobs alone whose status does not allow it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def get(self, app_id: str, group_id: str) -> Group:
+        """The zones of a push, and the progress of all together."""
+        return (await self._transport.call("GET", _of(app_id, group_id))).read(_group)
+
+    async def pause(self, app_id: str, group_id: str) -> Group:
+        """Hold all its jobs that have not ended."""
+        return await self._move(app_id, group_id, "pause")
+
+    async def resume(self, app_id: str, group_id: str) -> Group:
+        """Let all its held jobs go on, or start when their start comes."""
+        return await self._move(app_id, group_id, "resume")
+
+    async def stop(self, app_id: str, group_id: str) -> Group:
+        """End all its jobs for good."""
+        return await self._move(app_id, group_id, "stop")
+
+    async def _move(self, app_id: str, group_id: str, move: Literal["pause", "resume", "stop"]) -> Group:
+        return (await self._transport.call("PUT", f"{_of(app_id, group_id)}/{move}")).read(_group)
+
+
+def _of(app_id: str, group_id: str) -> str:
+    return path_of("apps", app_id, "groups", group_id)

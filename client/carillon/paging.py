@@ -1,0 +1,35 @@
+"""Lists, page by page: one page is held at a time, and `Link: rel="next"` leads to the next one."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from carillon.attempts import Query
+from carillon.transport import Transport
+
+PAGE_SIZE = 100  # a schedule may be 256 KiB
+
+T = TypeVar("T")
+
+_NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
+
+
+async def items(
+    transport: Transport, path: str, query: Query, decoder: msgspec.json.Decoder[list[T]]
+) -> AsyncIterator[T]:
+    """All items of a list; those that are added behind the current position meanwhile are among them."""
+    following: Query | None = query
+    while following is not None:
+        answer = await transport.call("GET", path, query=following)
+        for item in answer.read(decoder):
+            yield item
+        following = next_query(answer.headers.get("Link", ""))
+
+
+def next_query(link: str) -> Query | None:
+    """The query of the next page, `None` on the last. Where it lies is known: a proxy may have moved the path."""
+    match = _NEXT.search(link)
+    return dict(parse_qsl(urlsplit(match[1]).query, keep_blank_values=True)) if match else None

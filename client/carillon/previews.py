@@ -1,0 +1,93 @@
+"""What a push job would do, before it is made. `None` is what cannot be known: an estimate of what nobody looked at, a
+column without a value."""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+
+from carillon.instants import from_nanoseconds
+
+
+class _View(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a preview is made of."""
+
+
+class ZoneCount(_View, frozen=True):
+    """The devices with one `tz`, as the push table has it."""
+
+    tz: str | None
+    devices: int
+
+
+class LocaleCount(_View, frozen=True):
+    """The devices with one `locale`, as the push table has it."""
+
+    locale: str | None
+    devices: int
+
+
+class AudienceCount(_View, frozen=True):
+    """Who would get the job. `devices` and `users` are those that were counted in the time there was; `exact` says that
+    they are all, else the estimates tell about how many there are. Those `without_token` would be skipped. Of a file,
+    `unknown` users have no device and `repeated` rows name a user who stands before. Of the
+    counted users the control group holds out about `held_out_users`."""
+
+    exact: bool
+    devices: int
+    users: int
+    estimated_devices: int | None
+    estimated_users: int | None
+    without_token: int
+    unknown: int
+    repeated: int
+    held_out_users: int
+    zones: tuple[ZoneCount, ...]
+    locales: tuple[LocaleCount, ...]
+
+
+class ZonePreview(_View, frozen=True):
+    """A zone of a localized job: its offset, or `rest` for devices without a readable one, and the devices counted
+    there; `None` where the audience is."""
+
+    zone: str
+    devices: int | None
+    starts_at_ns: int = field(name="startsAt")
+
+    @property
+    def starts_at(self) -> datetime | None:
+        """When its job would start."""
+        return from_nanoseconds(self.starts_at_ns)
+
+
+class Sample(_View, frozen=True):
+    """The record that a template makes for a made-up device; `None` if it cannot be made (`failure` says why) or is too
+    long to be shown. `devices` of the counted ones have its locale."""
+
+    template_name: str
+    locale: str
+    devices: int
+    bytes: int
+    record: dict[str, Any] | None
+    failure: str
+
+
+class Notice(_View, frozen=True):
+    """Something that is allowed and may not be meant: `code` stays the same, `message` is for people."""
+
+    code: str
+    message: str
+
+
+class JobPreview(_View, frozen=True):
+    """What a job would do. `audience` is `None` for a file over which the job would fail, as a warning tells;
+    `file_bytes` where there is no file."""
+
+    topic: str
+    audience: AudienceCount | None
+    file_bytes: int | None
+    zones: tuple[ZonePreview, ...]
+    samples: tuple[Sample, ...]
+    largest_record_bytes: int
+    max_record_bytes: int
+    warnings: tuple[Notice, ...]

@@ -1,0 +1,188 @@
+"""Push jobs as they are asked for and as they are answered."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from carillon.instants import from_nanoseconds, nanoseconds
+
+
+class PushJob(Struct, frozen=True, kw_only=True):
+    """A push job to be started: whom, what (the names of `templates`; of several, each device gets one) and when (at
+    once without `starts_at`). What is not sent by `expires_at` is dropped.
+
+    By which push service: `apns`, `gcm`, or one that the deployment has added.
+
+    Whom: everybody, those that `filters` by column name, or the users of the file at `csv_path`, as `uploads.put` gave
+    it. `control_group` is the share of users who get nothing, at least 0 and less than 1.
+
+    A `localized` job has one job for each time zone, which starts when its clocks show what `starts_at` reads in UTC.
+    Where that has passed, `past_time_strategy` says what to do: `skip` the zone, or start a day later (unset: that).
+
+    Raises:
+        ValueError: an instant has no time zone, or the control group is no such share.
+    """
+
+    service: str
+    templates: Sequence[str]
+    filters: Mapping[str, str] = {}
+    csv_path: str = ""
+    control_group: float = 0.0
+    context: Mapping[str, Any] = {}
+    metadata: Mapping[str, Any] = {}
+    starts_at: datetime | None = None
+    expires_at: datetime | None = None
+    localized: bool = False
+    past_time_strategy: Literal["", "skip", "nextDay"] = ""
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.templates, str):
+            raise ValueError(f"templates is a sequence of names, not {self.templates!r}")  # noqa: TRY004 - as instants
+        # As JSON, what is no number would be null, and nobody would be held out.
+        if not 0 <= self.control_group < 1:
+            raise ValueError(f"control_group is at least 0 and less than 1, not {self.control_group!r}")
+        self._times()
+
+    def query(self) -> Mapping[str, str]:
+        """What goes beside the body."""
+        return {"template": ",".join(self.templates)}
+
+    def encoded(self) -> bytes:
+        """The body of a request."""
+        given = {"service": self.service, "filters": self.filters, "context": self.context, "metadata": self.metadata}
+        chosen = {
+            "id": self.id,
+            "csvPath": self.csv_path,
+            "controlGroup": self.control_group,
+            "localized": self.localized,
+            "pastTimeStrategy": self.past_time_strategy,
+        }
+        return msgspec.json.encode(given | self._times() | {name: value for name, value in chosen.items() if value})
+
+    def _times(self) -> dict[str, int]:
+        return {
+            "startsAt": nanoseconds(self.starts_at, "starts_at"),
+            "expiresAt": nanoseconds(self.expires_at, "expires_at"),
+        }
+
+
+class ZoneStart(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The job of one zone of a localized job, and when it starts."""
+
+    zone: str
+    job_id: str
+    starts_at_ns: int = field(name="startsAt")
+
+    @property
+    def starts_at(self) -> datetime | None:
+        """When it starts."""
+        return from_nanoseconds(self.starts_at_ns)
+
+
+class JobEvent(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A step of a stage."""
+
+    message: str
+    state: str
+    created_at_ns: int = field(name="createdAt")
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When it happened."""
+        return from_nanoseconds(self.created_at_ns)
+
+
+class JobStage(Struct, frozen=True, kw_only=True):
+    """A stage of a job, with what happened in it."""
+
+    name: str
+    events: tuple[JobEvent, ...]
+
+
+class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A push job and its progress: `completed_tokens` of `total_tokens` devices, which are `sent`, `failed`, `skipped`
+    or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `status` is
+    `paused`, `circuitbreak`, `stopped`, or empty: waiting, running or completed. `failure` says what stopped a job
+    that no user stopped; the `stages` tell what happened, but in lists.
+
+    The jobs of a localized push have its `group_id`, and a `zone` each; `zones`, all of them from west to east, are
+    only in the answer to start. `control_group_csv_path` is where those stand who were held out, once it is completed.
+    """
+
+    id: str
+    app_id: str
+    group_id: str = field(name="jobGroupId")
+    service: str
+    template_name: str
+    status: str
+    total_batches: int
+    completed_batches: int
+    total_tokens: int
+    completed_tokens: int
+    sent: int
+    failed: int
+    skipped: int
+    held_out: int
+    unknown: int
+    rate: float
+    reasons: dict[str, int]
+    locales: dict[str, int]
+    feedbacks: dict[str, int]
+    failure: str
+    filters: dict[str, str]
+    csv_path: str
+    control_group: float
+    control_group_csv_path: str
+    context: dict[str, Any]
+    metadata: dict[str, Any]
+    localized: bool
+    past_time_strategy: str
+    zone: str
+    zones: tuple[ZoneStart, ...]
+    created_by: str
+    starts_at_ns: int = field(name="startsAt")
+    expires_at_ns: int = field(name="expiresAt")
+    estimated_end_ns: int = field(name="estimatedEnd")
+    completed_at_ns: int = field(name="completedAt")
+    created_at_ns: int = field(name="createdAt")
+    updated_at_ns: int = field(name="updatedAt")
+    status_events: tuple[JobStage, ...] | None = None
+
+    @property
+    def starts_at(self) -> datetime | None:
+        """When it was to start; `None`: at once."""
+        return from_nanoseconds(self.starts_at_ns)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When what is left of it is dropped."""
+        return from_nanoseconds(self.expires_at_ns)
+
+    @property
+    def estimated_end(self) -> datetime | None:
+        """When it will be done at the rate of now; `None` where that cannot be told."""
+        return from_nanoseconds(self.estimated_end_ns)
+
+    @property
+    def completed_at(self) -> datetime | None:
+        """When it was done; `None` until then."""
+        return from_nanoseconds(self.completed_at_ns)
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When it was made."""
+        return from_nanoseconds(self.created_at_ns)
+
+    @property
+    def updated_at(self) -> datetime | None:
+        """When its status changed last."""
+        return from_nanoseconds(self.updated_at_ns)
+
+    @property
+    def stages(self) -> tuple[JobStage, ...]:
+        """What happened in each stage so far."""
+        return self.status_events or ()

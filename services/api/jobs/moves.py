@@ -1,0 +1,66 @@
+"""The moves of a job: pause, resume and stop."""
+
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.params import FromPath
+
+from services.api.http.identity import Who, caller_of
+from services.api.http.routes import Resource, Route
+from services.api.jobs.job_view import JobView
+from services.api.jobs.jobs import JOB, answer_job, job_of
+from shared.domain.errors import Forbidden
+from shared.domain.jobs.jobs import Job
+from shared.flow.jobs.jobs import JobFlow
+from shared.store import Store
+
+_move = partial(Route, "PUT", who=Who.OF_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,))
+
+
+class JobMovesResource(Resource):
+    """The routes that move a job."""
+
+    def __init__(self, store: Store, flow: JobFlow) -> None:
+        self._store = store
+        self._flow = flow
+
+    @_move(JOB + "/pause", summary="Hold a job: nothing more is sent until it is resumed.")
+    async def pause(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[bytes]:
+        app, job = await job_of(self._store, app_id, job_id)
+        paused = await self._flow.pause(job.key, by=caller_of(request).name)
+        if paused is None:
+            raise await self._explain_forbidden("pause", job)
+        return await answer_job(self._store, paused, app)
+
+    @_move(
+        JOB + "/resume",
+        summary="Let a paused job, or one that broke its circuit, go on; before its `startsAt`, let it start then.",
+    )
+    async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+        app, job = await job_of(self._store, app_id, job_id)
+        resumed = await self._flow.resume(job.key)
+        if resumed is None:
+            raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
+        return await answer_job(self._store, resumed, app)
+
+    @_move(JOB + "/stop", summary="End a job for good; what is not sent is dropped. A stopped job stays stopped.")
+    async def stop(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[bytes]:
+        app, job = await job_of(self._store, app_id, job_id)
+        stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._find_stopped(job.id)
+        if stopped is None:
+            raise await self._explain_forbidden("stop", job)
+        return await answer_job(self._store, stopped, app)
+
+    async def _find_stopped(self, job_id: str) -> Job | None:
+        job = await self._store.jobs.view(job_id)
+        return job if job is not None and job.standing.stopped else None
+
+    async def _explain_forbidden(self, move: str, job: Job) -> Forbidden:
+        now = await self._store.jobs.view(job.id) or job
+        return Forbidden(f"cannot {move} {now.status} job", field="status", value=now.status.value)

@@ -1,0 +1,49 @@
+"""Where a plan's batches come from: a push table, a file of users, or what a localized push divided among its zones."""
+
+from collections.abc import AsyncGenerator
+from typing import assert_never
+
+from services.worker.jobs.cutting import PlannedBatch, TableCuts
+from services.worker.jobs.dividing import Divider, ZoneCuts
+from services.worker.jobs.file_cutting import FileCuts
+from shared.audience import Audience
+from shared.blobs import Blobs
+from shared.domain.audience.ranges import DeviceList, KeyRange
+from shared.domain.audience.sources import File, PushTable
+from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.jobs import Job
+from shared.runtime.settings import WorkerSettings
+from shared.store import Store
+
+
+class Cuts:
+    """Cuts whatever a job reads."""
+
+    def __init__(self, store: Store, audience: Audience, blobs: Blobs, worker: WorkerSettings) -> None:
+        self._tables = TableCuts(audience, page_batches=worker.page_batches)
+        self._files = FileCuts(store, blobs)
+        divider = Divider(store, audience, blobs, self._files, step_rows=worker.divide_rows)
+        self._zones = ZoneCuts(store, divider, page_batches=worker.page_batches)
+
+    def pages(self, job: Job, last: Batch | None, size: int) -> AsyncGenerator[list[PlannedBatch]]:
+        """The batches behind the last one, a page at a time; an empty page says that reading goes on. Raises `Invalid`
+        and `Unavailable`."""
+        first = 0 if last is None else last.ordinal + 1
+        # A plan that a worker of an earlier version began goes on in that version's way.
+        if job.divided and (last is None or isinstance(last.range, DeviceList)):
+            return self._zones.pages(job, first, size)
+        match job.plan.source:
+            case PushTable(highest):
+                keys = None if last is None else last.range
+                assert keys is None or isinstance(keys, KeyRange)
+                return self._tables.pages(job, highest, keys, size)
+            case File():
+                return self._files.pages(job.file_plan_id, first, zone=job.zone)
+            case None:
+                raise AssertionError("a plan is begun before it is cut")
+            case source:
+                assert_never(source)
+
+    async def count_unknown(self, job: Job) -> int:
+        """How many users of the group's file have no device, if this job is the one to count them."""
+        return await self._zones.count_unknown(job)

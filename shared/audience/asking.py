@@ -1,0 +1,48 @@
+"""Asking a push table. Its columns are remembered, and looked up again when a statement no longer fits."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared.audience import statements
+from shared.audience.connections import Connections
+from shared.audience.tables import DESCRIBE, Table, read_table
+from shared.domain.audience.audiences import Condition
+from shared.domain.errors import Invalid
+
+Statement = Callable[[Table, Sequence[Condition]], str]
+
+
+class Tables:
+    """The tables of one database as they were last seen."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._known: dict[str, Table] = {}
+
+    async def ask(
+        self,
+        table: str,
+        wanted: Sequence[Condition],
+        statement: Statement,
+        *bounds: int | Sequence[str] | Sequence[int],
+    ) -> list[Any]:
+        """Run a statement over a table as it was last seen, and if that no longer fits, as it is now. Raises `Invalid`
+        and `Unavailable`."""
+        values = statements.arguments(wanted)
+        if known := self._known.get(table):
+            try:
+                return await self._connections.fetch(statement(known, wanted), *bounds, *values)
+            except Invalid:
+                self._known.pop(table, None)
+        known = await self.describe(table)
+        return await self._connections.fetch(statement(known, wanted), *bounds, *values)
+
+    async def get(self, table: str) -> Table:
+        """The table as it was last seen. Raises `Invalid` where there is none."""
+        return self._known.get(table) or await self.describe(table)
+
+    async def describe(self, table: str) -> Table:
+        """The table as it is now. Raises `Invalid` where there is none, or where it is no push table."""
+        rows = await self._connections.fetch(DESCRIBE, statements.quote_name(table))
+        self._known[table] = read_table(table, rows)
+        return self._known[table]

@@ -1,0 +1,33 @@
+"""Waiting out an outage: what loops do while a server that they need is away."""
+
+import asyncio
+import random
+
+import structlog
+
+from shared.domain.errors import Unavailable
+from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.waiting import pause
+
+log = structlog.get_logger(__name__)
+
+
+class Outage:
+    """Logs each failure as this event with this context, and pauses longer after each, but not beyond `interrupt`."""
+
+    def __init__(self, event: str, interrupt: asyncio.Event, backoff: Backoff, **context: object) -> None:
+        self._event = event
+        self._interrupt = interrupt
+        self._backoff = backoff
+        self._context = context
+        self.failures = 0
+
+    async def wait(self, error: Unavailable) -> None:
+        """Pause after one more failure."""
+        self.failures += 1
+        log.warning(self._event, reason=str(error), attempt=self.failures, **self._context)
+        await pause(self._interrupt, next_delay(self._backoff, self.failures, random.random()))
+
+    def end(self) -> None:
+        """Note that the server answers: the next failure is the first one of another outage."""
+        self.failures = 0

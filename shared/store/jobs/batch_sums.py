@@ -1,0 +1,84 @@
+"""What the batches of a job add up to, as they stand now."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
+from shared.domain.jobs.breaking import Counts
+from shared.domain.jobs.progress import Settled
+from shared.domain.jobs.totals import Totals
+from shared.store.documents import Document, translate_errors
+from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, receipt_of
+
+
+class BatchSums:
+    """Reads the `batches` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._batches = database["batches"]
+
+    async def setup(self) -> None:
+        """Make the index of failed batches, which are few."""
+        await self._batches.create_index([("failed_of", ASCENDING)], sparse=True)
+
+    async def totals(self, job_ids: Sequence[str]) -> dict[str, Totals]:
+        """The sums over the batches of these jobs as they stand now, by job."""
+        pipeline: list[Document] = [
+            {"$match": {"job_id": {"$in": list(job_ids)}, "status": {"$ne": END}}},
+            {
+                "$group": {
+                    "_id": "$job_id",
+                    "batches": {"$sum": 1},
+                    "settled": {"$sum": {"$cond": ["$settled", 1, 0]}},
+                    "planned": {"$sum": "$size"},
+                    **{count: {"$sum": f"$receipt.{count}"} for count in RECEIPT_COUNTS},
+                }
+            },
+        ]
+        with translate_errors():
+            groups = [group async for group in await self._batches.aggregate(pipeline)]
+        return {group.pop("_id"): Totals(**group) for group in groups}
+
+    async def counts(self, job_id: str) -> Counts:
+        """How many there are by now, settled and failed ones."""
+        pipeline: list[Document] = [
+            {"$match": {"job_id": job_id, "status": {"$ne": END}}},
+            {
+                "$group": {
+                    "_id": None,
+                    "planned": {"$sum": 1},
+                    "settled": {"$sum": {"$cond": ["$settled", 1, 0]}},
+                    "failed": {"$sum": {"$cond": [{"$eq": ["$status", BatchStatus.FAILED.value]}, 1, 0]}},
+                }
+            },
+        ]
+        with translate_errors():
+            groups = [group async for group in await self._batches.aggregate(pipeline)]
+        return Counts(**{name: groups[0][name] for name in Counts.__struct_fields__}) if groups else Counts()
+
+    async def has_failed(self, job_id: str) -> bool:
+        """Whether a batch of the job has failed."""
+        with translate_errors():
+            return await self._batches.find_one({"failed_of": job_id}, {"_id": 1}) is not None
+
+    async def outcomes(self, job_id: str) -> AsyncIterator[Settled]:
+        """What became of the job's settled batches, one at a time, in any order."""
+        query, shown = {"job_id": job_id, "settled": True}, {"receipt": 1, "taken_at": 1, "changed_at": 1}
+        with translate_errors():
+            async for document in self._batches.find(query, shown):
+                times = document.get("taken_at"), document.get("changed_at")
+                yield Settled(receipt_of(document["receipt"]), *times)
+
+    async def read_settled(self, job_id: str) -> AsyncIterator[Batch]:
+        """The job's settled batches, in their order."""
+        with translate_errors():
+            async for document in self._batches.find({"job_id": job_id, "settled": True}).sort("ordinal", ASCENDING):
+                yield batch_of(document)
+
+    async def receipts(self, job_id: str) -> AsyncIterator[Receipt]:
+        """The receipts of the job's settled batches, one at a time."""
+        with translate_errors():
+            async for document in self._batches.find({"job_id": job_id, "settled": True}, {"receipt": 1}):
+                yield receipt_of(document["receipt"])

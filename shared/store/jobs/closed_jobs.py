@@ -1,0 +1,63 @@
+"""Jobs that have nothing left to do: those that ended here, and those that ended elsewhere.
+
+`kept_since` is there while a closed job has its batches; a sparse index finds it.
+"""
+
+from collections.abc import Sequence
+
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.instants import from_ms
+from shared.domain.jobs.jobs import Job
+from shared.store.documents import Document, insert_new, translate_errors
+from shared.store.jobs.job_documents import KEY_FIELDS, any_job, counts_of, document_of, key_of
+
+
+class ClosedJobs:
+    """The closed ones in the `jobs` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    async def setup(self) -> None:
+        """Make the index that retention uses."""
+        await self._jobs.create_index([("kept_since", ASCENDING)], sparse=True)
+
+    async def add(self, jobs: Sequence[Job]) -> set[int]:
+        """Insert jobs that ended elsewhere, with the feedback that was counted there, where their ids are free: the
+        positions of the others. They have no batches, so `find_ended_before` never names them."""
+        return await insert_new(self._jobs, [document_of(job) | {"feedbacks": counts_of(job)} for job in jobs])
+
+    async def replace(self, job: Job) -> bool:
+        """Let a closed job be this one; `False` when there is none. Feedback that is counted here stays: a count only
+        grows to what this job has."""
+        fields = {name: value for name, value in document_of(job).items() if name not in {"_id", "feedbacks"}}
+        grown = {f"feedbacks.{name}": count for name, count in counts_of(job).items()}
+        change = {"$set": fields} | ({"$max": grown} if grown else {})
+        with translate_errors():
+            return (await self._jobs.update_one({"_id": job.id, "open": False}, change)).matched_count == 1
+
+    async def find_of_app(self, app_id: str, *, limit: int) -> list[str]:
+        """The keys of some of an app's jobs with nothing left to do."""
+        with translate_errors():
+            found = self._jobs.find({"app_id": app_id, "open": False}, KEY_FIELDS).limit(limit)
+            return [key_of(document) async for document in found]
+
+    async def find_ended_before(self, before_ns: int, *, limit: int) -> list[str]:
+        """The keys of some jobs that were closed before then (ns, by the database's clock) and still have their
+        batches, the earliest first."""
+        query = {"kept_since": {"$lt": from_ms(before_ns // 1_000_000)}}
+        with translate_errors():
+            found = self._jobs.find(query, KEY_FIELDS).sort("kept_since", ASCENDING).limit(limit)
+            return [key_of(document) async for document in found]
+
+    async def note_batches_removed(self, job_ids: Sequence[str]) -> None:
+        """Note that these closed jobs have no batches any more: `find_ended_before` will not name them again."""
+        with translate_errors():
+            await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
+
+    async def remove(self, job_ids: Sequence[str]) -> None:
+        """Forget those of these jobs that have nothing left to do."""
+        with translate_errors():
+            await self._jobs.delete_many(any_job(job_ids) | {"open": False})

@@ -1,0 +1,56 @@
+"""The client's distribution: what is in its wheel, what it needs, and that it and the server's go together."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.deploy.manifests import ROOT, project
+
+CLIENT = ROOT / "client"
+
+
+def wheel_of(source: Path, folder: Path) -> list[str]:
+    """The names of the files in the wheel that is built of a folder."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return ZipFile(built).namelist()
+
+
+def tops(names: Iterable[str]) -> set[str]:
+    return {name.partition("/")[0] for name in names}
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return wheel_of(CLIENT, tmp_path_factory.mktemp("client"))
+
+
+def test_its_wheel_holds_the_package_and_its_licence_alone(names: list[str]) -> None:
+    modules = {path.relative_to(CLIENT).as_posix() for path in (CLIENT / "carillon").glob("*.py")}
+    about = f"carillon_client-{project()['version']}.dist-info"
+    assert tops(names) == {"carillon", about}
+    assert {name for name in names if name.startswith("carillon/")} == modules | {"carillon/py.typed"}
+    described = {f"{about}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "licenses/LICENSE")}
+    assert {name for name in names if name.startswith(about)} == described
+
+
+def test_the_servers_wheel_holds_no_client(tmp_path: Path) -> None:
+    names = wheel_of(ROOT, tmp_path)
+    assert tops(names) == {"services", "shared", f"carillon-{project()['version']}.dist-info"}
+
+
+def test_both_have_one_version_and_one_licence() -> None:
+    theirs, ours = project("client"), project()
+    for field in ("version", "license", "requires-python"):
+        assert theirs[field] == ours[field]
+    assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_it_asks_for_little() -> None:
+    assert {Requirement(text).name for text in project("client")["dependencies"]} == {"httpcore", "httpx", "msgspec"}

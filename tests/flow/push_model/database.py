@@ -1,0 +1,113 @@
+"""The store's database: PyMongo's synchronous driver behind the interface of its asynchronous one.
+
+So a call of the store runs to its end at once, with nothing else running, and the driver starts no tasks in a loop that
+has no time. The server is real, and so is everything in `shared.store`; but its clock is the model's.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Any, cast
+
+from pymongo import MongoClient
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.asynchronous.mongo_client import AsyncMongoClient
+
+from shared.store import Store
+from shared.store.documents import Document
+from tests.flow.push_model.steps import finish
+
+KEPT = ("jobs", "batches", "occurrences", "templates")
+"""The collections that a world writes."""
+
+_READS = {"find_one", "count_documents", "estimated_document_count", "distinct", "aggregate"}
+
+
+class Database:
+    """One database for many worlds, one after the other. `now` tells its time; `written` are the collections that were
+    written to."""
+
+    def __init__(self, url: str) -> None:
+        self._client: MongoClient[Document] = MongoClient(url, tz_aware=True)
+        self._database = self._client.get_default_database()
+        self.now: Callable[[], datetime] = datetime.now
+        self.written: set[str] = set()
+        finish(self.store().setup())
+
+    def store(self, **options: Any) -> Store:
+        """The store as one process opens it."""
+        return Store(cast("AsyncMongoClient[Document]", self), cast("AsyncDatabase[Document]", self), **options)
+
+    def __getitem__(self, name: str) -> "_Collection":
+        return _Collection(self, self._database[name])
+
+    async def command(self, name: str) -> Document:
+        """`hello`, which tells the time as the server does: naive, in UTC."""
+        return {"localTime": self.now().replace(tzinfo=None)}
+
+    async def create_collection(self, name: str) -> None:
+        self._database.create_collection(name)
+
+    def documents(self, name: str) -> list[Document]:
+        """All that stands in a collection, by its ids."""
+        return sorted(self._database[name].find(), key=lambda document: str(document["_id"]))
+
+    def clear(self) -> None:
+        """Forget what an earlier world left."""
+        for name in KEPT:
+            self._database[name].delete_many({})
+
+    async def close(self) -> None:
+        """A process ends; the driver stays."""
+
+    def end(self) -> None:
+        self._client.close()
+
+
+class _Collection:
+    def __init__(self, database: Database, real: Any) -> None:
+        self._real = real
+        self.database = database
+
+    @property
+    def name(self) -> str:
+        return str(self._real.name)
+
+    def find(self, *args: Any, **named: Any) -> "_Cursor":
+        return _Cursor(self._real.find(*args, **named))
+
+    def __getattr__(self, verb: str) -> Any:
+        method = getattr(self._real, verb)
+
+        async def call(*args: Any, **named: Any) -> Any:
+            if verb not in _READS:
+                self.database.written.add(self.name)
+            answer = method(*(self._dated(arg) for arg in args), **named)
+            return _Cursor(answer) if verb == "aggregate" else answer
+
+        return call
+
+    def _dated(self, argument: Any) -> Any:
+        """A change that asks for the server's time gets the model's."""
+        if not isinstance(argument, dict) or "$currentDate" not in argument:
+            return argument
+        change = {key: value for key, value in argument.items() if key != "$currentDate"}
+        dates = dict.fromkeys(argument["$currentDate"], self.database.now())
+        return change | {"$set": change.get("$set", {}) | dates}
+
+
+class _Cursor:
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def sort(self, *args: Any) -> "_Cursor":
+        return _Cursor(self._real.sort(*args))
+
+    def limit(self, count: int) -> "_Cursor":
+        return _Cursor(self._real.limit(count))
+
+    async def to_list(self) -> list[Document]:
+        return list(self._real)
+
+    async def __aiter__(self) -> AsyncIterator[Document]:
+        for document in self._real:
+            yield document

@@ -1,0 +1,116 @@
+"""Processes of the product, each made of its own parts on capabilities of the model."""
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, cast
+
+from services import assembly
+from services.connections import Capabilities
+from services.parts import Parts
+from services.parts.jobs import JobsPart
+from shared.broker.memory import MemoryBroker
+from shared.domain.instants import EPOCH, ms
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.time import DatabaseTime
+from shared.mail.none import NoMail
+from shared.runtime.lifecycle import Component
+from shared.runtime.settings import SchedulerSettings, Settings, StreamSettings, WorkerSettings
+from tests.flow.push_model.database import Database
+from tests.flow.push_model.devices import Devices, as_audience
+from tests.flow.push_model.gates import GatedBroker, as_broker, gated
+from tests.flow.push_model.simulation import Process
+from tests.flow.push_model.stream import ModelStream
+from tests.flow.push_model.transactions import Kafka
+
+BATCH_SIZE = 2
+TRANSACTION_SECONDS = 30.0
+MARGIN_SECONDS = 10.0
+BEGINNING = datetime(2030, 1, 1, 12, tzinfo=EPOCH.tzinfo)
+
+_REMEMBERED_MESSAGES = 6
+_OF_PUSH = {"clock", "upkeep"}
+"""What of the scheduler works for jobs; the rest of it would only cost steps."""
+
+
+class ModelClock:
+    """The time of day, which is the loop's."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+
+    def now(self) -> datetime:
+        moment = BEGINNING + timedelta(seconds=self._seconds())
+        return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+    def now_ns(self) -> int:
+        return ms(self.now()) * 1_000_000
+
+
+class Servers:
+    """What outlives every process."""
+
+    def __init__(self, database: Database, devices: Devices, clock: ModelClock, hear: Callable[[bytes], None]) -> None:
+        self.database = database
+        self.devices = devices
+        self.clock = clock
+        self.hear = hear
+        self.broker = MemoryBroker()
+        self.published: deque[tuple[str, bytes]] = deque(maxlen=_REMEMBERED_MESSAGES)
+        self.kafka = Kafka(timeout=TRANSACTION_SECONDS)
+
+
+def worker(process: Process, servers: Servers, settings: Settings) -> list[Component]:
+    """All stages, behind the real consumers."""
+    return assembly.components("worker", _parts(process, servers, settings))
+
+
+def scheduler(process: Process, servers: Servers, settings: Settings) -> list[Component]:
+    """The clock, for work that was put off, and upkeep."""
+    found = assembly.components("scheduler", _parts(process, servers, settings))
+    return [component for component in found if component.name in _OF_PUSH]
+
+
+def user(process: Process, servers: Servers, settings: Settings) -> JobFlow:
+    """What a user can do to jobs, as the API does it."""
+    return _parts(process, servers, settings).of(JobsPart).flow
+
+
+def settings_for(patience: float) -> Settings:
+    """Small batches, and upkeep that is as patient as that."""
+    return Settings(
+        worker=WorkerSettings(
+            lanes=2, sends_in_flight=2, plans_in_flight=1, batch_size=BATCH_SIZE, page_batches=2, grace_seconds=0
+        ),
+        stream=StreamSettings(transaction_timeout_seconds=TRANSACTION_SECONDS),
+        scheduler=SchedulerSettings(
+            tick_seconds=5,
+            lease_seconds=30,
+            upkeep_seconds=10,
+            stale_seconds=patience,
+            margin_seconds=MARGIN_SECONDS if patience else -TRANSACTION_SECONDS,
+        ),
+    )
+
+
+def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
+    store = servers.database.store(observe=cast(Any, partial(gated, process)))
+    stream = ModelStream(servers.kafka, process, lanes=settings.worker.lanes, seconds=TRANSACTION_SECONDS / 2)
+    missing = cast(Any, None)
+    return Parts(
+        Capabilities(
+            settings=settings,
+            store=store,
+            broker=as_broker(GatedBroker(process, servers.broker, servers.published, servers.hear)),
+            stream=stream,
+            audience=gated(process, as_audience(servers.devices), "audience"),
+            blobs=missing,
+            uploads=None,
+            mail=NoMail(),
+            outgoing=missing,
+            own_api=missing,
+            time=DatabaseTime(store),
+            clock=servers.clock,
+        )
+    )

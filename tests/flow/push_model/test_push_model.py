@@ -1,0 +1,52 @@
+"""Random orders of events on the real classes: whatever dies, is lost or comes twice, push keeps its promises."""
+
+import pytest
+
+from tests.flow.push_model.database import Database
+from tests.flow.push_model.weather import Weather
+from tests.flow.push_model.world import World
+
+pytestmark = pytest.mark.native
+
+SEEDS = 200
+AT_ONCE = 25
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_push_keeps_its_promises(database: Database, first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        World(database, seed).run()
+
+
+def test_a_seed_takes_the_same_way_again(database: Database) -> None:
+    for seed in range(8):
+        assert World(database, seed).run() == World(database, seed).run()
+
+
+def test_in_fair_weather_nothing_is_tried_twice(database: Database) -> None:
+    for seed in range(5):
+        steps = "\n".join(World(database, seed, Weather(length=100)).run().trace)
+        assert "lane.commit" in steps
+        assert "lane.fence" not in steps
+        assert "put_off" not in steps
+
+
+def test_the_seeds_see_what_the_protocol_is_for(database: Database) -> None:
+    """Lest a change of the model takes the troubles out of it."""
+    steps = "\n".join(line for seed in range(AT_ONCE) for line in World(database, seed).run().trace)
+    seen = {
+        sign: sign in steps
+        for sign in (
+            "is killed",
+            "sleeps until",
+            "lane.fence",
+            "batches.disown",
+            "batches.advance",
+            "batches.put_back",
+            "occurrences.complete",
+            "done, no answer",
+            "[late]",
+            "wants to stop",
+        )
+    }
+    assert all(seen.values()), seen

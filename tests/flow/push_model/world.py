@@ -1,0 +1,248 @@
+"""The world of one seed: jobs, devices, processes and trouble, until everything has settled."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from shared.domain.errors import CarillonError, Conflict, Unavailable
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
+from shared.domain.jobs.templates import Template
+from shared.flow.jobs.jobs import JobFlow
+from tests.flow.push_model import processes
+from tests.flow.push_model.database import Database
+from tests.flow.push_model.devices import Devices
+from tests.flow.push_model.fixed import fixed
+from tests.flow.push_model.processes import ModelClock, Servers, settings_for
+from tests.flow.push_model.promises import Broken, Promise, Promises
+from tests.flow.push_model.simulation import Process, Simulation, Step
+from tests.flow.push_model.steps import finish
+from tests.flow.push_model.weather import Weather, draw
+
+APP = "shop"
+PATIENCE_SECONDS = 3_600.0
+"""After the end of all troubles: what has not settled by then never will."""
+
+MOST_CHOICES = 30_000
+_MOST_DEVICES = 20
+_TURNS_OF_THE_END = 20
+_RESTART = (0.0, 0.0, 5.0, 60.0)
+_QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, "sched.call")
+
+
+class Failure(AssertionError):
+    """A broken promise, with the seed and the way to it."""
+
+    def __init__(self, seed: int, broken: Broken, weather: Weather, trace: Iterator[str]) -> None:
+        super().__init__("\n".join([f"seed {seed}: {broken}", str(weather), *trace]))
+        self.promise = broken.promise
+
+
+class Run(Struct, frozen=True):
+    """What a seed came to."""
+
+    choices: int
+    weather: Weather
+    trace: list[str]
+
+
+class World:
+    """Everything of one seed."""
+
+    def __init__(self, database: Database, seed: int, weather: Weather | None = None) -> None:
+        self.chance = Random(seed)
+        self.seed = seed
+        self.weather = weather or draw(self.chance)
+        self.slots = self.chance.choice((1, 2, 2, 2, 3))
+        devices, jobs = ((2, 4), 1) if self.weather.small else ((3, 10), self.chance.choice((1, 1, 2)))
+        self.simulation = Simulation(self.chance, self.weather)
+        self.simulation.choose = self._choose
+        self.simulation.check = self._check
+        self.simulation.rest = self._rest
+        self.clock = ModelClock(self.simulation.loop.time)
+        self.devices = Devices([10 * number for number in range(1, 1 + self.chance.randint(*devices))])
+        self.servers = Servers(database, self.devices, self.clock, self._hear)
+        self.settings = settings_for(self.weather.patience)
+        self.promises = Promises(self.servers, self.weather, self.slots, list(self.devices.keys))
+        self.jobs = [_job(name) for name in "ab"[:jobs]]
+        self._finished: asyncio.Future[None] | None = None
+        self._users = 0
+        self._over_at: float | None = None
+
+    def run(self) -> Run:
+        """All of it. Raises `Failure`."""
+        simulation = self.simulation
+        with fixed(self.seed, self.slots, simulation.loop.time, self.promises.log):
+            try:
+                self._begin()
+                simulation.loop.run_until_complete(self._finish())
+            except Broken as broken:
+                raise Failure(self.seed, broken, self.weather, iter(simulation.trace)) from None
+            finally:
+                self._end()
+        return Run(simulation.choices, self.weather, list(simulation.trace))
+
+    def _begin(self) -> None:
+        database = self.servers.database
+        database.clear()
+        database.now = self.clock.now
+        finish(database.store().templates.add(TEMPLATE))
+        finish(self.servers.broker.setup(_QUEUES))
+        for number in (1, 2):
+            self._start(f"worker {number}")
+        self._start("scheduler")
+        for job in self.jobs:
+            self._start(f"client {job.id}")
+
+    def _end(self) -> None:
+        """Nothing may be left of it, whatever it came to."""
+        loop = self.simulation.loop
+        for process in list(self.simulation.processes):
+            process.die()
+        for _ in range(_TURNS_OF_THE_END):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        loop.close()
+
+    async def _finish(self) -> None:
+        self._finished = asyncio.get_running_loop().create_future()
+        await self._finished
+
+    def _start(self, name: str) -> None:
+        """A process; or a client, which posts its job until somebody answers."""
+        if name.startswith("client"):
+            self._act(name, next(partial(_post, job) for job in self.jobs if name.endswith(job.id)))
+            return
+        make = processes.scheduler if name == "scheduler" else processes.worker
+        process = self.simulation.start(name)
+        for component in make(process, self.servers, self.settings):
+            _ = process.run(component.start())
+
+    def _act(self, name: str, work: Callable[[JobFlow], Any]) -> None:
+        """Somebody does something, by an API process of their own."""
+        process = self.simulation.start(name)
+        done = process.run(_tried(work, processes.user(process, self.servers, self.settings)))
+        done.add_done_callback(lambda _: self.simulation.forget(process))
+
+    def _choose(self) -> bool:
+        """Whether some trouble comes now."""
+        simulation = self.simulation
+        if simulation.choices > MOST_CHOICES:
+            raise Broken(Promise.NEVER, f"{MOST_CHOICES} choices")
+        if self._over_at is not None:
+            return False
+        if simulation.choices >= self.weather.length:
+            self._clear_up()
+            return False
+        process = self.chance.choice(simulation.processes) if simulation.processes else None
+        if process and simulation.strikes("dies"):
+            self._kill(process)
+        elif process and simulation.strikes("sleeps"):
+            simulation.put_to_sleep(process)
+        elif process and process.subscriptions and simulation.strikes("cut"):
+            self.chance.choice(process.subscriptions).leave("the connection was cut")
+        elif self.servers.published and simulation.strikes("doubled"):
+            finish(self.servers.broker.publish(*self.chance.choice(self.servers.published)))
+        elif simulation.strikes("click"):
+            self._click()
+        elif simulation.strikes("join"):
+            self._join()
+        else:
+            return False
+        return True
+
+    def _kill(self, process: Process) -> None:
+        self.simulation.kill(process)
+        if not process.name.startswith("user"):
+            delay = self.chance.choice(_RESTART)
+            self.simulation.loop.call_later(delay, self._start, process.name)
+
+    def _click(self) -> None:
+        job = self.chance.choice(self.jobs)
+        verb = self.chance.choice(("pause", "pause", "resume", "resume", "stop"))
+        self.simulation.trace.add(self.simulation.loop.now, "", f"a user wants to {verb}", (job,))
+        self._users += 1
+        self._act(f"user {self._users}", partial(_ask, verb, job))
+
+    def _join(self) -> None:
+        """Some devices come between those that are there, so that a batch grows."""
+        place = self.chance.choice(self.devices.keys)
+        for key in range(place - self.chance.randint(1, 5), place):
+            if len(self.devices.keys) < _MOST_DEVICES:
+                self.devices.add(key)
+
+    def _clear_up(self) -> None:
+        """The troubles end."""
+        self._over_at = self.simulation.loop.now
+        self.simulation.weather = self.weather.clear_up()
+        self.simulation.wake_all()
+        self.servers.kafka.show_all()
+        self.simulation.trace.add(self._over_at, "", "all troubles end")
+
+    def _check(self, step: Step | None, result: Any) -> None:
+        self.servers.kafka.expire(self.simulation.loop.now)
+        self.promises.check(step, result)
+
+    def _rest(self) -> None:
+        """Nobody can go on but with time: all is over, or has to be helped."""
+        if self.promises.all_closed and not self.simulation.late and not self.simulation.waiting:
+            self.promises.check_end()
+            assert self._finished is not None
+            if not self._finished.done():
+                self._finished.set_result(None)
+        elif self._over_at is None:
+            return
+        elif self.simulation.loop.now > self._over_at + PATIENCE_SECONDS:
+            raise Broken(Promise.NEVER, "; ".join(self.promises.unsettled()))
+        else:
+            for job in self.jobs:
+                if self.promises.is_held(job.id):
+                    self._act("user", partial(_ask, "resume", job))
+
+    def _hear(self, body: bytes) -> None:
+        self.promises.hear(json.loads(body))
+
+
+TEMPLATE = Template(id="t", app_id=APP, name="hello", locale="en", body={"alert": "hi"})
+
+
+def _job(name: str) -> Job:
+    return Job(
+        id=name,
+        incarnation="1",
+        app_id=APP,
+        app_name=APP,
+        service="apns",
+        template_names=("hello",),
+        created_by="u",
+        group_id="",
+    )
+
+
+async def _ask(verb: str, job: Job, flow: JobFlow) -> None:
+    await getattr(flow, verb)(job.key)
+
+
+async def _post(job: Job, flow: JobFlow) -> None:
+    """As a client does that has no answer."""
+    while True:
+        try:
+            await flow.start(job)
+        except Unavailable:
+            await asyncio.sleep(1)
+        except Conflict:
+            return
+        else:
+            return
+
+
+async def _tried(work: Callable[[JobFlow], Any], flow: JobFlow) -> None:
+    try:
+        await work(flow)
+    except CarillonError:
+        return

@@ -1,0 +1,49 @@
+"""A resource's handlers are its methods under a `Route`."""
+
+from http import HTTPStatus
+
+from litestar import Response
+from litestar.types import Empty
+
+from services.api.http.identity import Who
+from services.api.http.routes import Resource, Route
+
+
+class TowerResource(Resource):
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+
+    @Route("GET", "/towers", summary="List the towers.", who=Who.KNOWN, answers={HTTPStatus.OK: str})
+    async def list_towers(self) -> Response[str]:
+        return self._answer("towers")
+
+    def _answer(self, text: str) -> Response[str]:
+        return Response(f"{text} of {self.largest}")
+
+    @Route(
+        "PUT", "/bells", summary="Cast a bell.",
+        who=Who.ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=lambda tower: tower.largest,
+    )  # fmt: skip
+    async def cast(self) -> Response[str]:
+        return self._answer("bells")
+
+    @Route("DELETE", "/bells", summary="Melt a bell.", who=Who.ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=7)
+    async def abolish(self) -> Response[str]:
+        return self._answer("nothing")
+
+
+def test_the_methods_under_a_route_are_handled_in_the_order_of_their_definition() -> None:
+    handlers = TowerResource(100).handlers()
+    assert [(handler.handler_name, handler.opt["who"]) for handler in handlers] == [
+        ("list_towers", Who.KNOWN), ("cast", Who.ADMIN), ("abolish", Who.ADMIN),
+    ]  # fmt: skip
+    assert [(*handler.http_methods, *handler.paths) for handler in handlers] == [
+        ("GET", "/towers"), ("PUT", "/bells"), ("DELETE", "/bells"),
+    ]  # fmt: skip
+
+
+async def test_a_handler_is_of_the_resource_that_it_came_from() -> None:
+    small, large = TowerResource(100).handlers(), TowerResource(2_000).handlers()
+    assert [handler.request_max_body_size for handler in small] == [Empty, 100, 7]
+    assert [handler.request_max_body_size for handler in large] == [Empty, 2_000, 7]
+    assert (await large[1].fn()).content == "bells of 2000"

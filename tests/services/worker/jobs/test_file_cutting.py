@@ -1,0 +1,109 @@
+"""Where batches come from: pages of a file, read anew, passed on, or taken up in the middle."""
+
+import uuid
+from collections.abc import AsyncIterator
+from itertools import chain, pairwise
+from pathlib import Path
+
+import pytest
+
+from services.worker.jobs import file_cutting
+from services.worker.jobs.cutting import PlannedBatch
+from services.worker.jobs.file_cutting import FileCuts
+from shared.blobs import CHUNK_BYTES
+from shared.blobs.files import FolderBlobs
+from shared.domain.audience.ranges import ByteRange
+from shared.domain.errors import Invalid
+from shared.store import Store
+from shared.store.jobs.files import PAGE
+from tests.store.conftest import store
+
+__all__ = ["store"]
+
+pytestmark = pytest.mark.native
+
+RECORDS = 5
+CONTENT = b"id\n" + b"".join(b"%08d\n" % number for number in range(2 * CHUNK_BYTES // 9))
+
+
+@pytest.fixture
+async def blobs(tmp_path: Path) -> FolderBlobs:
+    return FolderBlobs.open(tmp_path.as_uri())
+
+
+async def planned(store: Store, blobs: FolderBlobs, content: bytes = CONTENT) -> str:
+    async def parts() -> AsyncIterator[bytes]:
+        yield content
+
+    path, plan_id = f"{blobs.bucket}/users.csv", str(uuid.uuid4())
+    await blobs.write(path, parts())
+    await store.files.begin(plan_id, await blobs.stat(path), cut_records=RECORDS)
+    return plan_id
+
+
+async def all_pages(cuts: FileCuts, plan_id: str, first: int = 0, zone: str = "") -> list[list[PlannedBatch]]:
+    return [page async for page in cuts.pages(plan_id, first, zone=zone) if page]
+
+
+def ranges(pages: list[list[PlannedBatch]]) -> list[ByteRange]:
+    return [part.range for part in chain.from_iterable(pages) if isinstance(part.range, ByteRange)]
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_a_file_is_cut_once_and_passed_on_from_anywhere(
+    store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0 if large else 2**40)
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs)
+    pages = await all_pages(cuts, plan_id)
+    assert all(len(page) == PAGE for page in pages[:-1])
+    found = ranges(pages)
+    assert all(early.end == late.start for early, late in pairwise(found))
+    assert (found[0].start, found[-1].end) == (3, len(CONTENT))
+    plan = await store.files.plan(plan_id)
+    assert plan is not None
+    assert (plan.pages, plan.users, plan.repeated) == (len(pages), CONTENT.count(b"\n") - 1, 0)
+    for first in (0, 1, PAGE - 1, PAGE, len(found) - 1, len(found)):
+        assert ranges(await all_pages(cuts, plan_id, first)) == found[first:]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+async def test_a_plan_is_taken_up_where_its_pages_end(store: Store, blobs: FolderBlobs, kept: int) -> None:
+    """Whoever planned died in between: the pages that are there stay, and the others are what they would have been."""
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs)
+    whole = ranges(await all_pages(cuts, plan_id))
+    again = await planned(store, blobs)
+    for number in range(kept):
+        await store.files.add_page(again, number, whole[number * PAGE : (number + 1) * PAGE])
+    first = kept * PAGE + (7 if kept else 0)
+    assert ranges(await all_pages(cuts, again, first)) == whole[first:]
+
+
+async def test_a_large_file_is_passed_on_while_it_is_read(
+    store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many cuts a piece of it holds: none is kept back for the next one."""
+    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0)
+    plan_id = await planned(store, blobs)
+    sizes = [len(page) async for page in FileCuts(store, blobs).pages(plan_id, 0, zone="")]
+    before_the_second_piece = sizes[: sizes.index(0)]
+    assert sum(before_the_second_piece) > CHUNK_BYTES / 9 / RECORDS - 2 * PAGE
+
+
+async def test_a_broken_file_gives_nothing_and_is_read_once(store: Store, blobs: FolderBlobs) -> None:
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, CONTENT + b"\0\n")
+    with pytest.raises(Invalid, match="NUL"):
+        await all_pages(cuts, plan_id)
+    assert await store.files.page(plan_id, 0) is None
+    await store.files.fail(plan_id, "broken", path="b/users.csv")
+    await store.files.fail(plan_id, "broken again", path="b/users.csv")
+    with pytest.raises(Invalid, match=r"broken$"):
+        await all_pages(cuts, plan_id)
+
+
+async def test_what_a_zone_gets_of_a_file_is_not_known_before_it_is_read(store: Store, blobs: FolderBlobs) -> None:
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, b"id\na\nb\n")
+    [[part]] = await all_pages(cuts, plan_id)
+    assert (part.size, part.whole) == (2, True)
+    [[part]] = await all_pages(cuts, plan_id, zone="+0100")
+    assert part.size == 0
