@@ -120,7 +120,9 @@ class TickingClock(Background):
         await self._give_back()
 
     async def _ticks(self) -> None:
-        outage = Outage("clock waits for the store", self._look, _AWAY)
+        tick = self._settings.tick_seconds
+        backoff = Backoff(first_seconds=max(_AWAY.first_seconds, tick), cap_seconds=max(_AWAY.cap_seconds, tick))
+        outage = Outage("clock waits for the store", self._look, backoff)
         while not self._stopping.is_set():
             self._look.clear()
             try:

@@ -1,7 +1,6 @@
 """How long records still come after a pause was answered, and whether a job that was paused sends each just once."""
 
 import asyncio
-from datetime import UTC, datetime
 
 from shared.domain.jobs.batches import BatchStatus
 from tests.bench import api
@@ -62,10 +61,9 @@ async def _sent(house: House, job_id: str, devices: int) -> None:
 
 async def _quiet(house: House, job_id: str, topic: Topic) -> None:
     """Wait until no lane owns a batch of the job, and see that nothing more comes."""
-    far = datetime.max.replace(tzinfo=UTC)
 
     async def unowned() -> bool:
-        return not await house.capabilities.store.batches.find_unchanged_since(job_id, BatchStatus.SENDING, far)
+        return not (await house.capabilities.store.batches.find_on_their_way(job_id))[BatchStatus.SENDING]
 
     await until(unowned, "the batches that were being sent", 30)
     ends = await topic.ends()

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from itertools import chain
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -46,10 +47,8 @@ async def test_every_task_comes_twice(house: House) -> None:
 async def doubled(house: House, job_id: str) -> bool:
     """Publish once more whatever is on its way now; whether the job has come to its end."""
     batches = house.capabilities.store.batches
-    now = await house.capabilities.store.now()
-    for status in (BatchStatus.QUEUED, BatchStatus.SENDING):
-        for batch in await batches.find_unchanged_since(job_id, status, now):
-            await house.feed.publish(SendBatch(job_id, batch.ordinal, batch.turn))
+    for batch in chain.from_iterable((await batches.find_on_their_way(job_id)).values()):
+        await house.feed.publish(SendBatch(job_id, batch.ordinal, batch.turn))
     standing = await house.capabilities.store.jobs.get_standing(job_id)
     return standing is not None and standing.end is not None and not await batches.has_unsettled(job_id)
 

@@ -40,13 +40,10 @@ from shared.stream import Aborted, Lane, Stream
 
 log = structlog.get_logger(__name__)
 
-_REMEMBERED_JOBS = 16
-_REMEMBERED_LANES = 1_000
+_REMEMBERED_JOBS, _REMEMBERED_LANES = 16, 1_000
 _TAKES = 3
 OUTCOME_UNKNOWN = "outcome-unknown"
-UNREADABLE = "unreadable"
-REFUSED = "refused"
-FAULT = "fault"
+UNREADABLE, REFUSED, FAULT = "unreadable", "refused", "fault"
 HOPELESS = "not-taken"
 # After so many takes in a row that sent nothing, the job's events tell of it.
 _TOLD_AT = 3
@@ -98,7 +95,7 @@ class Sender(Stage[SendBatch]):
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
         self._knowable = timedelta(days=stream_settings.marker_retention_days / 2)
         self._sendings: LRUCache[str, _Sending] = LRUCache(_REMEMBERED_JOBS)
-        self._in_hand: set[str] = set()
+        self._in_hand: dict[str, int] = {}
         self._lost: LRUCache[tuple[str, int], str] = LRUCache(_REMEMBERED_LANES)
 
     async def run(self, task: SendBatch) -> None:
@@ -135,15 +132,19 @@ class Sender(Stage[SendBatch]):
         await self._feed_after(left)
 
     async def _find(self, task: SendBatch) -> Batch | None:
-        """The batch; `None` where the message is void, or where somebody else works at it."""
+        """The batch; `None` where the message is void, or where somebody else works at it. Raises `Unavailable` while
+        an earlier turn of it, which can take nothing any more, is still in hand here."""
         batch = await self._store.batches.get(task.job_id, task.ordinal)
-        if batch is None or batch.turn != task.turn or batch.id in self._in_hand:
+        if batch is None or batch.turn != task.turn or self._is_taken_by_another(batch):
             return None
-        return None if self._is_taken_by_another(batch) else batch
+        in_hand = self._in_hand.get(batch.id)
+        if in_hand not in {None, batch.turn}:
+            raise Unavailable(f"an earlier turn of batch {batch.ordinal} is still in hand")
+        return batch if in_hand is None else None
 
     @contextmanager
     def _in_our_hands(self, batch: Batch) -> Iterator[None]:
-        self._in_hand.add(batch.id)
+        self._in_hand[batch.id] = batch.turn
         try:
             yield
         except LaneLost as lost:
@@ -151,7 +152,7 @@ class Sender(Stage[SendBatch]):
             self._lost[batch.id, batch.turn] = lost.lane
             raise
         finally:
-            self._in_hand.discard(batch.id)
+            del self._in_hand[batch.id]
 
     def _is_taken_by_another(self, batch: Batch) -> bool:
         """Whether we lost our lane over this message and somebody else has taken the batch since.
@@ -172,11 +173,11 @@ class Sender(Stage[SendBatch]):
                 return await self._store.batches.put_back(batch)
             case Gate.DROP:
                 return await self._store.batches.drop(batch)
-            case Gate.OPEN if is_hopeless(batch):
-                return await self._fail(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
             case Gate.OPEN:
                 pass
         sending = await self._prepare(batch.job_id)
+        if is_hopeless(batch):
+            return await self._fail(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
         try:
             recipients = await self._read(sending, batch)
         except Invalid as error:
@@ -194,9 +195,10 @@ class Sender(Stage[SendBatch]):
             except Aborted as error:
                 return await self._retry_or_fail(taken, error, part)
             lasted = time.monotonic() - began
-        RECORDS_SENT.labels(sending.job.app_name, sending.job.service).inc(len(rendered.records))
-        await fault("send.after_commit")
-        return await self._settle_part(taken, part, halvings=larger(taken, lasted, self._patience))
+            RECORDS_SENT.labels(sending.job.app_name, sending.job.service).inc(len(rendered.records))
+            await fault("send.after_commit")
+            # The lane stays ours: should this fail, whoever recovers the batch fences the lane, and nobody else's work.
+            return await self._settle_part(taken, part, halvings=larger(taken, lasted, self._patience))
 
     async def _feed_after(self, batch: Batch | None) -> None:
         """Feed whatever the end of our work at this batch makes due."""

@@ -21,7 +21,7 @@ tries counted. Only when the occurrence was lost as well is it found here.
 The ages spare healthy work; they are not needed for safety: all of this is right at any time.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -162,16 +162,16 @@ class Upkeep:
         job = await self._store.jobs.view(job_id)
         if job is None or not job.open:
             return Found()
-        owned = await self._requeue_stale(job, BatchStatus.SENDING, since.owned)
+        on_their_way = await self._store.batches.find_on_their_way(job.key)
+        owned = await self._requeue_stale(job, on_their_way[BatchStatus.SENDING], since.owned)
         if job.standing.may_finish and await self._is_put_off(job.key, JobStage.FINISH):
             return Found(jobs=1, owned=owned)
         if job.standing.stopped:
             await self._flow.drop_unsent(job.key)
             return Found(jobs=1, owned=owned)
         plans = await self._plan_again(job, since.plans)
-        queue = self._kinds.of(job.service).batch_task.queue
         # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job goes on.
-        queued = await self._requeue_stale(job, BatchStatus.QUEUED, since.batches[queue])
+        queued = await self._requeue_queued(job, on_their_way[BatchStatus.QUEUED], since)
         if job.standing.feeds:
             await self._breaker.look(job.key)
             await self._feed.feed_job(job.key)
@@ -209,19 +209,22 @@ class Upkeep:
     async def _is_put_off(self, job_id: str, stage: JobStage) -> bool:
         return bool(await self._store.occurrences.with_any([job_owner(job_id, stage)]))
 
-    async def _requeue_stale(self, job: Job, status: BatchStatus, since: datetime) -> int:
-        renewed = 0
-        for batch in await self._stale_batches(job.key, status, since):
-            renewed += await self._feed.requeue(batch)
-        if renewed:
-            log.info("batches queued again", job_id=job.id, status=status, batches=renewed)
-        return renewed
+    async def _requeue_queued(self, job: Job, batches: Sequence[Batch], since: "_Since") -> int:
+        if not batches:
+            return 0
+        queue = self._kinds.of(job.service).batch_task.queue
+        return await self._requeue_stale(job, batches, since.batches[queue])
 
-    async def _stale_batches(self, job_id: str, status: BatchStatus, since: datetime) -> list[Batch]:
-        batches = await self._store.batches.find_unchanged_since(job_id, status, since)
-        waiting = {batch_owner(batch.job_id, batch.ordinal): batch for batch in batches}
+    async def _requeue_stale(self, job: Job, batches: Sequence[Batch], since: datetime) -> int:
+        """Requeue those that have stood as they stand since before then, and that the clock will not bring back."""
+        silent = [batch for batch in batches if batch.changed_at is None or batch.changed_at < since]
+        waiting = {batch_owner(batch.job_id, batch.ordinal): batch for batch in silent}
         put_off = await self._store.occurrences.with_any(list(waiting)) if waiting else set()
-        return [batch for owner, batch in waiting.items() if owner not in put_off]
+        stale = [batch for owner, batch in waiting.items() if owner not in put_off]
+        renewed = [batch.ordinal for batch in stale if await self._feed.requeue(batch)]
+        if renewed:
+            log.info("batches queued again", job_id=job.id, batches=len(renewed))
+        return len(renewed)
 
 
 class _Since(Struct, frozen=True):

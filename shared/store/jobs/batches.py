@@ -5,7 +5,6 @@ wants to add a batch or the end.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -100,12 +99,15 @@ class Batches:
         with translate_errors():
             return await self._batches.find_one({"job_id": job_id, "settled": False}, {"_id": 1}) is not None
 
-    async def find_unchanged_since(self, job_id: str, status: BatchStatus, moment: datetime) -> list[Batch]:
-        """The batches that have stood in an unsettled status since before the moment (the database's time)."""
-        query = {"job_id": job_id, "settled": False, "status": status.value}
+    async def find_on_their_way(self, job_id: str) -> dict[BatchStatus, list[Batch]]:
+        """The batches that are queued, and those that a lane owns."""
+        found: dict[BatchStatus, list[Batch]] = {BatchStatus.QUEUED: [], BatchStatus.SENDING: []}
+        query = {"job_id": job_id, "settled": False, "status": {"$in": sorted(found)}}
         with translate_errors():
-            found = [batch_of(document) async for document in self._batches.find(query)]
-        return [batch for batch in found if batch.changed_at is None or batch.changed_at < moment]
+            async for document in self._batches.find(query):
+                batch = batch_of(document)
+                found[batch.status].append(batch)
+        return found
 
     async def queue(self, job_id: str, ordinal: int) -> Batch | None:
         """planned → queued with the next turn; `None` when it is not planned, or not there."""

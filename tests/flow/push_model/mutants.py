@@ -78,7 +78,7 @@ _TAKES = Weather(
 _LOST = Weather(length=250, uneven=True, small=True, doubled=0.1, unasked=0.03, focus="lane.commit", join=0.1)
 _PARTS = Weather(length=250, uneven=True, small=True, doubled=0.1, join=0.2)
 _LOST_PARTS = Weather(length=200, uneven=True, small=True, doubled=0.1, unanswered=0.06, focus="lane.commit", join=0.25)
-_TWICE = Weather(length=200, uneven=True, small=True, doubled=0.1)
+_TWICE = Weather(length=300, uneven=True, small=True, doubled=0.3, hurry=0.2)
 _SLOW = Weather(length=250, patience=1.0, uneven=True, small=True, hurry=0.2)
 _CLICKS = Weather(length=200, uneven=True, click=0.1)
 _PLANS = Weather(length=150, uneven=True, doubled=0.1, join=0.1, sleeps=0.03, hurry=0.03)
@@ -172,13 +172,13 @@ MUTANTS = {
         weather=_CLICKS,
     ),
     "ignored turn": _mutant(
-        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=0, weather=_SLOW
+        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=279, weather=_SLOW
     ),
     "tried by losers": _mutant(
         "who loses a batch tries again",
         "CHURN FENCED",
         flaws.heard("batches.take", flaws.retry_losers),
-        seed=113,
+        seed=3,
         weather=_TWICE,
     ),
     "dropped owned": _mutant(

@@ -218,7 +218,24 @@ async def test_age_is_told_by_the_databases_clock(store: Store) -> None:
     plan = a_plan(2)
     job_id = plan[0].job_id
     await store.batches.add_page(plan)
+    before = await store.now()
     queued = await store.batches.queue(job_id, 0)
-    now = await store.now()
-    assert await store.batches.find_unchanged_since(job_id, BatchStatus.QUEUED, now + timedelta(seconds=5)) == [queued]
-    assert await store.batches.find_unchanged_since(job_id, BatchStatus.QUEUED, now - timedelta(seconds=5)) == []
+    assert queued is not None
+    assert queued.changed_at is not None
+    assert before - timedelta(seconds=1) <= queued.changed_at <= await store.now() + timedelta(seconds=1)
+
+
+async def test_what_is_on_its_way_is_queued_or_owned(store: Store) -> None:
+    plan = a_plan(4)
+    job_id = plan[0].job_id
+    await store.batches.add_page(plan)
+    queued, taken, sent = [await store.batches.queue(job_id, ordinal) for ordinal in range(3)]
+    assert queued is not None
+    assert taken is not None
+    assert sent is not None
+    owned = await store.batches.take(taken, owner="lane")
+    settled = await store.batches.take(sent, owner="other")
+    assert settled is not None
+    await store.batches.settle(settled, to=BatchStatus.SENT, receipt=Receipt(sent=10))
+    found = await store.batches.find_on_their_way(job_id)
+    assert found == {BatchStatus.QUEUED: [queued], BatchStatus.SENDING: [owned]}
