@@ -21,9 +21,7 @@ from tests import side_by_side, storms
 from tests.security import tolls
 from tests.stack import Endpoints, MissingPart, Session
 from tests.stack.server import run_apart
-from tests.storms import seed, storm, storm_seconds
-
-__all__ = ["seed", "storm", "storm_seconds"]
+from tests.storms import seed, storm, storm_seconds  # noqa: F401  # fixtures; a test's own conftest imports all of these
 
 _LONG_UP_SECONDS = 120
 
