@@ -121,8 +121,7 @@ class TickingClock(Background):
 
     async def _ticks(self) -> None:
         tick = self._settings.tick_seconds
-        backoff = Backoff(first_seconds=max(_AWAY.first_seconds, tick), cap_seconds=max(_AWAY.cap_seconds, tick))
-        outage = Outage("clock waits for the store", self._look, backoff)
+        outage = Outage("clock waits for the store", self._look, _AWAY, least_seconds=tick)
         while not self._stopping.is_set():
             self._look.clear()
             try:
@@ -131,7 +130,7 @@ class TickingClock(Background):
                 await outage.wait(error)
             else:
                 outage.end()
-                await pause(self._look, self._settings.tick_seconds)
+                await pause(self._look, tick)
 
     async def tick(self) -> int:
         """Claim and hold what comes due; returns how many. Raises `Unavailable`."""

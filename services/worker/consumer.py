@@ -144,7 +144,7 @@ class Consumer:
                     task = tasks.next_try(task, fault=True)
                     if await self._put_off(task):
                         return MessageAnswer.PUT_OFF
-            await _pause(AWAY, failures, stopping)
+            await pause(stopping, next_delay(AWAY.backoff, failures, random.random()))
             if stopping.is_set():
                 break
         return MessageAnswer.REQUEUED
@@ -208,7 +208,3 @@ def _is_last(task: Task) -> bool:
 async def _stop_when_told(stopping: asyncio.Event, stop: Callable[[], Awaitable[None]]) -> None:
     await stopping.wait()
     await stop()
-
-
-async def _pause(patience: Patience, attempt: int, stopping: asyncio.Event) -> None:
-    await pause(stopping, next_delay(patience.backoff, attempt, random.random()))

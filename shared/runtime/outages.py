@@ -13,12 +13,22 @@ log = structlog.get_logger(__name__)
 
 
 class Outage:
-    """Logs each failure as this event with this context, and pauses longer after each, but not beyond `interrupt`."""
+    """Logs each failure as this event with this context, and pauses longer after each, at least for `least_seconds`,
+    but not beyond `interrupt`."""
 
-    def __init__(self, event: str, interrupt: asyncio.Event, backoff: Backoff, **context: object) -> None:
+    def __init__(
+        self,
+        event: str,
+        interrupt: asyncio.Event,
+        backoff: Backoff,
+        *,
+        least_seconds: float = 0.0,
+        **context: object,
+    ) -> None:
         self._event = event
         self._interrupt = interrupt
         self._backoff = backoff
+        self._least_seconds = least_seconds
         self._context = context
         self.failures = 0
 
@@ -26,7 +36,8 @@ class Outage:
         """Pause after one more failure."""
         self.failures += 1
         log.warning(self._event, reason=str(error), attempt=self.failures, **self._context)
-        await pause(self._interrupt, next_delay(self._backoff, self.failures, random.random()))
+        seconds = next_delay(self._backoff, self.failures, random.random())
+        await pause(self._interrupt, max(seconds, self._least_seconds))
 
     def end(self) -> None:
         """Note that the server answers: the next failure is the first one of another outage."""

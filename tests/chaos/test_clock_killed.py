@@ -257,13 +257,13 @@ async def settled(house: House, receiver: Receiver, all_: Sequence[Accepted], ru
     await drained(house, receiver)
 
 
-async def drained(house: House, receiver: Receiver) -> None:
+async def drained(house: House, receiver: Receiver, queue: str = QUEUE) -> None:
     """Wait for a last message of our own, behind everything else in the queue; it is not counted."""
     connection = await aio_pika.connect(house.environment["CARILLON_BROKER_URL"])
     headers = {"carillon-key": _END, "carillon-due": "2200-01-01T00:00:00Z", "carillon-attempt": "1"}
     async with connection, connection.channel() as channel:
         message = aio_pika.Message(b"", message_id=_END, headers=dict(headers))
-        await channel.default_exchange.publish(message, QUEUE)
+        await channel.default_exchange.publish(message, queue)
         await until(lambda: any(each.key == _END for each in receiver.all), "the last message")
     receiver.all = [each for each in receiver.all if each.key != _END]
 

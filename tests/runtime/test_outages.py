@@ -35,6 +35,13 @@ async def test_the_pauses_grow() -> None:
     assert lasted[2] >= 0.2
 
 
+async def test_no_pause_is_shorter_than_the_least() -> None:
+    outage = Outage("it waits", asyncio.Event(), Backoff(first_seconds=0, cap_seconds=0), least_seconds=0.1)
+    began = time.monotonic()
+    await outage.wait(AWAY)
+    assert time.monotonic() - began >= 0.1
+
+
 async def test_whoever_is_to_stop_does_not_wait() -> None:
     stopping = asyncio.Event()
     outage = Outage("it waits", stopping, Backoff(first_seconds=1_000, cap_seconds=1_000))

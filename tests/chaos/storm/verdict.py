@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from shared.domain.jobs.jobs import Job, JobStatus, split_key
 from tests.chaos.storm.customers import DEVICES, QUEUE, Planners
+from tests.chaos.test_clock_killed import drained
 from tests.e2e.clocks import receiving
-from tests.e2e.house import House, until
+from tests.e2e.house import House
 
 
 async def judge_jobs(house: House, keys: Sequence[str]) -> dict[JobStatus, int]:
@@ -30,7 +31,7 @@ async def judge_schedules(house: House, planners: Planners) -> Counter[int]:
     came how often."""
     async with receiving(house, QUEUE) as receiver:
         await receiver.got(len(planners.promised), seconds=120)
-        await _empty(house)
+        await drained(house, receiver, QUEUE)
     came = set(receiver.instants)
     assert planners.promised <= came, sorted(planners.promised - came)[:5]
     assert came <= planners.promised | planners.deleted, sorted(came - planners.promised - planners.deleted)[:5]
@@ -42,12 +43,3 @@ def _sent(job: Job) -> int:
     assert job.totals is not None
     assert job.totals.failed == 0, job
     return job.totals.sent
-
-
-async def _empty(house: House) -> None:
-    """Wait until the queue has nothing more for its consumer."""
-
-    async def is_empty() -> bool:
-        return not await house.capabilities.broker.depth(QUEUE)
-
-    await until(is_empty, "the queue to be empty")
