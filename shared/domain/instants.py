@@ -68,6 +68,16 @@ def ceil_ms(instant: datetime) -> int:
     return -((EPOCH - instant) // _MILLISECOND)
 
 
+def ns(instant: datetime) -> int:
+    """Nanoseconds since 1970, of whole milliseconds: what a job, a mail or an event of Marathon's holds."""
+    return ms(instant) * 1_000_000
+
+
+def from_ns(nanoseconds: int) -> datetime:
+    """The instant so many nanoseconds after the start of 1970; what is finer than a millisecond does not count."""
+    return from_ms(nanoseconds // 1_000_000)
+
+
 def spread_ms(key: str, window_seconds: float) -> int:
     """The key's own place in a window: milliseconds from 0 up to the window's length, the same in every process."""
     window = round(window_seconds * 1_000)

@@ -29,6 +29,7 @@ from pymongo.errors import (
 )
 
 from shared.domain.errors import Conflict, Unavailable
+from shared.domain.instants import ns
 
 Document = dict[str, Any]
 
@@ -197,9 +198,9 @@ async def replace_unchanged(
     return result.matched_count == 1
 
 
-async def free_keys(collection: AsyncCollection[Document], before_ns: int, limit: int) -> int:
-    """Free the idempotency keys of some documents that were made before then (ns); returns of how many."""
-    query = {"idempotency.created_at": {"$lt": before_ns}}
+async def free_keys(collection: AsyncCollection[Document], before: datetime, limit: int) -> int:
+    """Free the idempotency keys of some documents that were made before then; returns of how many."""
+    query = {"idempotency.created_at": {"$lt": ns(before)}}
     with translate_errors():
         ids = [document["_id"] async for document in collection.find(query, {"_id": 1}).limit(limit)]
         if not ids:

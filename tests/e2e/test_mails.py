@@ -11,6 +11,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from services.embedded.processes import free_port
+from shared.domain.instants import LATEST
 from tests.e2e.house import House, until
 from tests.e2e.test_over_http import Customer, an_app
 
@@ -99,4 +100,4 @@ async def test_a_completed_job_is_told_with_its_numbers(house: House, sink: Sink
 
 
 async def nothing_is_due(house: House) -> bool:
-    return [job_id async for job_id in house.capabilities.store.mails.find_waiting(2**62)] == []
+    return [job_id async for job_id in house.capabilities.store.mails.find_waiting(LATEST)] == []

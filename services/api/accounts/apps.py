@@ -98,7 +98,7 @@ class AppsResource(Resource):
         who=Who.KNOWN, answers={HTTPStatus.OK: list[AppView]}, paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        asked = paging.asked(request, str)
+        asked = paging.read_page(request, str)
         apps = await self._store.apps.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, apps, lambda app: app.id)
         return wire.answer([app_view(app) for app in apps], headers=headers)
@@ -169,7 +169,7 @@ class AppsResource(Resource):
         # Nor is one forgotten whose maker died before looking. Without templates, a later one never begins.
         await self._check_idle(app)
         await self._store.apps.remove(app.id)
-        return wire.nothing()
+        return wire.empty()
 
     async def _check_idle(self, app: App) -> None:
         if await self._store.jobs.has_open(app.id):

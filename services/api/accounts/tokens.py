@@ -62,7 +62,7 @@ class TokensResource(Resource):
         who=Who.ADMIN, answers={HTTPStatus.OK: list[TokenView]}, paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        asked = paging.asked(request, str)
+        asked = paging.read_page(request, str)
         tokens = await self._store.tokens.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, tokens, lambda token: token.id)
         return wire.answer([TokenView(**_fields(token)) for token in tokens], headers=headers)
@@ -97,7 +97,7 @@ class TokensResource(Resource):
         if token is None:
             raise NotFound("there is no token with this id", field="tokenId", value=token_id)
         await self._revocations.revoke_token(token)
-        return wire.nothing()
+        return wire.empty()
 
 
 def _fields(token: Token) -> dict[str, Any]:

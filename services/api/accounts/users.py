@@ -80,7 +80,7 @@ class UsersResource(Resource):
         who=Who.ADMIN, answers={HTTPStatus.OK: list[UserView]}, paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        asked = paging.asked(request, str)
+        asked = paging.read_page(request, str)
         users = await self._store.users.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, users, lambda user: user.id)
         return wire.answer([user_view(user) for user in users], headers=headers)
@@ -97,7 +97,7 @@ class UsersResource(Resource):
             id=fresh_id(now),
             email=body.email,
             is_admin=body.is_admin,
-            allowed_apps=_allowed(body),
+            allowed_apps=_allowed_apps(body),
             created_by=caller_of(request).name,
             created_at=now,
             updated_at=now,
@@ -111,7 +111,7 @@ class UsersResource(Resource):
     )  # fmt: skip
     async def show(self, user_id: FromPath[str]) -> Response[bytes]:
         user = await self._store.users.get(read_uuid(user_id, field="userId"))
-        return wire.answer(user_view(_found(user, user_id)))
+        return wire.answer(user_view(_require_user(user, user_id)))
 
     @Route(
         "PUT", USER, summary="Change what a user may do. The body holds a valid email, which is otherwise ignored.",
@@ -123,17 +123,17 @@ class UsersResource(Resource):
         user = await self._store.users.update(
             read_uuid(user_id, field="userId"),
             is_admin=body.is_admin,
-            allowed_apps=_allowed(body),
+            allowed_apps=_allowed_apps(body),
             at=self._clock.now_ns(),
         )
-        return wire.answer(user_view(_found(user, user_id)))
+        return wire.answer(user_view(_require_user(user, user_id)))
 
     @Route(
         "DELETE", USER, summary="Delete a user and pause all that they have scheduled.",
         who=Who.ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def remove(self, user_id: FromPath[str]) -> Response[None]:
-        user = _found(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
+        user = _require_user(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
         if user.email == self._first_admin:
             reason = (
                 "api.first_admin names this user, whose next request would make them an admin again: "
@@ -141,18 +141,18 @@ class UsersResource(Resource):
             )
             raise Conflict(reason, field="userId", value=user_id)
         await self._revocations.delete_user(user)
-        return wire.nothing()
+        return wire.empty()
 
 
-def _allowed(body: UserBody) -> tuple[str, ...] | None:
+def _allowed_apps(body: UserBody) -> tuple[str, ...] | None:
     return None if body.allowed_apps is None else read_apps(body.allowed_apps)
 
 
-def _found(user: User | None, user_id: str) -> User:
+def _require_user(user: User | None, user_id: str) -> User:
     if user is None:
-        raise _missing(user_id)
+        raise _no_such_user(user_id)
     return user
 
 
-def _missing(user_id: str) -> NotFound:
+def _no_such_user(user_id: str) -> NotFound:
     return NotFound("there is no user with this id", field="userId", value=user_id)

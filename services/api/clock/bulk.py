@@ -159,7 +159,7 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def _elements(content: bytes) -> list[bytes]:
-    return [bytes(item) for item in schedule_body.decoded(content, _items_decoder)]
+    return [bytes(item) for item in schedule_body.decode_body(content, _items_decoder)]
 
 
 def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> ItemView:
@@ -174,7 +174,7 @@ def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Re
 def _key_of(item: bytes) -> str | None:
     """The key of an item that has a mistake, so that its sender knows which one it was."""
     try:
-        return msgspec.json.decode(schedule_body.decoded(item, _key_decoder)["key"], type=str)[:255]
+        return msgspec.json.decode(schedule_body.decode_body(item, _key_decoder)["key"], type=str)[:255]
     except (Invalid, KeyError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

@@ -11,7 +11,7 @@ from litestar.params import FromPath
 from msgspec import Struct
 
 from services.api.accounts.namespaces import NAMESPACE, namespace_of
-from services.api.clock.schedule_body import decoded
+from services.api.clock.schedule_body import decode_body
 from services.api.clock.schedule_view import DeadLetterView, dead_letter_view
 from services.api.http import paging, wire
 from services.api.http.identity import Who
@@ -63,7 +63,7 @@ class DeadLettersResource(Resource):
         paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        asked = paging.asked(request, str)
+        asked = paging.read_page(request, str)
         letters = await self._store.dead_letters.page(
             namespace_of(request),
             key=paging.first(request, "key"),
@@ -80,7 +80,7 @@ class DeadLettersResource(Resource):
     )  # fmt: skip
     async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace, content = namespace_of(request), await request.body()
-        wanted = decoded(content, _filter_decoder) if content.strip() else RetryFilter()
+        wanted = decode_body(content, _filter_decoder) if content.strip() else RetryFilter()
         return wire.answer(RetriedView(await self._retry_all(namespace, wanted.key or "")))
 
     @_route(
@@ -102,7 +102,7 @@ class DeadLettersResource(Resource):
     async def discard(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
         letter = await self._letter(request, letter_id)
         await self._store.dead_letters.remove([letter])
-        return wire.nothing()
+        return wire.empty()
 
     async def _retry_all(self, namespace: str, key: str) -> int:
         retried, after = 0, ""

@@ -86,7 +86,7 @@ def read(content: bytes, targets: Targets, *, key: str | None = None) -> tuple[s
     Raises:
         Invalid: the body breaks a rule, or has no key, or another than the path.
     """
-    body = decoded(content, _body_decoder)
+    body = decode_body(content, _body_decoder)
     if body.key is None and key is None:
         raise Invalid("a key is needed", field="key")
     if key is not None and body.key is not None and body.key != key:
@@ -103,13 +103,13 @@ def read(content: bytes, targets: Targets, *, key: str | None = None) -> tuple[s
 
 def read_preview(content: bytes, targets: Targets) -> tuple[str, Definition]:
     """As `read`, but the key may be left out: it tells the place in a window, and nothing else."""
-    body = decoded(content, _body_decoder)
+    body = decode_body(content, _body_decoder)
     if body.key is not None:
         check_key(body.key)
     return body.key or "", _definition(body, targets)
 
 
-def decoded(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+def decode_body(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """The body as the decoder's type. Raises `Invalid`, which names the field where there is one."""
     try:
         content.decode()
@@ -178,7 +178,7 @@ def _recurrence(body: ScheduleBody) -> Recurrence | None:
     ends_at = None if body.ends_at is None else read_instant(body.ends_at, field="ends_at")
     if starts_at is not None and ends_at is not None and ends_at < starts_at:
         raise Invalid("ends_at lies before starts_at", field="ends_at", value=body.ends_at)
-    recurrence = _unchecked(body, starts_at, ends_at)
+    recurrence = _to_recurrence(body, starts_at, ends_at)
     bounded = starts_at is not None or ends_at is not None
     if bounded and next_after(recurrence, _BEFORE_FIRST) is None:
         field = "cron" if body.cron is not None else "every"
@@ -186,7 +186,7 @@ def _recurrence(body: ScheduleBody) -> Recurrence | None:
     return recurrence
 
 
-def _unchecked(body: ScheduleBody, starts_at: datetime | None, ends_at: datetime | None) -> Recurrence:
+def _to_recurrence(body: ScheduleBody, starts_at: datetime | None, ends_at: datetime | None) -> Recurrence:
     if body.cron is not None:
         timezone = "UTC" if body.timezone is None else body.timezone
         check_cron(body.cron, timezone)

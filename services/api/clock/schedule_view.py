@@ -124,7 +124,7 @@ def schedule_view(
     )
 
 
-def planned(definition: Definition, key: str, now: datetime) -> list[datetime]:
+def planned_instants(definition: Definition, key: str, now: datetime) -> list[datetime]:
     """The next instants of what is made now."""
     if definition.recurrence is not None:
         return list(islice(due_instants(definition, key, now), NEXT))
@@ -132,7 +132,7 @@ def planned(definition: Definition, key: str, now: datetime) -> list[datetime]:
     return [instant + delay for instant in split_by_now(definition, now)[0][:NEXT]]
 
 
-def pending(schedule: Schedule, occurrences: Sequence[Occurrence]) -> list[datetime]:
+def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence]) -> list[datetime]:
     """The next instants of what is there: those of a list, or those that the one document of a recurrence stands at
     the first of."""
     if schedule.definition.recurrence is None:

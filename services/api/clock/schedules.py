@@ -15,7 +15,15 @@ from services.api.accounts.namespaces import NAMESPACE, namespace_of, own_namesp
 from services.api.clock import schedule_body
 from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
-from services.api.clock.schedule_view import NEXT, FiredView, PreviewView, ScheduleView, pending, planned, schedule_view
+from services.api.clock.schedule_view import (
+    NEXT,
+    FiredView,
+    PreviewView,
+    ScheduleView,
+    pending_instants,
+    planned_instants,
+    schedule_view,
+)
 from services.api.http import paging, wire
 from services.api.http.idempotency import Sameness, idempotency_of
 from services.api.http.identity import Who, caller_of
@@ -83,7 +91,7 @@ class SchedulesResource(Resource):
         parameters=(*_FILTERS, NAMESPACE), paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        asked = paging.asked(request, str)
+        asked = paging.read_page(request, str)
         prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
         if _PREFIX.fullmatch(prefix) is None:
             raise Invalid("no key begins so", field="prefix", value=prefix)
@@ -112,7 +120,7 @@ class SchedulesResource(Resource):
             made = msgspec.json.decode(first.made, type=Made)
             return await self._answer_accepted(await self._flow.repeat(wanted, made))
         accepted = await self._make(wanted)
-        await self._store.idempotency.remember(used.key, _written(accepted.schedule))
+        await self._store.idempotency.remember(used.key, _encode_made(accepted.schedule))
         return await self._answer_accepted(accepted)
 
     @_route(
@@ -121,7 +129,7 @@ class SchedulesResource(Resource):
     )  # fmt: skip
     async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         key, definition = schedule_body.read_preview(await request.body(), self._targets)
-        instants = planned(definition, key, await self._flow.now())
+        instants = planned_instants(definition, key, await self._flow.now())
         if not instants:
             raise nothing_ahead(definition)
         return wire.answer(PreviewView([format_instant(instant) for instant in instants]))
@@ -135,7 +143,7 @@ class SchedulesResource(Resource):
         schedule = require(await self._store.schedules.get(id_of(request, key)), key)
         occurrences = await self._find_pending(schedule)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
-        return wire.answer(schedule_view(schedule, ahead=pending(schedule, occurrences), outcomes=outcomes))
+        return wire.answer(schedule_view(schedule, ahead=pending_instants(schedule, occurrences), outcomes=outcomes))
 
     @_route(
         "PUT", SCHEDULE,
@@ -157,7 +165,7 @@ class SchedulesResource(Resource):
     async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         if not await self._flow.remove(id_of(request, key)):
             raise not_found(key)
-        return wire.nothing()
+        return wire.empty()
 
     @_route(
         "DELETE", SCHEDULE + "/occurrences/{timestamp:str}", summary="Take one pending instant out of a list.",
@@ -170,7 +178,7 @@ class SchedulesResource(Resource):
         instant = read_instant(timestamp, field="timestamp")
         if not await self._flow.cancel(id_of(request, key), instant):
             raise NotFound("nothing is pending at this instant under this key", field="timestamp", value=timestamp)
-        return wire.nothing()
+        return wire.empty()
 
     @_move(SCHEDULE + "/pause", summary="Hold a schedule: nothing of it fires until it is resumed.")
     async def pause(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
@@ -223,9 +231,9 @@ class SchedulesResource(Resource):
     async def _answer_accepted(self, answer: Accepted) -> Response[bytes]:
         schedule = answer.schedule
         if answer.created or answer.changed:
-            ahead = planned(schedule.definition, schedule.key, schedule.accepted_at)
+            ahead = planned_instants(schedule.definition, schedule.key, schedule.accepted_at)
         else:
-            ahead = pending(schedule, await self._find_pending(schedule))
+            ahead = pending_instants(schedule, await self._find_pending(schedule))
         status = HTTPStatus.CREATED if answer.created else HTTPStatus.OK
         return wire.answer(schedule_view(schedule, ahead=ahead, skipped=answer.skipped), status)
 
@@ -274,7 +282,7 @@ def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
     return f"{request.method} {request.url.path}", "" if namespace == own else namespace, content
 
 
-def _written(schedule: Schedule) -> str:
+def _encode_made(schedule: Schedule) -> str:
     """What is remembered of a schedule, as `Made`."""
     made = Made(schedule.generation, schedule.created_at, schedule.accepted_at)
     return msgspec.json.encode(made).decode()

@@ -73,7 +73,7 @@ def problem_of(error: Exception) -> Problem:
     detail = _detail(error, status)
     field, value = (error.field, error.value) if isinstance(error, Refused) else (None, None)
     return Problem(
-        title=status.phrase, status=status, detail=detail, reason=detail, field=_shown(field), value=_shown(value)
+        title=status.phrase, status=status, detail=detail, reason=detail, field=_shorten(field), value=_shorten(value)
     )
 
 
@@ -147,7 +147,7 @@ def _detail(error: Exception, status: HTTPStatus) -> str:
     return _DETAILS.get(status, error.detail if isinstance(error, HTTPException) else status.phrase)
 
 
-def _shown(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     """A value small enough to be sent back, or its beginning, or nothing."""
     match value:
         case None | bool() | int() | float():

@@ -32,7 +32,7 @@ class Asked(Struct, Generic[P], frozen=True):
     after: P | None
 
 
-def asked(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
+def read_page(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
     """The page that the query asks for; `position` is the type of this list's positions.
 
     Raises:

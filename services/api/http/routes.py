@@ -2,6 +2,9 @@
 
 A `Route` stands over the method that answers it, and that method becomes a Litestar handler here and nowhere else. So a
 route without a rule for its callers or without a description cannot exist.
+
+Each method reads its body itself, by `wire` or by a decoder of its own, and not by Litestar's `data`: Litestar would
+read it before the Idempotency-Key is looked up, and its errors do not name a field in the words of our problems.
 """
 
 from collections.abc import Awaitable, Callable

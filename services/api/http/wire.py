@@ -62,12 +62,12 @@ def read_list(body: bytes, kind: type[T]) -> Iterator[T]:
     if not isinstance(values, list):
         raise Invalid("the body must be a JSON array")
     for index, value in enumerate(values):
-        with located(index):
+        with name_element(index):
             yield _object(value, kind)
 
 
 @contextmanager
-def located(index: int) -> Iterator[None]:
+def name_element(index: int) -> Iterator[None]:
     """Name the field of an error inside as one of the array's element."""
     try:
         yield
@@ -82,7 +82,7 @@ def answer(value: object, status: int = HTTP_200_OK, headers: dict[str, str] | N
     return Response(content, status_code=status, media_type=JSON, headers=headers)
 
 
-def nothing() -> Response[None]:
+def empty() -> Response[None]:
     """204."""
     return Response(None, status_code=HTTP_204_NO_CONTENT)
 
@@ -127,7 +127,7 @@ def _object(raw: Any, kind: type[T]) -> T:
         return kind()
     if not isinstance(raw, dict):
         raise Invalid("the body must be a JSON object")
-    fields = _known(raw, kind)
+    fields = _known_fields(raw, kind)
     for field, value in fields.items():
         check_json(field, value)
     try:
@@ -136,7 +136,7 @@ def _object(raw: Any, kind: type[T]) -> T:
         raise _mismatch(str(error), fields) from None
 
 
-def _known(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
+def _known_fields(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
     names = _folded_names(kind)
     fields: dict[str, Any] = {}
     for key, value in raw.items():

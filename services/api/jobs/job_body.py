@@ -9,14 +9,14 @@ from services.api.http import wire
 from shared.domain.audience.zones import NEXT_DAY, SKIP
 from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
-from shared.domain.instants import LATEST, ms
+from shared.domain.instants import LATEST, ns
 from shared.domain.jobs.templates import check_copies
 from shared.domain.push.records import SERVICES
 from shared.store.jobs.templates import Outline
 
 ENGLISH = "en"
 _PROTOCOL = "s3://"
-_LATEST_NS = ms(LATEST) * 1_000_000
+_LATEST_NS = ns(LATEST)
 _SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
 
 

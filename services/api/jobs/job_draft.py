@@ -80,7 +80,7 @@ class JobDrafts:
         job_body.check_localized(body)
         await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
         file = await self._file(body.csv_path) if body.csv_path else None
-        made = self._made(app, names, body, filters, created_by, key)
+        made = self._make_job(app, names, body, filters, created_by, key)
         mails = (DueMail(arrival(made), made.created_at),) if self._mails else ()
         return JobDraft(replace(made, mails=mails), file)
 
@@ -118,7 +118,7 @@ class JobDrafts:
             raise Invalid(reason, field="csvPath", value=path)
         return file
 
-    def _made(
+    def _make_job(
         self,
         app: App,
         names: tuple[str, ...],

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from services.api.accounts.apps import AppView, app_view
 from shared.domain.accounts.apps import App
-from shared.domain.instants import ms
+from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job, JobStatus
@@ -134,7 +134,7 @@ def job_view(
         reasons=summed.reasons,
         locales=summed.locales,
         rate=round(progress.rate, 1) if progress is not None else 0.0,
-        estimated_end=0 if ends_at is None else ms(ends_at) * 1_000_000,
+        estimated_end=0 if ends_at is None else ns(ends_at),
         failure=job.failure,
         db_page_size=0,
         localized=job.localized,

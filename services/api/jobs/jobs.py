@@ -67,7 +67,7 @@ class JobsResource(Resource):
         who=Who.OF_APP, answers={HTTPStatus.OK: list[JobView]}, parameters=(NAMED,), paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        asked = paging.asked(request, JobPosition)
+        asked = paging.read_page(request, JobPosition)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             return wire.answer([])

@@ -100,7 +100,7 @@ class TemplatesResource(Resource):
         who=Who.OF_APP, answers={HTTPStatus.OK: list[TemplateView]}, paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        asked = paging.asked(request, str)
+        asked = paging.read_page(request, str)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             return wire.answer([])
@@ -123,7 +123,7 @@ class TemplatesResource(Resource):
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
         check_not_deleting(app, app.id)
-        templates = self._made(bodies, app, caller_of(request).name)
+        templates = self._make_templates(bodies, app, caller_of(request).name)
         await self._check_size(templates)
         if several:
             await self._store.templates.add_many(templates)
@@ -140,7 +140,7 @@ class TemplatesResource(Resource):
         app = await app_of(self._store, app_id)
         template = await self._store.templates.get(read_uuid(template_id, field="templateId"))
         if template is None or template.app_id != app.id:
-            raise _missing(template_id)
+            raise _no_such_template(template_id)
         return wire.answer(template_view(template, app))
 
     @Route(
@@ -155,13 +155,13 @@ class TemplatesResource(Resource):
         [body] = await asyncio.to_thread(_read_alone, await request.body())
         wanted = read_uuid(template_id, field="templateId")
         app = await app_of(self._store, app_id)
-        await self._check_size(self._made([body], app, ""))
+        await self._check_size(self._make_templates([body], app, ""))
         changed = await self._store.templates.update(
             app.id, wanted, name=body.name, locale=body.locale, body=body.body, defaults=body.defaults or None,
             at=self._clock.now_ns(),
         )  # fmt: skip
         if changed is None:
-            raise _missing(template_id)
+            raise _no_such_template(template_id)
         return wire.answer(template_view(changed, app))
 
     @Route(
@@ -171,14 +171,14 @@ class TemplatesResource(Resource):
     async def remove(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
         app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")
         if not await self._store.templates.remove(app, template):
-            raise _missing(template_id)
-        return wire.nothing()
+            raise _no_such_template(template_id)
+        return wire.empty()
 
     async def _check_size(self, templates: list[Template]) -> None:
         """Raise `Invalid` for one that is too large with its defaults alone."""
         await asyncio.to_thread(check_filled, templates, {}, {}, most=self._max_record_bytes, field="body")
 
-    def _made(self, bodies: list[TemplateBody], app: App, created_by: str) -> list[Template]:
+    def _make_templates(self, bodies: list[TemplateBody], app: App, created_by: str) -> list[Template]:
         now = self._clock.now_ns()
         return [
             Template(
@@ -206,7 +206,7 @@ def _read_many(content: bytes) -> list[TemplateBody]:
     if not bodies:
         raise Invalid("the array must hold at least one template")
     for index, body in enumerate(bodies):
-        with wire.located(index):
+        with wire.name_element(index):
             _check(body)
     return bodies
 
@@ -216,5 +216,5 @@ def _check(body: TemplateBody) -> TemplateBody:
     return body
 
 
-def _missing(template_id: str) -> NotFound:
+def _no_such_template(template_id: str) -> NotFound:
     return NotFound("the app has no template with this id", field="templateId", value=template_id)

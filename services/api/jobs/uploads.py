@@ -75,4 +75,4 @@ class UploadsResource(Resource):
             parts=request.stream(),
             max_bytes=self.max_file_bytes,
         )
-        return wire.nothing()
+        return wire.empty()

@@ -33,7 +33,7 @@ from shared.domain.audience.audiences import table_name
 from shared.domain.audience.counts import Counted
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.ids import read_uuid
-from shared.domain.instants import from_ms
+from shared.domain.instants import from_ns
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.push import notices, preview
 from shared.domain.push.notices import Notice
@@ -43,7 +43,6 @@ from shared.runtime.clock import Clock
 from shared.store import Store
 
 AT_ONCE = 3
-_MILLISECOND = 1_000_000
 
 
 class PreviewRules(Struct, frozen=True, kw_only=True):
@@ -89,7 +88,7 @@ class PreviewResource(Resource):
             group = self._group(draft.job)
             counted, about = await self._count(draft)
             # Templates can be large, and so can what is made of them.
-            told = await asyncio.to_thread(self._told, draft, group, counted, about)
+            told = await asyncio.to_thread(self._describe, draft, group, counted, about)
         return wire.answer(told)
 
     @asynccontextmanager
@@ -134,13 +133,13 @@ class PreviewResource(Resource):
                 return None, [notices.of_flaw(flaw)]
         return counted, [*notices.of_audience(job, counted)]
 
-    def _told(
+    def _describe(
         self, draft: JobDraft, group: list[tuple[str, int]], counted: Counted | None, about: list[Notice]
     ) -> JobPreview:
         job, rules, now = draft.job, self._rules, self._clock.now_ns()
         devices = None if counted is None else counted.by_zone()
         used = preview.uses(job, (counted or Counted()).locales)
-        leaves_at = from_ms(max(now, job.starts_at) // _MILLISECOND)
+        leaves_at = from_ns(max(now, job.starts_at))
         samples = preview.samples(job, used, counted or Counted(), rules.records, leaves_at)
         about = [*about, *notices.of_templates(job, used, samples, rules.records.max_record_bytes)]
         if job.localized:

@@ -23,7 +23,7 @@ from services.commands.import_marathon.source import Marathon, Row, open_source
 from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.jobs import JobsPart
-from shared.domain.instants import ms
+from shared.domain.instants import ns
 from shared.store.documents import Identified
 
 TABLES = ("apps", "users", "templates", "jobs")
@@ -59,7 +59,7 @@ async def bring(source: str, capabilities: Capabilities, options: Options) -> Im
 async def _carry(
     marathon: Marathon, capabilities: Capabilities, options: Options, tally: ImportTally, shown: ImportDisplay
 ) -> None:
-    store, names, now_ns = capabilities.store, Names(), ms(await capabilities.time.now()) * 1_000_000
+    store, names, now_ns = capabilities.store, Names(), ns(await capabilities.time.now())
     flow = Parts(capabilities).of(JobsPart).flow
     starts = Starts(store, capabilities.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
 

@@ -12,6 +12,7 @@ from cachetools import LRUCache
 
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unauthorized, Unavailable
+from shared.domain.instants import from_ns
 from shared.domain.jobs.events import DueMail
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.mails import Mailing, MailKind, write_letter
@@ -111,4 +112,4 @@ class Mailer(Stage[SendMail]):
         return "sent"
 
     def _is_old(self, due: DueMail) -> bool:
-        return due.at < (self._time.reckon() - _OLDEST).timestamp() * 1e9
+        return from_ns(due.at) < self._time.reckon() - _OLDEST

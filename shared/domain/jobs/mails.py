@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from shared.domain.audience.zones import REST, SKIP
 from shared.domain.errors import Invalid
-from shared.domain.instants import from_ms
+from shared.domain.instants import from_ns
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.totals import Totals
 
@@ -259,9 +259,9 @@ def _percent(part: int, whole: int) -> str:
     return f"{part * 1_000 // whole / 10:.1f} %" if whole else "-"
 
 
-def _moment(ns: int) -> str:
+def _moment(at: int) -> str:
     """RFC 1123 in UTC, as Marathon writes it."""
-    return format_datetime(from_ms(ns // 1_000_000), usegmt=True).replace("GMT", "UTC")
+    return format_datetime(from_ns(at), usegmt=True).replace("GMT", "UTC")
 
 
 def _filter_lines(filters: Mapping[str, str]) -> str:

@@ -15,7 +15,6 @@ import structlog
 from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
-from shared.domain.instants import ms
 from shared.domain.jobs.groups import Group, zone_jobs
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.flow.jobs.jobs import JobFlow, start_of
@@ -75,7 +74,7 @@ class GroupFlow:
     async def find_incomplete(self) -> AsyncIterator[Group]:
         """The groups whose POST died before their jobs were all there."""
         before = await self._store.now() - _UNMADE_FOR
-        async for group in self._store.groups.find_incomplete(ms(before) * 1_000_000):
+        async for group in self._store.groups.find_incomplete(before):
             yield group
 
     async def complete(self, group: Group) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from shared.domain.instants import ms
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept, repeat
 from shared.runtime.settings import SchedulerSettings
@@ -29,8 +28,8 @@ class JobRetention:
     async def run_once(self) -> Swept:
         """Forget what is old, as far as one round goes. Raises `Unavailable`."""
         now = await self._time.now()
-        keys = _ns(now - timedelta(hours=self._settings.key_retention_hours))
-        batches = _ns(now - timedelta(days=self._settings.batch_retention_days))
+        keys = now - timedelta(hours=self._settings.key_retention_hours)
+        batches = now - timedelta(days=self._settings.batch_retention_days)
         store = self._store
         forgotten = (
             await repeat(lambda: store.jobs.expire_keys(keys, limit=_STEP), while_full=_STEP)
@@ -41,8 +40,8 @@ class JobRetention:
         )
         return Swept(discarded=forgotten)
 
-    async def _forget_batches(self, before_ns: int) -> int:
-        closed = await self._store.closed_jobs.find_ended_before(before_ns, limit=_JOBS)
+    async def _forget_batches(self, before: datetime) -> int:
+        closed = await self._store.closed_jobs.find_ended_before(before, limit=_JOBS)
         if closed:
             await self._store.batches.remove_of(closed)
             await self._store.held_out.remove_of(closed)
@@ -77,7 +76,3 @@ class _Plans(Protocol):
     async def ids(self, *, after: str, limit: int) -> list[str]: ...
 
     async def remove_of(self, plan_ids: Sequence[str], /) -> None: ...
-
-
-def _ns(moment: datetime) -> int:
-    return ms(moment) * 1_000_000

@@ -29,7 +29,6 @@ from msgspec import Struct
 
 from shared.broker import Broker
 from shared.domain.errors import Unavailable
-from shared.domain.instants import ms
 from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job
@@ -111,7 +110,7 @@ class Upkeep:
         found = Found()
         async for job_id in self._store.jobs.open_keys():
             found = _sum(found, await self._log_and_continue(self._look_into_job(job_id, since), job_id))
-        async for job_id in self._store.jobs.overdue_keys(since.starts_ns):
+        async for job_id in self._store.jobs.overdue_keys(since.starts):
             found = _sum(found, await self._log_and_continue(self._begin_job(job_id), job_id))
         self._looks += 1
         return _sum(found, await self._look_for_rare_losses(since)) if self._looks % _RARELY == 1 else found
@@ -119,7 +118,7 @@ class Upkeep:
     async def _look_for_rare_losses(self, since: "_Since") -> Found:
         """Look less often for what only a dead process leaves behind, so that an idle store has little to do."""
         found = Found()
-        async for job_id in self._store.mails.find_waiting(since.mails_ns):
+        async for job_id in self._store.mails.find_waiting(since.mails):
             found = _sum(found, await self._log_and_continue(self._send_mails(job_id), job_id))
         async for group in self._groups.find_incomplete():
             found = _sum(found, await self._log_and_continue(self._complete_group(group), group.id))
@@ -145,8 +144,8 @@ class Upkeep:
             owned=now - self._patience.owned,
             plans=at_latest if await self._broker.depth(SPLIT_QUEUE) else queued,
             batches={queue: at_latest if await self._is_busy(queue) else queued for queue in self._kinds.queues},
-            starts_ns=ms(now - _START_GRACE) * 1_000_000,
-            mails_ns=ms(queued) * 1_000_000,
+            starts=now - _START_GRACE,
+            mails=queued,
         )
 
     async def _is_busy(self, queue: str) -> bool:
@@ -191,7 +190,7 @@ class Upkeep:
         job = await self._store.jobs.view(job_id)
         if job is None or await self._is_put_off(job_id, JobStage.MAIL):
             return Found()
-        await self._store.mails.touch(job_id, ms(await self._store.now()) * 1_000_000)
+        await self._store.mails.touch(job_id, await self._store.now())
         await self._feed.mails(job)
         return Found(mails=len(job.mails))
 
@@ -233,8 +232,8 @@ class _Since(Struct, frozen=True):
     owned: datetime
     plans: datetime
     batches: Mapping[str, datetime]
-    starts_ns: int
-    mails_ns: int
+    starts: datetime
+    mails: datetime
 
 
 def _sum(one: Found, other: Found) -> Found:

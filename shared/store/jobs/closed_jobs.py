@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.instants import from_ms
 from shared.domain.jobs.jobs import Job
 from shared.store.documents import Document, insert_new, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, counts_of, document_of, key_of
@@ -44,10 +44,10 @@ class ClosedJobs:
             found = self._jobs.find({"app_id": app_id, "open": False}, KEY_FIELDS).limit(limit)
             return [key_of(document) async for document in found]
 
-    async def find_ended_before(self, before_ns: int, *, limit: int) -> list[str]:
-        """The keys of some jobs that were closed before then (ns, by the database's clock) and still have their
+    async def find_ended_before(self, before: datetime, *, limit: int) -> list[str]:
+        """The keys of some jobs that were closed before then (by the database's clock) and still have their
         batches, the earliest first."""
-        query = {"kept_since": {"$lt": from_ms(before_ns // 1_000_000)}}
+        query = {"kept_since": {"$lt": before}}
         with translate_errors():
             found = self._jobs.find(query, KEY_FIELDS).sort("kept_since", ASCENDING).limit(limit)
             return [key_of(document) async for document in found]

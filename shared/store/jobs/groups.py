@@ -1,11 +1,13 @@
 """Groups of a localized push: one document each. What their jobs are made from is kept as JSON text."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.errors import Conflict
+from shared.domain.instants import ns
 from shared.domain.jobs.groups import Group
 from shared.store.documents import Codec, Document, free_keys, translate_errors
 
@@ -49,10 +51,10 @@ class Groups:
         with translate_errors():
             return _codec.maybe(await self._groups.find_one({"idempotency.key": key}))
 
-    async def find_incomplete(self, before_ns: int) -> AsyncIterator[Group]:
-        """The groups that were stored before then (ns) and still lack jobs, perhaps."""
+    async def find_incomplete(self, before: datetime) -> AsyncIterator[Group]:
+        """The groups that were stored before then and still lack jobs, perhaps."""
         with translate_errors():
-            async for document in self._groups.find({"unmade_since": {"$lt": before_ns}}):
+            async for document in self._groups.find({"unmade_since": {"$lt": ns(before)}}):
                 yield _codec.value(document)
 
     async def mark_complete(self, group_id: str) -> None:
@@ -60,9 +62,9 @@ class Groups:
         with translate_errors():
             await self._groups.update_one({"_id": group_id}, {"$set": {"made": True}, "$unset": {"unmade_since": ""}})
 
-    async def expire_keys(self, before_ns: int, *, limit: int) -> int:
-        """Free the idempotency keys of some groups that were made before then (ns); of how many."""
-        return await free_keys(self._groups, before_ns, limit)
+    async def expire_keys(self, before: datetime, *, limit: int) -> int:
+        """Free the idempotency keys of some groups that were made before then; of how many."""
+        return await free_keys(self._groups, before, limit)
 
     async def remove_of(self, app_id: str) -> None:
         """Forget an app's groups."""

@@ -10,6 +10,7 @@ jobs at once are read without (it is empty).
 """
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.sources import Source
 from shared.domain.errors import Conflict
+from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.events import DueMail, Event
 from shared.domain.jobs.jobs import STARTABLE, TRANSITIONS, Job, JobStatus, Standing, split_key
@@ -122,15 +124,15 @@ class Jobs:
         async for key in self._keys({"open": True, "status": {"$in": _BEGUN}}):
             yield key
 
-    async def overdue_keys(self, before_ns: int) -> AsyncIterator[str]:
-        """The keys of jobs that still wait for a start that has passed by then (ns)."""
-        query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": before_ns}}
+    async def overdue_keys(self, before: datetime) -> AsyncIterator[str]:
+        """The keys of jobs that still wait for a start that has passed by then."""
+        query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": ns(before)}}
         async for key in self._keys(query):
             yield key
 
-    async def expire_keys(self, before_ns: int, *, limit: int) -> int:
-        """Free the idempotency keys of some jobs that were made before then (ns); of how many."""
-        return await free_keys(self._jobs, before_ns, limit)
+    async def expire_keys(self, before: datetime, *, limit: int) -> int:
+        """Free the idempotency keys of some jobs that were made before then; of how many."""
+        return await free_keys(self._jobs, before, limit)
 
     async def withdraw(self, job_id: str) -> bool:
         """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no

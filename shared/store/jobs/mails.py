@@ -11,6 +11,7 @@ import msgspec
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.instants import ns
 from shared.domain.jobs.events import DueMail
 from shared.domain.jobs.jobs import job_key
 from shared.store.documents import Document, translate_errors
@@ -27,17 +28,17 @@ class Mails:
         """Make the index."""
         await self._jobs.create_index([("mail_since", ASCENDING)], sparse=True)
 
-    async def find_waiting(self, before_ns: int) -> AsyncIterator[str]:
-        """The keys of jobs with mails that were due, or queued the last time, before then (ns)."""
+    async def find_waiting(self, before: datetime) -> AsyncIterator[str]:
+        """The keys of jobs with mails that were due, or queued the last time, before then."""
         with translate_errors():
-            async for document in self._jobs.find({"mail_since": {"$lt": before_ns}}, {"incarnation": 1}):
+            async for document in self._jobs.find({"mail_since": {"$lt": ns(before)}}, {"incarnation": 1}):
                 yield job_key(document["_id"], document.get("incarnation", ""))
 
-    async def touch(self, job_id: str, at: int) -> None:
-        """Note that the job's mails were queued at this time (ns)."""
+    async def touch(self, job_id: str, at: datetime) -> None:
+        """Note that the job's mails were queued at this time."""
         with translate_errors():
             waiting = one_job(job_id) | {"mail_since": {"$exists": True}}
-            await self._jobs.update_one(waiting, {"$set": {"mail_since": at}})
+            await self._jobs.update_one(waiting, {"$set": {"mail_since": ns(at)}})
 
     async def lease(self, job_id: str, mail: DueMail, token: str, *, now: datetime, until: datetime) -> bool:
         """Take the right to send this mail, if it is due and nobody has it; one mail of a job at a time."""

@@ -6,6 +6,7 @@ import pytest
 
 from shared.domain.audience.zones import offsets
 from shared.domain.errors import Unavailable
+from shared.domain.instants import LATEST
 from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import MailKind
@@ -119,7 +120,7 @@ async def test_the_jobs_are_divided_by_the_offsets_that_the_group_was_made_with(
     monkeypatch.setattr("shared.domain.audience.zones.offsets", lambda: ("+0100",))
     monkeypatch.setattr("shared.domain.jobs.groups.offsets", lambda: ("+0100",))
 
-    async for unmade in store.groups.find_incomplete(FAR):
+    async for unmade in store.groups.find_incomplete(LATEST):
         await (await flow(store)).complete(unmade)
 
     jobs = await store.jobs.with_ids(group.job_ids)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from shared.domain.audience.sources import PushTable
 from shared.domain.errors import Conflict, Invalid
 from shared.domain.idempotency import Idempotency
-from shared.domain.instants import ms
+from shared.domain.instants import from_ms
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.templates import Template
@@ -22,6 +22,7 @@ from shared.domain.push.records import APNS
 from shared.store import Store
 
 pytestmark = pytest.mark.native
+MILLISECOND_NS = 1_000_000
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.text(),
@@ -167,7 +168,7 @@ async def test_keys_mean_no_other_job_that_has_the_id_by_now(store: Store) -> No
     for job in (later, of_first_version):
         await store.jobs.add(job)
         await store.jobs.close(job.key, totals=Totals(), summed=Receipt(), completed_at=0)
-    soon = ms(await store.now() + timedelta(seconds=5)) * 1_000_000
+    soon = await store.now() + timedelta(seconds=5)
     slept = [earlier.key, of_first_version.key]
     assert set(await store.jobs.with_ids(slept)) == {of_first_version.id}
     assert set(await store.jobs.with_ids([later.key])) == set(await store.jobs.with_ids([later.id])) == {later.id}
@@ -227,23 +228,26 @@ async def test_only_open_jobs_are_looked_at(store: Store) -> None:
 
 
 async def test_jobs_that_wait_are_looked_at_when_their_start_has_passed(store: Store) -> None:
-    waiting = [a_job(status=JobStatus.SCHEDULED, starts_at=starts_at) for starts_at in (10, 20, 30)]
-    others = [a_job(status=status, starts_at=10) for status in (JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.STOPPED)]
+    waiting = [a_job(status=JobStatus.SCHEDULED, starts_at=ms * MILLISECOND_NS) for ms in (10, 20, 30)]
+    others = [
+        a_job(status=status, starts_at=10 * MILLISECOND_NS)
+        for status in (JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.STOPPED)
+    ]
     for job in waiting + others:
         await store.jobs.add(job)
     assert {job_id async for job_id in store.jobs.open_keys()} == {job.id for job in others}
-    assert {job_id async for job_id in store.jobs.overdue_keys(20)} == {job.id for job in waiting[:2]}
+    assert {job_id async for job_id in store.jobs.overdue_keys(from_ms(20))} == {job.id for job in waiting[:2]}
     assert await store.jobs.move(waiting[0].id, to=JobStatus.PAUSED, only=PAUSABLE, at=1)
-    assert {job_id async for job_id in store.jobs.overdue_keys(20)} == {waiting[1].id}
+    assert {job_id async for job_id in store.jobs.overdue_keys(from_ms(20))} == {waiting[1].id}
     assert {job_id async for job_id in store.jobs.open_keys()} == {job.id for job in [waiting[0], *others]}
 
 
 async def test_old_keys_are_freed_in_steps(store: Store) -> None:
-    old = [a_job(idempotency=Idempotency(f"me/{n}", "digest"), created_at=n) for n in range(5)]
-    kept = a_job(idempotency=Idempotency("me/kept", "digest"), created_at=5)
+    old = [a_job(idempotency=Idempotency(f"me/{n}", "digest"), created_at=n * MILLISECOND_NS) for n in range(5)]
+    kept = a_job(idempotency=Idempotency("me/kept", "digest"), created_at=5 * MILLISECOND_NS)
     for job in [*old, kept, a_job(created_at=1)]:
         await store.jobs.add(job)
-    assert [await store.jobs.expire_keys(5, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await store.jobs.expire_keys(from_ms(5), limit=2) for _ in range(4)] == [2, 2, 1, 0]
     assert [await store.jobs.with_key(f"me/{n}") for n in range(5)] == [None] * 5
     assert await store.jobs.with_key("me/kept") == kept
     assert await store.jobs.get(old[0].id) == replace(old[0], idempotency=None)
@@ -252,7 +256,7 @@ async def test_old_keys_are_freed_in_steps(store: Store) -> None:
 @pytest.mark.xfail(raises=Conflict, reason="the stand-in's unique indexes never let go of a value that was changed")
 async def test_a_key_that_was_freed_may_be_used_again(store: Store) -> None:
     await store.jobs.add(a_job(idempotency=Idempotency("me/again", "digest")))
-    assert await store.jobs.expire_keys(1, limit=1) == 1
+    assert await store.jobs.expire_keys(from_ms(1), limit=1) == 1
     await store.jobs.add(a_job(idempotency=Idempotency("me/again", "other")))
 
 
@@ -263,7 +267,7 @@ async def test_closed_jobs_are_named_until_their_batches_are_forgotten(store: St
     for job in (completed, stopped):
         assert await store.jobs.close(job.id, totals=Totals(), summed=Receipt(), completed_at=1)
     now = await store.now()
-    later, earlier = (ms(now + timedelta(seconds=by)) * 1_000_000 for by in (5, -5))
+    later, earlier = (now + timedelta(seconds=by) for by in (5, -5))
     assert await store.closed_jobs.find_ended_before(earlier, limit=5) == []
     assert set(await store.closed_jobs.find_ended_before(later, limit=5)) == {completed.id, stopped.id}
     (first,) = await store.closed_jobs.find_ended_before(later, limit=1)

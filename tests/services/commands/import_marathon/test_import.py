@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.instants import from_ns
 from shared.domain.jobs.jobs import PAUSABLE, JobStatus
 from shared.domain.push.feedback import Position
 from shared.flow.jobs.jobs import start_of
@@ -85,7 +86,7 @@ async def test_what_has_ended_leaves_nothing_to_do(house: House) -> None:
     assert counts(await house.bring(), "jobs") == {"brought": 6}
     assert not await house.store.jobs.has_open(app)
     assert [job_id async for job_id in house.store.jobs.open_keys()] == []
-    assert await house.store.closed_jobs.find_ended_before(in_days(1), limit=9) == []
+    assert await house.store.closed_jobs.find_ended_before(from_ns(in_days(1)), limit=9) == []
     shown = {why: await house.shown(f"/apps/{app}/jobs/{ids[why]}") for why in ended}
     status = {why: job["status"] for why, job in shown.items()}
     assert status == dict.fromkeys(ended, "stopped") | {"completed": "", "completed, then paused": ""}
@@ -312,7 +313,7 @@ async def test_a_scheduled_job_that_could_not_run_here_is_skipped(house: House) 
     assert counts(await house.bring(scheduled=True), "jobs") == {"skipped": len(reasons)}
     for job, reason in reasons.items():
         assert reason in house.told[job][1]
-    assert [job_id async for job_id in house.store.jobs.overdue_keys(in_days(9))] == []
+    assert [job_id async for job_id in house.store.jobs.overdue_keys(from_ns(in_days(9)))] == []
 
 
 async def test_an_import_that_was_killed_before_its_notes_goes_on(house: House) -> None:

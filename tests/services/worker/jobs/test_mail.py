@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.worker.jobs.mail import Mailer
-from shared.domain.instants import ms
+from shared.domain.instants import LATEST, from_ms
 from shared.domain.jobs.events import DueMail
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.mails import Mailing
@@ -52,7 +52,7 @@ async def due(store: Store, job: Job) -> tuple[DueMail, ...]:
 
 
 async def waiting(store: Store) -> list[str]:
-    return [key async for key in store.mails.find_waiting(2**62)]
+    return [key async for key in store.mails.find_waiting(LATEST)]
 
 
 async def test_a_mail_that_is_given_up_is_forgotten(store: Store, mailer: Mailer) -> None:
@@ -76,6 +76,6 @@ async def test_a_mail_is_leased_by_its_jobs_key_and_no_other_jobs(store: Store) 
     await store.mails.release(job.key, "t")
     assert await store.mails.lease(job.key, DUE, "u", now=now, until=until)
     await store.mails.note_sent(other.key, DUE)
-    await store.mails.touch(other.key, ms(now) * 1_000_000)
-    assert [key async for key in store.mails.find_waiting(1)] == [job.key]
+    await store.mails.touch(other.key, now)
+    assert [key async for key in store.mails.find_waiting(from_ms(1))] == [job.key]
     assert await due(store, job) == (DUE,)
