@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractConnection
+from aio_pika.connection import make_url
 from aio_pika.exceptions import CONNECTION_EXCEPTIONS, ChannelNotFoundEntity, InvalidFrameError, PublishError
 from aiormq.abc import AbstractConnection as UnderlyingConnection
 
@@ -175,11 +176,21 @@ class Line:
 
     async def _open(self) -> Link:
         try:
-            return Link(await aio_pika.connect(self._url, name=self._name, heartbeat=self._heartbeat))
+            return Link(await self._connect())
         except InvalidFrameError as error:
             # aiormq does not read what the server says when it closes a connection instead of opening it.
             vhost = urlsplit(self._url).path[1:] or "/"
             raise Unavailable(f"RabbitMQ: virtual host {vhost} does not exist, or its user may not use it") from error
+
+    async def _connect(self) -> AbstractConnection:
+        connection = aio_pika.Connection(make_url(self._url, name=self._name, heartbeat=self._heartbeat))
+        try:
+            await connection.connect()
+        except BaseException:
+            # What is neither open nor closed would close itself when it is collected, perhaps outside of any loop.
+            await connection.close()
+            raise
+        return connection
 
     async def _farewell(self, link: Link, after: float) -> None:
         await asyncio.sleep(after)
