@@ -30,8 +30,9 @@ up: $(DEMO_READY) ## Run all four services in one process, with servers of their
 test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself (ARGS=-n0: one by one)
 	$(RUN) pytest -n auto --maxschedchunk=1 -m "not slow and not storm" $(ARGS)
 
-storm: $(DEV_READY) java-or-say ## Attack the API, simulate push, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7")
+storm: $(DEV_READY) java-or-say ## Attack the API, simulate push, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7"); then the slow tests
 	$(RUN) pytest -n0 -s --storm $(STORMS) $(ARGS)
+	$(RUN) pytest -n auto --maxschedchunk=1 -m slow
 
 test-fast: $(DEV_READY) ## Run the tests that need no server
 	$(RUN) pytest -m "not native and not chaos and not slow and not storm" $(ARGS)

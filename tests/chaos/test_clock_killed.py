@@ -75,7 +75,12 @@ async def test_a_scheduler_dies_between_a_copy_and_its_series(house: House) -> N
 
 @pytest.mark.parametrize(
     ("point", "times"),
-    [("clock.after_claim", 1), ("clock.after_look", 1), ("clock.before_publish", 2), ("clock.after_publish", 2)],
+    [
+        ("clock.before_publish", 2),
+        ("clock.after_publish", 2),
+        pytest.param("clock.after_claim", 1, marks=pytest.mark.slow),
+        pytest.param("clock.after_look", 1, marks=pytest.mark.slow),
+    ],
 )
 async def test_a_sleeper_wakes_up_after_another_has_fired(house: House, point: str, times: int) -> None:
     """It may repeat what it had in its hands; it neither completes nor moves anything."""

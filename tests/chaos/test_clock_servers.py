@@ -37,8 +37,10 @@ _WRITTEN_DOWN = 8.0
 
 @pytest.mark.parametrize(
     ("end", "after", "within"),
-    [(servers.stop, 2.5, 4), (servers.kill, _WRITTEN_DOWN, 4)],
-    ids=["is_restarted", "is_killed"],
+    [
+        pytest.param(servers.stop, 2.5, 4, id="is_restarted", marks=pytest.mark.slow),
+        pytest.param(servers.kill, _WRITTEN_DOWN, 4, id="is_killed"),
+    ],
 )
 async def test_rabbitmq_ends_while_the_clock_fires(
     house: House, end: Callable[[str], None], after: float, within: float

@@ -8,6 +8,7 @@ import pytest
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.push.control_groups import held_out
 from tests.e2e.house import House
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -23,15 +24,12 @@ def a_file() -> bytes:
 
 @pytest.mark.parametrize(
     "point",
-    [
+    and_rarely(
         "plan.after_page",
-        "plan.before_end",
-        "send.after_take@3",
         "send.in_transaction@3",
-        "send.after_commit@3",
-        "finish.after_totals",
         "finish.after_file",
-    ],
+        rarely=("plan.before_end", "send.after_take@3", "send.after_commit@3", "finish.after_totals"),
+    ),
 )
 async def test_a_worker_dies(house: House, point: str) -> None:
     await house.devices(USERS + 500)

@@ -10,6 +10,7 @@ import pytest
 from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import JobStatus
 from tests.e2e.house import House
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -61,7 +62,7 @@ async def check(house: House, group: Group) -> None:
 
 @pytest.mark.parametrize("from_file", [False, True], ids=["table", "file"])
 @pytest.mark.parametrize(
-    "point", ["divide.after_lists", "divide.after_lists@2", "divide.after_step", "plan.after_page"]
+    "point", and_rarely("divide.after_lists@2", "divide.after_step", rarely=("divide.after_lists", "plan.after_page"))
 )
 async def test_a_planner_dies(house: House, point: str, from_file: bool) -> None:
     await house.devices(DEVICES)

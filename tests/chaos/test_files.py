@@ -19,6 +19,7 @@ from shared.domain.push.control_groups import held_out
 from tests.chaos.s3_way import Way, way_to
 from tests.chaos.test_put_off import SLOW, is_put_off, nothing_is_left, put_off, some_are_sent
 from tests.e2e.house import House, Process, until
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
@@ -60,7 +61,7 @@ async def is_done(house: House, job_id: str) -> None:
     await nothing_is_left(house)
 
 
-@pytest.mark.parametrize("how", ["shut", "silence", "fray"])
+@pytest.mark.parametrize("how", and_rarely("silence", rarely=("shut", "fray")))
 async def test_s3_is_away_when_a_file_is_to_be_planned(house: House, way: Way, how: str) -> None:
     await a_worker(house, way, **HURRIED)
     path = await house.file(a_file())
@@ -72,7 +73,7 @@ async def test_s3_is_away_when_a_file_is_to_be_planned(house: House, way: Way, h
     await is_done(house, job_id)
 
 
-@pytest.mark.parametrize("how", ["shut", "silence", "fray"])
+@pytest.mark.parametrize("how", and_rarely("fray", rarely=("shut", "silence")))
 async def test_s3_is_away_while_batches_are_read(house: House, way: Way, how: str) -> None:
     await a_worker(house, way, fault=SLOW, CARILLON_WORKER_SENDS_IN_FLIGHT="2", **HURRIED)
     job_id = await house.post(csv_path=await house.file(a_file()))

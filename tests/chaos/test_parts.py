@@ -12,6 +12,7 @@ from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.jobs.totals import Totals
 from tests.e2e.house import House, until
+from tests.rare import and_rarely
 from tests.stack.kafka import throttle
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
@@ -77,7 +78,9 @@ async def test_a_batch_that_has_grown_goes_out_in_parts(house: House) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    ["send.before_take", "send.after_take", "send.in_transaction", "send.after_commit", "send.after_settle"],
+    and_rarely(
+        "send.in_transaction", "send.after_commit", rarely=("send.before_take", "send.after_take", "send.after_settle")
+    ),
 )
 async def test_a_sender_dies_in_the_middle_of_a_batch(house: House, point: str) -> None:
     job_id = await grown(house)
@@ -89,7 +92,7 @@ async def test_a_sender_dies_in_the_middle_of_a_batch(house: House, point: str) 
     await one_record_each(house, job_id)
 
 
-@pytest.mark.parametrize("point", ["send.after_take", "send.in_transaction", "send.after_commit"])
+@pytest.mark.parametrize("point", and_rarely("send.after_commit", rarely=("send.after_take", "send.in_transaction")))
 async def test_a_sender_sleeps_in_the_middle_of_a_batch_and_wakes_up_late(house: House, point: str) -> None:
     job_id = await grown(house)
     sleeper = await house.start("worker", fault=f"{point}@4=stop")

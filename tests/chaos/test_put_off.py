@@ -16,6 +16,7 @@ from shared.domain.push.records import GCM
 from tests import stack as servers
 from tests.broker.administration import Administration
 from tests.e2e.house import House, until
+from tests.rare import and_rarely
 from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
@@ -53,7 +54,7 @@ async def some_are_sent(house: House, job_id: str) -> bool:
     return job_id in totals and totals[job_id].settled >= 3
 
 
-@pytest.mark.parametrize("server", ["postgres", "kafka"])
+@pytest.mark.parametrize("server", and_rarely("postgres", rarely=("kafka",)))
 async def test_a_server_is_away_for_long_in_mid_job(house: House, server: str) -> None:
     await house.devices(20_000)
     await house.start("scheduler")
@@ -121,7 +122,9 @@ async def test_work_that_waits_leaves_its_slot_to_other_jobs(house: House, push_
     await nothing_is_left(house)
 
 
-@pytest.mark.parametrize("point", ["send.before_take", "send.after_take", "send.after_commit", "plan.after_page"])
+@pytest.mark.parametrize(
+    "point", and_rarely("send.after_take", "plan.after_page", rarely=("send.before_take", "send.after_commit"))
+)
 async def test_a_fault_that_passes_fails_nothing(house: House, point: str) -> None:
     """Whoever owns the batch by then, and whatever of it is out."""
     await house.devices(1_000)

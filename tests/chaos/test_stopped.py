@@ -7,11 +7,19 @@ import pytest
 from shared.domain.jobs.jobs import JobStatus
 from tests.chaos.test_killed import SENDER
 from tests.e2e.house import House, until
+from tests.rare import and_rarely
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 
-@pytest.mark.parametrize("point", SENDER)
+_OTHERS = tuple(
+    point for point in SENDER if point not in {"send.after_take", "send.in_transaction", "send.after_commit"}
+)
+
+
+@pytest.mark.parametrize(
+    "point", and_rarely("send.after_take", "send.in_transaction", "send.after_commit", rarely=_OTHERS)
+)
 async def test_a_sleeper_wakes_up_too_late(house: House, point: str) -> None:
     await house.devices(8_000)
     sleeper = await house.start("worker", fault=f"{point}@3=stop")
@@ -27,7 +35,7 @@ async def test_a_sleeper_wakes_up_too_late(house: House, point: str) -> None:
     await house.exactly_once(job_id, 8_000)
 
 
-@pytest.mark.parametrize("point", ["send.after_take", "send.in_transaction", "send.after_commit"])
+@pytest.mark.parametrize("point", and_rarely("send.in_transaction", rarely=("send.after_take", "send.after_commit")))
 async def test_a_job_is_paused_while_a_sleeper_owns_a_batch(house: House, point: str) -> None:
     await house.devices(8_000)
     sleeper = await house.start("worker", fault=f"{point}=stop")
@@ -42,7 +50,7 @@ async def test_a_job_is_paused_while_a_sleeper_owns_a_batch(house: House, point:
     await house.exactly_once(job_id, 8_000)
 
 
-@pytest.mark.parametrize("point", ["send.after_take", "send.in_transaction", "send.after_commit"])
+@pytest.mark.parametrize("point", and_rarely("send.after_take", rarely=("send.in_transaction", "send.after_commit")))
 async def test_a_job_is_stopped_while_a_sleeper_owns_a_batch(house: House, point: str) -> None:
     await house.devices(8_000)
     sleeper = await house.start("worker", fault=f"{point}=stop")

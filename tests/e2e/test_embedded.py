@@ -32,6 +32,7 @@ from shared.domain.push.records import APNS
 from shared.runtime.settings import Settings
 from shared.stream.local import LocalStream
 from tests.e2e.house import Process, until
+from tests.rare import and_rarely
 
 TOPIC = "push-demo_apns-massive"
 
@@ -198,7 +199,11 @@ async def test_the_seed_command_fills_the_running_one_and_can_be_repeated(upper:
 
 @pytest.mark.parametrize(
     "fault",
-    ["plan.after_page=kill", "send.after_take@2=kill", "send.in_transaction@3=kill", "send.after_commit@3=kill"],
+    and_rarely(
+        "plan.after_page=kill",
+        "send.after_commit@3=kill",
+        rarely=("send.after_take@2=kill", "send.in_transaction@3=kill"),
+    ),
 )
 async def test_a_job_goes_on_by_itself_after_a_kill(upper: Upper, fault: str) -> None:
     killed, house = await upper.start(fault=fault)

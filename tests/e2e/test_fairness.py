@@ -16,7 +16,7 @@ TIMEOUT = 10.0
 
 
 async def test_calls_to_a_silent_target_hold_up_no_others(house: House) -> None:
-    """600 silent calls keep the 200 places of a worker for 30 seconds. Who waited for one of them would wait for its
+    """400 silent calls keep the 200 places of a worker for 20 seconds. Who waited for one of them would wait for its
     time-out of ten seconds at least; how late the others come beside that is a matter of the machine's load, and
     measured by `make bench`."""
     async with callee(thinks_for=SILENT) as silent:
@@ -24,5 +24,5 @@ async def test_calls_to_a_silent_target_hold_up_no_others(house: House) -> None:
         def once(first: datetime) -> Definition:
             return Definition(callback=HttpCallback(url=silent.url, payload=PAYLOAD), instants=(first,))
 
-        late = await late_beside(house, 600, once)
+        late = await late_beside(house, 400, once)
     assert max(late) < TIMEOUT, f"{late}"

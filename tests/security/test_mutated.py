@@ -16,7 +16,7 @@ from tests.security.tenants import ADMIN, Tenant, Town
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
-PARTS = 5
+PARTS = 3
 BODIES = 2_000
 SLOW_SECONDS = 2.0
 AGAIN = 200
