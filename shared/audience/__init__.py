@@ -25,31 +25,27 @@ from functools import partial
 from itertools import count
 from typing import Self
 
-import structlog
 from msgspec.structs import replace
 
 from shared.audience import counting, statements
 from shared.audience.asking import Tables
+from shared.audience.checking import check
 from shared.audience.connections import Connections
 from shared.audience.dividing import Divided, DividedUsers, divided_users, keys_of
-from shared.audience.tables import KEY, USER, Table
-from shared.domain.audience.audiences import Condition, Cut, conditions, merge_cuts, zone_condition
+from shared.audience.reading import devices_of
+from shared.audience.tables import KEY, USER
+from shared.domain.audience.audiences import Cut, conditions, merge_cuts, zone_condition
 from shared.domain.audience.counts import Counted
+from shared.domain.audience.devices import NOBODY, Devices
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Invalid
 
-__all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Divided", "DividedUsers", "Row"]
+__all__ = ["DEVICES_AT_ONCE", "KEY", "USER", "Audience", "Divided", "DividedUsers"]
 
 SCAN_ROWS = 200_000  # 60 ms when the table lies in the order of its keys, 200 ms when it lies in none
 DEVICES_AT_ONCE = 50_000  # of one user; more are no person's
 _ALL = 2**63 - 1
 SCANS = 5  # how many such steps one call may take to fill a page that it has begun
-
-Row = tuple[int, str | None, str | None, str | None, str | None]
-"""A device: seq_id, user_id, token, locale, tz. It unpacks and indexes as this tuple; it is the driver's own record,
-because making a million tuples of them would cost more than a tenth of the reading."""
-
-log = structlog.get_logger(__name__)
 
 
 class Audience:
@@ -72,22 +68,8 @@ class Audience:
 
     async def check(self, table: str, filters: Mapping[str, str], *, walks: str = KEY) -> None:
         """Find out now whatever would keep a job over this audience from running; `walks` is the column that leads
-        it through the table.
-
-        Raises:
-            Invalid: the table is missing or is no push table, or files cannot name its users (`field` is `app`), or a
-                filter breaks its rule, names no column or holds what its column cannot be compared with
-                (`filters.<key>`).
-        """
-        wanted = conditions(filters)
-        described_now = await self._tables.describe(table)
-        if walks == USER:
-            described_now.user_type()
-        if not described_now.columns[walks].indexed:
-            log.warning("push table lacks an index", table=table, column=walks)
-        for condition in wanted:
-            await self._probe(described_now, condition)
-        await self._connections.fetch(statements.read(described_now, wanted), 0, 0, 1, *statements.arguments(wanted))
+        it through the table. Raises `Invalid`, and says of which field."""
+        await check(self._connections, self._tables, table, conditions(filters), walks)
 
     async def user_type(self, table: str) -> str:
         """The type of `user_id`, by which the users of a file are told apart (`shared.domain.audience.user_ids`).
@@ -136,20 +118,20 @@ class Audience:
 
     async def read(
         self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "", limit: int = _ALL
-    ) -> list[Row]:
+    ) -> Devices:
         """The devices of a range that the filters and the zone keep, in the order of their seq_id: the first `limit` of
         them, and all that share the last one's seq_id. Raises `Invalid`."""
         wanted = conditions(filters) + zone_condition(zone)
-        return await self._tables.ask(table, wanted, statements.read, keys.after, keys.upto, limit)
+        return devices_of(await self._tables.ask(table, wanted, statements.read, keys.after, keys.upto, limit))
 
     async def read_keys(
         self, table: str, filters: Mapping[str, str], keys: Sequence[int], *, limit: int = _ALL
-    ) -> list[Row]:
+    ) -> Devices:
         """The devices with these ascending keys that the filters keep, as `read` gives them. Raises `Invalid`."""
         if not keys:
-            return []
+            return NOBODY
         bounds = (keys[0] - 1, keys[-1], limit)
-        return await self._tables.ask(table, conditions(filters), statements.read_keys, *bounds, keys)
+        return devices_of(await self._tables.ask(table, conditions(filters), statements.read_keys, *bounds, keys))
 
     async def divide(
         self, table: str, filters: Mapping[str, str], texts: Sequence[str], *, after: int, upto: int, rows: int
@@ -179,11 +161,12 @@ class Audience:
         await self._check_unshared(table, [row[0] for row in rows])
         return divided_users(rows)
 
-    async def read_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> list[Row] | None:
-        """The devices of these users in the zone, in the order of their seq_id; `None` where there are more than
-        `limit`. Raises `Invalid`."""
+    async def read_users(self, table: str, users: Sequence[str], *, zone: str = "", limit: int) -> Devices | None:
+        """The devices of these users in the zone, in the order of their seq_id and with their zones; `None` where there
+        are more than `limit`. Raises `Invalid`."""
         rows = await self._tables.ask(table, zone_condition(zone), statements.of_users, users, limit + 1)
-        return None if len(rows) > limit else rows
+        devices = devices_of(rows)
+        return None if len(devices) > limit else devices
 
     async def count(self, table: str, filters: Mapping[str, str], *, seconds: float) -> Counted:
         """What is in the table that the filters keep, or in as much of it as can be looked at in so many seconds.
@@ -231,11 +214,3 @@ class Audience:
         if shared:
             rule = "a localized job over a file needs one for each device"
             raise Invalid(f'several rows of table "{table}" have the {KEY} {shared[0][0]}: {rule}', field="csvPath")
-
-    async def _probe(self, table: Table, condition: Condition) -> None:
-        column_type = table.type_of(condition)
-        try:
-            await self._connections.fetch(statements.probe(column_type), list(condition.values))
-        except Invalid as error:
-            reason = f'column "{condition.column}" ({column_type}) cannot be compared with this value'
-            raise Invalid(reason, field=condition.field, value=",".join(condition.values)) from error

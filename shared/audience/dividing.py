@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from shared.domain.jobs.divisions import Keys
+from shared.domain.audience.devices import Keys
 
 
 class Divided(Struct, frozen=True):

@@ -11,7 +11,8 @@ from shared.domain.errors import Invalid
 
 KEY = "seq_id"
 USER = "user_id"
-DETAILS = (USER, "token", "locale", "tz")
+ZONE = "tz"
+DETAILS = (USER, "token", "locale", ZONE)
 KEY_TYPES = frozenset({"smallint", "integer", "bigint"})
 
 # A domain counts as the type beneath it, as PostgreSQL does when it compares. The modifier -1 keeps "(5)" and the like

@@ -33,7 +33,7 @@ TABLE = "game_apns"
 async def test_filters_on_columns_that_are_there_pass(audience: Audience, filters: dict[str, str]) -> None:
     await audience.check(TABLE, filters)
     assert await audience.cut(TABLE, filters, after=BEGINNING, upto=9, size=5, batches=2) == []
-    assert await audience.read(TABLE, filters, KeyRange(0, 9)) == []
+    assert len(await audience.read(TABLE, filters, KeyRange(0, 9))) == 0
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,11 @@ async def test_chosen_keys_are_read_with_what_the_filters_keep(
 ) -> None:
     await filled(owner)
     await owner.execute(f"UPDATE {TABLE} SET seq_id = 9 WHERE seq_id = 10; DELETE FROM {TABLE} WHERE seq_id = 13")
-    rows = await audience.read_keys(TABLE, {"NOTlevel": "3"}, [1, 3, 4, 9, 9, 13, 60])
-    assert [row[0] for row in rows] == [1, 4, 9, 9, 60]
+    every = await audience.read_keys(TABLE, {"NOTlevel": "3"}, [1, 3, 4, 9, 9, 13, 60])
+    assert every.keys.tolist() == [1, 4, 9, 9, 60]
     some = await audience.read_keys(TABLE, {"NOTlevel": "3"}, [1, 3, 4, 9, 9, 13, 60], limit=3)
-    assert [row[0] for row in some] == [1, 4, 9, 9]
-    assert await audience.read_keys(TABLE, {}, []) == []
+    assert some.keys.tolist() == [1, 4, 9, 9]
+    assert len(await audience.read_keys(TABLE, {}, [])) == 0
 
 
 async def test_the_keys_of_users_and_how_many_of_them_are_known(

@@ -5,10 +5,11 @@ from functools import partial
 import asyncpg
 import pytest
 
-from shared.audience import DEVICES_AT_ONCE, USER, Audience, Row, statements
+from shared.audience import DEVICES_AT_ONCE, USER, Audience, statements
 from shared.audience.tables import DESCRIBE, read_table
 from shared.domain.audience.user_ids import NORMAL_FORMS
 from shared.domain.errors import Invalid
+from tests.audience.rows import Row, rows_of
 
 pytestmark = pytest.mark.native
 
@@ -18,9 +19,9 @@ TABLE = "game_apns"
 async def devices(
     audience: Audience, table: str, users: list[str], *, zone: str = "", limit: int = DEVICES_AT_ONCE
 ) -> list[Row]:
-    rows = await audience.read_users(table, users, zone=zone, limit=limit)
-    assert rows is not None
-    return rows
+    found = await audience.read_users(table, users, zone=zone, limit=limit)
+    assert found is not None
+    return rows_of(found)
 
 
 async def test_all_devices_of_the_users_come_in_the_order_of_their_keys(
@@ -33,7 +34,7 @@ async def test_all_devices_of_the_users_come_in_the_order_of_their_keys(
 
     rows = await devices(audience, TABLE, ["bob", "ann", "nobody", "ann"])
 
-    assert [tuple(row) for row in rows] == [
+    assert rows == [
         (1, "ann", "t1", "en", "-0300"),
         (2, "bob", "t2", "en", "-0300"),
         (3, "ann", "t3", "en", "-0300"),

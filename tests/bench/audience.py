@@ -70,5 +70,5 @@ def _in_both_locales(house: House, text: str) -> tuple[Template, Template]:
 
 async def _records(house: House, templates: tuple[Template, ...], count: int) -> list[bytes]:
     job: Job = replace(house.job(), plan=Plan(templates=templates))
-    rows = await house.capabilities.audience.read(table_name(house.app, APNS), {}, KeyRange(0, count))
-    return Renderer(job).render(rows, now=datetime.now(UTC)).records
+    devices = await house.capabilities.audience.read(table_name(house.app, APNS), {}, KeyRange(0, count))
+    return Renderer(job).render(devices, now=datetime.now(UTC)).records

@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.domain.errors import Invalid
-from shared.domain.instants import EPOCH, LATEST, ceil_ms, format_instant, from_ms, ms, read_instant, spread_ms
+from shared.domain.instants import (
+    EPOCH,
+    LATEST,
+    ceil_ms,
+    format_instant,
+    from_ms,
+    from_ns,
+    ms,
+    ns,
+    read_instant,
+    spread_ms,
+)
 
 counts = st.integers(0, ms(LATEST))
 moments = st.datetimes(datetime(1970, 1, 2), datetime(2200, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001
@@ -143,3 +154,12 @@ def test_keys_fill_a_window_evenly(name: str) -> None:
 def test_a_larger_window_moves_keys_by_more() -> None:
     places = [[spread_ms(str(number), seconds) for number in range(1_000)] for seconds in (1, 60, 3_600)]
     assert all(max(less) < max(more) for less, more in pairwise(places))
+
+
+def test_nanoseconds_are_exact_in_any_zone() -> None:
+    moment = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+    assert ns(moment) == 1_772_366_400_123_456_000
+    assert ns(moment.astimezone(timezone(timedelta(hours=5, minutes=45)))) == ns(moment)
+    assert from_ns(ns(moment)) == moment.replace(microsecond=123_000)
+    with pytest.raises(TypeError):
+        ns(moment.replace(tzinfo=None))

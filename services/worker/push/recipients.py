@@ -10,10 +10,11 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.audience import DEVICES_AT_ONCE, Audience, Row
+from shared.audience import DEVICES_AT_ONCE, Audience
 from shared.blobs import Blobs
 from shared.domain.audience.audiences import table_name
 from shared.domain.audience.csv_cuts import users_in
+from shared.domain.audience.devices import NOBODY, Devices
 from shared.domain.audience.ranges import ByteRange, DeviceList, KeyRange
 from shared.domain.audience.sources import File
 from shared.domain.audience.zones import zone_of
@@ -31,7 +32,7 @@ class Recipients(Struct, frozen=True):
     """Who is sent to in one part, the users held out, what is known already of the rest, and where the next part begins
     (`shared.domain.jobs.batches.BatchPart`)."""
 
-    rows: Sequence[Row]
+    devices: Devices
     held_out: Sequence[str]
     receipt: Receipt
     next: int | None = None
@@ -67,8 +68,8 @@ class RecipientReader:
     async def _read_table(self, job: Job, batch: Batch, keys: KeyRange, most: int) -> Recipients:
         limit = part_limit(batch, most)
         rest = keys if batch.next is None else replace(keys, after=batch.next)
-        rows = await self._audience.read(_table(job), job.filters, rest, zone=job.zone, limit=limit)
-        return _as_part(batch, rows, limit, upto=keys.upto)
+        devices = await self._audience.read(_table(job), job.filters, rest, zone=job.zone, limit=limit)
+        return _as_part(batch, devices, limit, upto=keys.upto)
 
     async def _read_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
         """The devices of a division's list. Their zone is fixed, so it is not asked for again."""
@@ -77,34 +78,34 @@ class RecipientReader:
             raise Invalid(f"the list {devices.id} is gone", field="job")
         limit = part_limit(batch, most)
         rest = keys if batch.next is None else keys[keys > batch.next]
-        rows = await self._audience.read_keys(_table(job), job.filters, rest.tolist(), limit=limit)
-        return _as_part(batch, rows, limit, upto=int(keys[-1]))
+        found = await self._audience.read_keys(_table(job), job.filters, rest.tolist(), limit=limit)
+        return _as_part(batch, found, limit, upto=int(keys[-1]))
 
     async def _read_file(self, job: Job, batch: Batch, lines: ByteRange, most: int) -> Recipients:
         users = await self._users(job, lines)
         rest = users[batch.next or 0 :]
-        taken, rows = await self._read_first(job, rest[: part_limit(batch, len(users))], part_limit(batch, most))
+        taken, devices = await self._read_first(job, rest[: part_limit(batch, len(users))], part_limit(batch, most))
         dealt_with = len(users) - len(rest) + len(taken)
         following = dealt_with if dealt_with < len(users) else None
-        if rows is None:
-            return Recipients((), (), Receipt(failed=1, reasons={TOO_MANY_DEVICES: 1}), following)
-        unknown = len(taken) - len({row[1] for row in rows}) if job.counts_unknown else 0
+        if devices is None:
+            return Recipients(NOBODY, (), Receipt(failed=1, reasons={TOO_MANY_DEVICES: 1}), following)
+        unknown = len(taken) - len(set(devices.users)) if job.counts_unknown else 0
         if job.zone and job.counts_unknown:
-            rows = [row for row in rows if zone_of(row[4]) == job.zone]
-        return Recipients(rows, (), Receipt(unknown=unknown), following)
+            devices = devices.pick([zone_of(zone.decode()) == job.zone for zone in devices.zones])
+        return Recipients(devices, (), Receipt(unknown=unknown), following)
 
-    async def _read_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], list[Row] | None]:
+    async def _read_first(self, job: Job, users: Sequence[str], most: int) -> tuple[Sequence[str], Devices | None]:
         """As many of these users as have `most` devices together, but at least the first one, and their devices; `None`
         for a user who has more devices than any person."""
         # Unknown users, and those without a zone, are only found by looking for all users. The last zone's job does so.
         zone = "" if job.counts_unknown else job.zone
         while True:
             limit = most if len(users) > 1 else DEVICES_AT_ONCE
-            rows = await self._audience.read_users(
+            devices = await self._audience.read_users(
                 _table(job), [user for user in users if user], zone=zone, limit=limit
             )
-            if rows is not None or len(users) == 1:
-                return users, rows
+            if devices is not None or len(users) == 1:
+                return users, devices
             users = users[: len(users) // 2]
 
     async def _users(self, job: Job, lines: ByteRange) -> list[str]:
@@ -115,21 +116,22 @@ class RecipientReader:
         return users_in(lines, content)
 
 
-def _as_part(batch: Batch, rows: Sequence[Row], limit: int, *, upto: int) -> Recipients:
-    """What was read, up to so many rows: all the rest of the batch, or a part that others follow."""
-    if len(rows) >= limit and rows[-1][0] < upto:
-        return Recipients(rows, (), Receipt(), next=rows[-1][0])
-    return Recipients(rows, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(rows)))
+def _as_part(batch: Batch, devices: Devices, limit: int, *, upto: int) -> Recipients:
+    """What was read, up to so many devices: all the rest of the batch, or a part that others follow."""
+    if len(devices) >= limit and devices.keys[-1] < upto:
+        return Recipients(devices, (), Receipt(), next=int(devices.keys[-1]))
+    return Recipients(devices, (), _receipt_for_missing(batch.size - batch.receipt.recipients - len(devices)))
 
 
 def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Recipients:
     if not job.control_group:
         return found
     key = job_key(job.group_id if job.zone else job.id, job.incarnation)
-    users = held_out({row[1] for row in found.rows if row[1]}, key, job.control_group, by_rank=by_rank)
-    rows = [row for row in found.rows if row[1] not in users]
-    receipt = replace(found.receipt, held_out=len(found.rows) - len(rows))
-    return Recipients(rows, sorted(users), receipt, found.next)
+    users = [user.decode() for user in found.devices.users]
+    without = held_out({user for user in users if user}, key, job.control_group, by_rank=by_rank)
+    devices = found.devices.pick([user not in without for user in users])
+    receipt = replace(found.receipt, held_out=len(found.devices) - len(devices))
+    return Recipients(devices, sorted(without), receipt, found.next)
 
 
 def _receipt_for_missing(missing: int) -> Receipt:

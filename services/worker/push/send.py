@@ -23,10 +23,11 @@ from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
 from shared.domain.jobs.events import SEND, Event, EventState
-from shared.domain.jobs.jobs import Gate, Job, gate
+from shared.domain.jobs.jobs import Gate, Job, Standing, gate
 from shared.domain.jobs.tasks import SendBatch
 from shared.domain.push.records import SERVICES, RecordRules
-from shared.domain.push.rendering import Renderer, fitting_records
+from shared.domain.push.rendering import Renderer
+from shared.domain.push.sizes import fitting_records
 from shared.domain.push.topics import topic_name
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
@@ -109,10 +110,11 @@ class Sender(Stage[SendBatch]):
                 if batch.has_failed:
                     # Whoever settled it may have died before the look.
                     await self._breaker.look(batch.job_id)
-                left = await self._recover(batch)
+                left, standing = await self._recover(batch), None
                 while left is not None and left.is_on_its_way:
-                    left = await self._send_part(left)
-                await self._feed_after(left)
+                    standing = await self._store.jobs.get_standing(task.job_id)
+                    left = await self._send_part(left, standing)
+                await self._feed_after(left, gated=standing)
 
     async def put_off(self, task: SendBatch) -> None:
         """Have the batch brought back later with a new turn. One that a lane owns goes the same way: whoever takes that
@@ -162,10 +164,9 @@ class Sender(Stage[SendBatch]):
         lost = self._lost.get((batch.id, batch.turn))
         return lost is not None and batch.owner not in {"", lost}
 
-    async def _send_part(self, batch: Batch) -> Batch | None:
+    async def _send_part(self, batch: Batch, standing: Standing | None) -> Batch | None:
         """The batch behind its next part: settled, or queued where more of it is left; or back in its plan. `None`:
         somebody else goes on with it."""
-        standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is None:
             return None
         match gate(standing, self._clock.now_ns()):
@@ -182,7 +183,7 @@ class Sender(Stage[SendBatch]):
             recipients = await self._read(sending, batch)
         except Invalid as error:
             return await self._fail_unreadable(sending.job, batch, error)
-        rendered = sending.renderer.render(recipients.rows, now=self._clock.now())
+        rendered = sending.renderer.render(recipients.devices, now=self._clock.now())
         receipt = batch.receipt + rendered.receipt + recipients.receipt
         part = BatchPart(receipt.limit_entries(), batch.parts + 1, recipients.next)
         async with self._stream.lane() as lane:
@@ -200,13 +201,13 @@ class Sender(Stage[SendBatch]):
             # The lane stays ours: should this fail, whoever recovers the batch fences the lane, and nobody else's work.
             return await self._settle_part(taken, part, halvings=larger(taken, lasted, self._patience))
 
-    async def _feed_after(self, batch: Batch | None) -> None:
+    async def _feed_after(self, batch: Batch | None, *, gated: Standing | None = None) -> None:
         """Feed whatever the end of our work at this batch makes due."""
         if batch is None:
             return
         await fault("send.before_feed")
         if batch.settled:
-            await self._feed.feed_successor(batch)
+            await self._feed.feed_successor(batch, gated=gated)
         else:
             # It is back in its plan. The job may have been resumed meanwhile, and found nothing planned in this chain.
             await self._feed.feed_job(batch.job_id)

@@ -16,16 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
+from shared.domain.audience.devices import NO_KEYS, Keys
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import Source
 from shared.domain.audience.zones import zone_of
-
-Keys = NDArray[np.int64]
-"""Keys of devices in ascending order; one that several rows share stands there as often."""
-
-NO_KEYS: Keys = np.empty(0, np.int64)
 
 
 class Division(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,9 @@ bijection of 64 bits: cheaper than any digest, and even neighbouring ids are spr
 from collections.abc import Sequence
 from hashlib import blake2b
 
+import numpy as np
+from numpy.typing import NDArray
+
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _STEP = 0x9E37_79B9_7F4A_7C15
 _MULTIPLY_1 = 0xBF58_476D_1CE4_E5B9
@@ -36,8 +39,11 @@ def pick(names: Sequence[str], key: int, seq_id: int) -> str:
     return names[mix(key, seq_id) % len(names)]
 
 
-def picks(names: Sequence[str], key: int, seq_ids: Sequence[int]) -> list[str]:
-    """`pick` for many devices. It looks at none of them where there is nothing to choose."""
-    if len(names) == 1:
-        return [names[0]] * len(seq_ids)
-    return [pick(names, key, seq_id) for seq_id in seq_ids]
+def picks(choices: int, key: int, seq_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of what `pick` gives each device among so many names, without a look at any where there is only one."""
+    if choices == 1:
+        return np.zeros(len(seq_ids), np.int64)
+    x = np.uint64(key) + seq_ids.view(np.uint64) * np.uint64(_STEP)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(_MULTIPLY_1)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(_MULTIPLY_2)
+    return ((x ^ (x >> np.uint64(31))) % np.uint64(choices)).astype(np.int64)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from shared.domain.audience.counts import Counted
+from shared.domain.audience.devices import Devices
 from shared.domain.jobs.filling import Unrenderable, filled_bytes
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template, tags_of, texts_of
@@ -94,13 +95,8 @@ def _sample(job: Job, use: Use, counted: Counted, rules: RecordRules, now: datet
 def _record(job: Job, template: Template, counted: Counted, rules: RecordRules, now: datetime) -> bytes:
     alone = replace(job, template_names=(template.name,), plan=Plan(templates=(template,)))
     token_characters = counted.longest_token or SERVICES[job.service].token_characters
-    recipient = (
-        1,
-        "made-up".ljust(counted.longest_user, "-"),
-        "FAKE-".ljust(token_characters, "0"),
-        template.locale,
-        None,
-    )
-    rendered = Renderer(alone, replace(rules, max_record_bytes=_UNLIMITED)).render([recipient], now=now)
+    user, token = "made-up".ljust(counted.longest_user, "-"), "FAKE-".ljust(token_characters, "0")
+    recipient = Devices.of([(1, user, token, template.locale)])
+    rendered = Renderer(alone, replace(rules, max_record_bytes=_UNLIMITED)).render(recipient, now=now)
     [record] = rendered.records
     return record

@@ -9,24 +9,17 @@ milliseconds, because the receiver compares it with these and would drop every p
 duration, not an instant.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator
 from enum import Enum
-from hashlib import shake_128
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from shared.domain.instants import EPOCH
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.templates import dumps
 
 SECOND = 1_000_000_000
 LONGEST_TIME_TO_LIVE = 2_419_200
-LOW_48 = (1 << 48) - 1
-FAKE_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-_FAKE_CHARACTERS = bytes(FAKE_ALPHABET[byte % len(FAKE_ALPHABET)] for byte in range(256))
 
 
 class RecordRules(Struct, frozen=True, kw_only=True):
@@ -52,10 +45,10 @@ class Slot(Enum):
 class Frame(NamedTuple):
     """The JSON text of a record before, between and after its slots, the quotes of the slots included."""
 
-    head: str
-    before_message_id: str
-    before_user_id: str
-    tail: str
+    head: bytes
+    before_message_id: bytes
+    before_user_id: bytes
+    tail: bytes
 
 
 class Push(Struct, frozen=True):
@@ -130,42 +123,7 @@ def frame(push: Push) -> Frame:
             texts[-1] += piece
     if slots != list(Slot):
         raise AssertionError(f"the shape for {push.job.service} must hold every slot once, in their order")
-    return Frame(*texts)
-
-
-def message_ids(key: int, seq_ids: Sequence[int]) -> list[str]:
-    """A UUID (version 8) for each device: unique within the job for every `seq_id` of 64 bits, the same whenever asked.
-
-    The last group is the low 48 bits of `seq_id`; its high 16 are folded into the second group; the rest is the job's.
-    """
-    if min(seq_ids) >= 0 and max(seq_ids) <= LOW_48:
-        prefix = _id_prefix(key, 0)
-        return [f"{prefix}{seq_id:012x}" for seq_id in seq_ids]
-    return [f"{_id_prefix(key, seq_id >> 48 & 0xFFFF)}{seq_id & LOW_48:012x}" for seq_id in seq_ids]
-
-
-def message_ids_of_shared(key: int, seq_ids: Sequence[int], devices: Sequence[str]) -> list[str]:
-    """As `message_ids`, but devices that share a `seq_id` have ids of their own: `devices` is what tells them apart.
-
-    Such ids come from all that a device is and not from its place, since these rows come in any order.
-    """
-    shared = {seq_id for seq_id, count in Counter(seq_ids).items() if count > 1}
-    return [
-        message_ids(key ^ _key_of(device) if seq_id in shared else key, [seq_id])[0]
-        for seq_id, device in zip(seq_ids, devices, strict=True)
-    ]
-
-
-def fake_tokens(service: str, key: int, seq_ids: Sequence[int]) -> list[str]:
-    """A token for each device that no device has, as long as a real one behind `FAKE-`."""
-    length = SERVICES[service].token_characters
-    seed = shake_128(key.to_bytes(8))
-    return [_fake_token(seed, seq_id, length) for seq_id in seq_ids]
-
-
-def nanoseconds(moment: datetime) -> int:
-    """An aware datetime in ns since the epoch, without a detour over floats."""
-    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
+    return Frame(*(text.encode() for text in texts))
 
 
 def _custom(push: Push) -> dict[str, Any]:
@@ -210,18 +168,3 @@ def _pieces(value: Any) -> Iterator[str | Slot]:
             yield "}" if value else "{}"
         case _:
             yield dumps(value)
-
-
-def _id_prefix(key: int, high: int) -> str:
-    second = (key >> 16 & 0xFFFF) ^ high
-    return f"{key >> 32:08x}-{second:04x}-8{key >> 4 & 0xFFF:03x}-{0x8000 | key & 0x3FFF:04x}-"
-
-
-def _key_of(device: str) -> int:
-    return int.from_bytes(shake_128(device.encode()).digest(8))
-
-
-def _fake_token(seed: Any, seq_id: int, length: int) -> str:
-    stream = seed.copy()
-    stream.update(seq_id.to_bytes(8, signed=True))
-    return "FAKE-" + str(stream.digest(length).translate(_FAKE_CHARACTERS), "ascii")

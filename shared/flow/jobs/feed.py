@@ -21,7 +21,7 @@ from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import SLOTS, Batch
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, Standing
 from shared.domain.jobs.owners import JobStage, batch_owner, job_owner, read_batch_owner
 from shared.domain.jobs.tasks import FinishJob, JobTask, PlanJob, SendBatch, SendMail
 from shared.domain.tasks import encode
@@ -57,14 +57,21 @@ class Feed:
         if not heads and standing.end is not None:
             await self.publish(FinishJob(job_id))
 
-    async def feed_successor(self, batch: Batch) -> None:
-        """Queue the batch's successor, if the job runs; have the job finished if this was the last one to settle."""
+    async def feed_successor(self, batch: Batch, *, gated: Standing | None = None) -> None:
+        """Queue the batch's successor, if the job runs; have the job finished if this was the last one to settle.
+
+        A job that let the batch itself through its gate, a moment ago, is not asked again while its next batch waits in
+        the plan: that batch has a gate of its own.
+        """
+        successor = batch.ordinal + SLOTS
+        goes_on = gated is not None and gated.feeds and not batch.has_failed
+        if gated is not None and goes_on and await self._queue(batch.job_id, self._kinds.of(gated.service), successor):
+            return
         standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is None:
             return
-        successor = batch.ordinal + SLOTS
         if standing.feeds and (standing.end is None or successor < standing.end):
-            await self._queue_all(batch.job_id, self._kinds.of(standing.service), [successor])
+            await self._queue(batch.job_id, self._kinds.of(standing.service), successor)
         elif standing.may_finish:
             await self.finish_if_done(batch.job_id)
 
@@ -157,16 +164,18 @@ class Feed:
     async def _queue_all(self, job_id: str, kind: JobKind, ordinals: Iterable[int]) -> None:
         await asyncio.gather(*(self._queue(job_id, kind, ordinal) for ordinal in ordinals))
 
-    async def _queue(self, job_id: str, kind: JobKind, ordinal: int) -> None:
+    async def _queue(self, job_id: str, kind: JobKind, ordinal: int) -> bool:
+        """Queue this batch; `False` where it does not wait in the plan."""
         batch = await self._store.batches.queue(job_id, ordinal)
         if batch is None:
-            return
+            return False
         await fault("feed.after_queue")
         try:
             await self.publish(_task(kind, batch))
         except Unavailable:
             await self._store.batches.put_back(batch)
             raise
+        return True
 
 
 def generation_of(batch: Batch) -> str:

@@ -3,7 +3,7 @@
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.tasks import SendBatch
 from shared.domain.push.records import SERVICES
-from shared.domain.push.rendering import fitting_records
+from shared.domain.push.sizes import fitting_records
 from shared.domain.push.topics import topic_name
 from shared.flow.jobs.kinds import JobKind, Written
 from shared.flow.push.control_group import ControlGroupFile

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.audience.devices import Keys
 from shared.domain.audience.ranges import DeviceList
-from shared.domain.jobs.divisions import Division, Keys, Step, pack_keys, unpack_keys
+from shared.domain.jobs.divisions import Division, Step, pack_keys, unpack_keys
 from shared.store.documents import Codec, Document, insert_new, insert_once, translate_errors
 
 _divisions = Codec(Division)

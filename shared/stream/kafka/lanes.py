@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 
@@ -15,7 +14,7 @@ from shared.runtime.faults import fault
 from shared.stream import Aborted
 from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.ledger import entry, group_of
-from shared.stream.kafka.produce import append, wait_for_all
+from shared.stream.kafka.produce import Framing, append, wait_for_all
 
 _ABORT_SECONDS = 5.0
 
@@ -27,10 +26,13 @@ class KafkaLane:
     broker then refuses the next ones too.
     """
 
-    def __init__(self, lane_id: str, producer: AIOKafkaProducer, *, ledger_topic: str, timeout_seconds: float) -> None:
+    def __init__(
+        self, lane_id: str, producer: AIOKafkaProducer, framing: Framing, *, ledger_topic: str, timeout_seconds: float
+    ) -> None:
         self.id = lane_id
         self.usable = True
         self._producer = producer
+        self._framing = framing
         self._ledger_topic = ledger_topic
         self._timeout_seconds = timeout_seconds
 
@@ -41,7 +43,7 @@ class KafkaLane:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await self._producer.begin_transaction()
-                pending = await append(self._producer, topic, records, now_ms=time.time_ns() // 1_000_000)
+                pending = await append(self._producer, topic, records, self._framing)
                 await fault("send.in_transaction")
                 # A commit succeeds even when records failed: look at every one before the marker is sent.
                 if failures := await wait_for_all(pending):
@@ -101,11 +103,10 @@ class Lanes:
             "transaction_timeout_ms": int(transaction_timeout_seconds * 1000),
             "request_timeout_ms": int(request_timeout_seconds * 1000),
             "acks": "all",
-            "compression_type": None if compression == "none" else compression,
-            "max_batch_size": min(_BATCH_BYTES, max_record_bytes),
             "max_request_size": max(max_record_bytes, _BATCH_BYTES) + 1024,
             "retry_backoff_ms": 20,
         }
+        self._framing = Framing(min(_BATCH_BYTES, max_record_bytes), compression, transactional=True)
         self._permits = asyncio.Semaphore(count)
         self._idle: list[KafkaLane] = []
         self._ending: set[asyncio.Task[None]] = set()
@@ -143,7 +144,9 @@ class Lanes:
         # Random and never used again; started before anybody can read the id, and so fence it too early.
         lane_id = f"carillon-{secrets.token_hex(12)}"
         producer = await self._start(lane_id)
-        return KafkaLane(lane_id, producer, ledger_topic=self._ledger_topic, timeout_seconds=self._produce_seconds)
+        return KafkaLane(
+            lane_id, producer, self._framing, ledger_topic=self._ledger_topic, timeout_seconds=self._produce_seconds
+        )
 
     async def _start(self, lane_id: str) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(transactional_id=lane_id, **self._options)

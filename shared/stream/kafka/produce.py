@@ -1,38 +1,48 @@
 """Getting many records into a producer fast: whole produce batches, spread over the topic's partitions.
 
-`send_batch` with batches that we fill is several times faster than `send` (measured in `tests/bench/RESULTS.md`).
+`send_batch` with batches that we make is many times faster than `send` (measured in `tests/bench/RESULTS.md`).
 """
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
+from msgspec import Struct
 
 from shared.runtime.faults import fault
+from shared.stream.kafka.record_batch import RecordBatch, cut
 
 Pending = list[asyncio.Future[RecordMetadata]]
 
 
-async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes], *, now_ms: int) -> Pending:
+class Framing(Struct, frozen=True):
+    """How records become produce batches: at most so many bytes each before they are compressed, of a transaction or
+    not."""
+
+    most_bytes: int
+    compression: str
+    transactional: bool
+
+
+async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes], framing: Framing) -> Pending:
     """Hand all records to the producer; what is returned resolves when the brokers have them.
 
-    A record that does not fit an empty batch is passed on by itself, for the broker to judge.
+    A record that does not fit a batch is passed on by itself, for the broker to judge.
     """
     partitions = sorted(await producer.partitions_for(topic))
-    turn = random.randrange(len(partitions))
+    first = random.randrange(len(partitions))
+    now_ms = time.time_ns() // 1_000_000
     pending: Pending = []
-    start = 0
     try:
-        while start < len(records):
-            builder = producer.create_batch()
-            add, taken = builder.append, start
-            while taken < len(records) and add(timestamp=now_ms, key=None, value=records[taken]) is not None:
-                taken += 1
+        for turn, values in enumerate(cut(records, framing.most_bytes), first):
+            batch = RecordBatch(
+                values, now_ms=now_ms, compression=framing.compression, transactional=framing.transactional
+            )
             await fault("stream.produce_one")
-            pending.append(await producer.send_batch(builder, topic, partition=partitions[turn % len(partitions)]))
-            turn, start = turn + 1, taken
+            pending.append(await producer.send_batch(batch, topic, partition=partitions[turn % len(partitions)]))
     except BaseException:
         _forget(pending)
         raise

@@ -1,14 +1,13 @@
 """Plain, idempotent publishing outside of any transaction."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer
 
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.connections import stop, translate_errors
-from shared.stream.kafka.produce import append, wait_for_all
+from shared.stream.kafka.produce import Framing, append, wait_for_all
 
 
 class Publisher:
@@ -20,9 +19,8 @@ class Publisher:
             "client_id": f"{client_id}-publish",
             "enable_idempotence": True,
             "request_timeout_ms": int(timeout_seconds * 1000),
-            "compression_type": None if compression == "none" else compression,
-            "max_batch_size": 256 * 1024,
         }
+        self._framing = Framing(256 * 1024, compression, transactional=False)
         self._timeout_seconds = timeout_seconds
         self._producer: AIOKafkaProducer | None = None
         self._lock = asyncio.Lock()
@@ -34,7 +32,7 @@ class Publisher:
                 with translate_errors():
                     async with asyncio.timeout(2 * self._timeout_seconds):
                         producer = await self._start()
-                        pending = await append(producer, topic, values, now_ms=time.time_ns() // 1_000_000)
+                        pending = await append(producer, topic, values, self._framing)
                         failures = await wait_for_all(pending)
                 if failures:
                     raise Unavailable(f"Kafka: {failures[0]!r}")

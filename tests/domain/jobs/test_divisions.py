@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.domain.audience.devices import Keys
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import PushTable
 from shared.domain.audience.zones import REST, zone_of
-from shared.domain.jobs.divisions import Division, FoundDevices, Keys, Step, by_zone, next_step, pack_keys, unpack_keys
+from shared.domain.jobs.divisions import Division, FoundDevices, Step, by_zone, next_step, pack_keys, unpack_keys
 
 OFFSETS = ("-0300", "+0000", "+0100")
 SIZE = 4

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.domain.audience.counts import TEXTS, Counted
+from shared.domain.audience.devices import Devices
 from shared.domain.audience.zones import REST, zone_starts, zones
 from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import Job, Plan
@@ -67,8 +68,8 @@ def test_each_device_is_counted_for_the_template_that_the_workers_pick(
     found: dict[str | None, int], own: set[str]
 ) -> None:
     job = draft(template("like", "en"), *(template("like", locale) for locale in sorted(own)))
-    rows = [(number, "u", "t", locale, None) for number, locale in enumerate(sorted(found, key=str), 1)]
-    picked = Renderer(job).render(rows, now=NOW).receipt.locales if rows else {}
+    rows = [(number, "u", "t", locale) for number, locale in enumerate(sorted(found, key=str), 1)]
+    picked = Renderer(job).render(Devices.of(rows), now=NOW).receipt.locales if rows else {}
 
     used = preview.uses(job, found)
 
@@ -173,7 +174,7 @@ def test_what_cannot_be_rendered_or_is_too_large_is_noticed() -> None:
     broken, large = sampled(job, rules=rules)
     assert (broken.failure, broken.record, broken.size) == ("bad-context", "", 0)
     assert large.size > 3_000
-    assert Renderer(job, rules).render([(1, "u", "t", "en", None)], now=NOW).receipt.failed == 1
+    assert Renderer(job, rules).render(Devices.of([(1, "u", "t", "en")]), now=NOW).receipt.failed == 1
 
 
 def test_a_locale_with_a_capital_is_never_picked_and_said_to_be_so() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from services.api.jobs.job_body import JobBody, check
 from shared.domain.audience.audiences import table_name
+from shared.domain.audience.devices import Devices
 from shared.domain.errors import Invalid
 from shared.domain.push.records import SERVICES
 from shared.domain.push.rendering import Renderer
@@ -36,11 +37,11 @@ def test_a_further_service_is_one_entry() -> None:
     check(JobBody(service="web"), now=1)
     assert table_name("Game", "web") == "game_web"
     assert topic_name("push-%s_%s-massive", "game", "web") == "push-game_web-massive"
-    rendered = Renderer(a_job(service="web")).render([(7, "u7", "the-token", "en", None)], now=datetime.now(UTC))
+    rendered = Renderer(a_job(service="web")).render(Devices.of([(7, "u7", "the-token", "en")]), now=datetime.now(UTC))
     record = json.loads(rendered.records[0])
     assert (record["endpoint"], record["metadata"]["userId"], record["ttl"]) == ("the-token", "u7", 3600)
     spared = Renderer(a_job(service="web", metadata={"dryRun": True}))
-    record = json.loads(spared.render([(7, "u7", "t", "en", None)], now=datetime.now(UTC)).records[0])
+    record = json.loads(spared.render(Devices.of([(7, "u7", "t", "en")]), now=datetime.now(UTC)).records[0])
     assert record["endpoint"].startswith("FAKE-")
     assert len(record["endpoint"]) == len("FAKE-") + 120
 

@@ -12,17 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from shared.domain.audience.devices import Device, Devices
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.filling import Unrenderable, filled_body
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
-from shared.domain.push import fanout
-from shared.domain.push.records import APNS, SERVICES, RecordRules, message_ids
-from shared.domain.push.rendering import Recipient, Renderer, escape_texts, fitting_records, largest_record_bytes
+from shared.domain.push.records import APNS, SERVICES, RecordRules
+from shared.domain.push.rendering import Renderer
+from shared.domain.push.sizes import fitting_records, largest_record_bytes
+from tests.domain.push import careful
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 654321, tzinfo=UTC)
 PUSH_TIME = 1_772_366_400
-MUID_KEY = "message id"
 
 # Whatever PostgreSQL and JSON can hold, with a bias to what breaks naive code.
 texts = st.text(
@@ -54,7 +55,7 @@ bodies = st.dictionaries(
 values = st.dictionaries(tag_names | texts, scalars | texts, max_size=5)
 locales = st.sampled_from([None, "", "en", "EN", "pt", "PT", "pt_br", "pt_BR", "zh-Hans", "İ"]) | plain
 rows = st.lists(
-    st.tuples(st.integers(-(2**63), 2**63 - 1), st.none() | texts, st.none() | texts, locales, st.just("+0000")),
+    st.tuples(st.integers(-(2**63), 2**63 - 1), st.none() | texts, st.none() | texts, locales),
     unique_by=lambda row: row[0],
     max_size=12,
 )
@@ -96,8 +97,8 @@ def a_job(**given: Any) -> Job:
     return Job(**(known | given))
 
 
-def a_row(seq_id: int = 1, user: str | None = "u1", token: str | None = "T", locale: str | None = "en") -> Recipient:
-    return seq_id, user, token, locale, None
+def a_row(seq_id: int = 1, user: str | None = "u1", token: str | None = "T", locale: str | None = "en") -> Device:
+    return seq_id, user, token, locale
 
 
 # The oracle: one row at a time, by the words of the specification.
@@ -123,22 +124,13 @@ def oracle_body(value: Any, values: dict[str, Any]) -> Any:
     return value
 
 
-def oracle_template(job: Job, row: Recipient) -> Template | None:
-    name = fanout.pick(job.template_names, fanout.choice_key(job.key, "template"), row[0])
-    for locale in ((row[3] or "").lower(), "en"):
-        for template in job.plan.templates:
-            if (template.name, template.locale) == (name, locale):
-                return template
-    return None
-
-
-def oracle_record(job: Job, template: Template, row: Recipient) -> dict[str, Any]:
+def oracle_record(job: Job, template: Template, row: Device) -> dict[str, Any]:
     body = oracle_body(template.body, template.defaults | job.context)
     m = {"m": job.metadata} if job.metadata else {}
     dry = job.metadata.get("dryRun")
     metadata = {
         "jobId": job.id,
-        "muid": message_ids(fanout.choice_key(job.key, MUID_KEY), [row[0]])[0],
+        "muid": careful.message_id(job, row),
         "pushTime": PUSH_TIME,
         "pushType": "massive",
         "templateName": template.name,
@@ -168,10 +160,10 @@ def oracle_record(job: Job, template: Template, row: Recipient) -> dict[str, Any
 
 
 @given(job=jobs(), rows=rows)
-def test_the_same_as_the_slow_way(job: Job, rows: list[Recipient]) -> None:
+def test_the_same_as_the_slow_way(job: Job, rows: list[Device]) -> None:
     expected, used, reasons = [], Counter[str](), Counter[str]()
     for row in rows:
-        template = oracle_template(job, row)
+        template = careful.template_of(job, row)
         if not row[2]:
             reasons["no-token"] += 1
         elif template is None:
@@ -180,7 +172,7 @@ def test_the_same_as_the_slow_way(job: Job, rows: list[Recipient]) -> None:
             used[template.locale] += 1
             expected.append(oracle_record(job, template, row))
 
-    rendered = Renderer(job).render(rows, now=NOW)
+    rendered = Renderer(job).render(Devices.of(rows), now=NOW)
 
     written = [json.loads(record) for record in rendered.records]
     if job.metadata.get("dryRun") is True:
@@ -198,19 +190,27 @@ def test_the_same_as_the_slow_way(job: Job, rows: list[Recipient]) -> None:
     assert rendered.receipt.recipients == len(rows)
 
 
+@given(job=jobs(), rows=rows, shared=st.lists(st.integers(0, 11), max_size=6))
+def test_columns_give_the_bytes_that_care_gives(job: Job, rows: list[Device], shared: list[int]) -> None:
+    """Also where devices share a seq_id."""
+    company = [*rows, *((rows[place][0], "another", "of theirs", "pt") for place in shared if place < len(rows))]
+
+    rendered = Renderer(job).render(Devices.of(company), now=NOW)
+
+    served = [row for row in company if row[2] and careful.template_of(job, row) is not None]
+    reachable = [row for row in company if row[2]]
+    assert rendered.records == [careful.record(job, row, now=NOW, company=served) for row in served]
+    assert rendered.receipt.sent + rendered.receipt.failed == len(reachable)
+
+
 @given(job=jobs(), rows=rows, cut=st.integers(0, 12))
-def test_a_record_depends_on_its_row_alone(job: Job, rows: list[Recipient], cut: int) -> None:
+def test_a_record_depends_on_its_row_alone(job: Job, rows: list[Device], cut: int) -> None:
     """Same bytes from another worker, in other company, at another instant of the same second."""
-    whole = Renderer(job).render(rows, now=NOW).records
+    whole = Renderer(job).render(Devices.of(rows), now=NOW).records
     later = NOW + timedelta(microseconds=1)
     renderer = Renderer(job)
-    parts = [renderer.render(part, now=later).records for part in (rows[cut:], rows[:cut])]
+    parts = [renderer.render(Devices.of(part), now=later).records for part in (rows[cut:], rows[:cut])]
     assert parts[1] + parts[0] == whole
-
-
-@given(values=st.lists(st.none() | texts, max_size=8))
-def test_escaping(values: list[str | None]) -> None:
-    assert [json.loads(f'"{text}"') for text in escape_texts(values)] == [text or "" for text in values]
 
 
 @given(value=texts, before=plain, after=plain)
@@ -264,7 +264,7 @@ def test_a_template_that_cannot_be_filled_fails_its_own_recipients_only() -> Non
     )
     job = a_job(context={"who": []}, plan=Plan(templates=templates))
     rows = [a_row(seq_id, locale=locale) for seq_id, locale in enumerate(["pt", "en", "es", "PT", None])]
-    rendered = Renderer(job).render(rows, now=NOW)
+    rendered = Renderer(job).render(Devices.of(rows), now=NOW)
     assert [json.loads(record)["metadata"]["muid"][-1] for record in rendered.records] == ["1", "4"]
     assert rendered.receipt == Receipt(
         sent=2, failed=3, reasons={"bad-context": 2, "bad-template": 1}, locales={"en": 2}
@@ -274,17 +274,17 @@ def test_a_template_that_cannot_be_filled_fails_its_own_recipients_only() -> Non
 def test_too_large_records_fail_by_themselves() -> None:
     """The limit is in bytes, not in characters, and what is just as large as it may be goes out."""
     rows = [a_row(1), a_row(2, user="u" * 100), a_row(3, user="é"), a_row(4, user="u2")]
-    limit = len(Renderer(a_job()).render([a_row(1)], now=NOW).records[0])
-    rendered = Renderer(a_job(), RecordRules(max_record_bytes=limit)).render(rows, now=NOW)
+    limit = len(Renderer(a_job()).render(Devices.of([a_row(1)]), now=NOW).records[0])
+    rendered = Renderer(a_job(), RecordRules(max_record_bytes=limit)).render(Devices.of(rows), now=NOW)
     assert [json.loads(record)["metadata"]["userId"] for record in rendered.records] == ["u1", "é", "u2"]
     assert rendered.receipt == Receipt(sent=3, failed=1, reasons={"too-large": 1}, locales={"en": 3})
-    tighter = Renderer(a_job(), RecordRules(max_record_bytes=limit - 1)).render(rows, now=NOW)
+    tighter = Renderer(a_job(), RecordRules(max_record_bytes=limit - 1)).render(Devices.of(rows), now=NOW)
     assert tighter.receipt == Receipt(failed=4, reasons={"too-large": 4})
 
 
 def test_a_body_over_the_limit_is_never_multiplied() -> None:
     job = a_job(plan=Plan(templates=(a_template(body={"alert": "x" * 2000}),)))
-    rendered = Renderer(job, RecordRules(max_record_bytes=1000)).render([a_row(1), a_row(2)], now=NOW)
+    rendered = Renderer(job, RecordRules(max_record_bytes=1000)).render(Devices.of([a_row(1), a_row(2)]), now=NOW)
     assert rendered.receipt == Receipt(failed=2, reasons={"too-large": 2})
 
 
@@ -295,7 +295,7 @@ def test_a_tag_that_stands_for_too_much_is_never_filled_in() -> None:
     renderer = Renderer(job)
     tracemalloc.start()
     try:
-        rendered = renderer.render([a_row(1, locale="pt"), a_row(2)], now=NOW)
+        rendered = renderer.render(Devices.of([a_row(1, locale="pt"), a_row(2)]), now=NOW)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -309,7 +309,7 @@ def test_what_is_too_large_for_what_stands_around_its_body_is_never_multiplied()
     rows = [a_row(seq_id) for seq_id in range(200)]
     tracemalloc.start()
     try:
-        rendered = renderer.render(rows, now=NOW)
+        rendered = renderer.render(Devices.of(rows), now=NOW)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -337,7 +337,7 @@ def test_the_largest_record_is_that_of_the_largest_template_with_its_envelope() 
         metadata={"m": "é" * 100},
         plan=Plan(templates=(a_template(), a_template(locale="pt", body={"alert": "x" * 300}))),
     )
-    [record] = Renderer(job).render([a_row(locale="pt", token="t" * 152, user="u" * 36)], now=NOW).records
+    [record] = Renderer(job).render(Devices.of([a_row(locale="pt", token="t" * 152, user="u" * 36)]), now=NOW).records
     assert len(record) <= largest_record_bytes(job) < len(record) + 300
     unrenderable = replace(job, plan=Plan(templates=(a_template(body={"alert": "{{who}}"}),)), context={"who": []})
     assert 0 < largest_record_bytes(unrenderable) < largest_record_bytes(job)
@@ -353,7 +353,7 @@ def test_a_renderer_keeps_only_so_much_of_what_it_has_filled_in() -> None:
     tracemalloc.start()
     try:
         for seq_id in range(200):
-            assert renderer.render([a_row(seq_id)], now=NOW).receipt.sent == 1
+            assert renderer.render(Devices.of([a_row(seq_id)]), now=NOW).receipt.sent == 1
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -363,7 +363,7 @@ def test_a_renderer_keeps_only_so_much_of_what_it_has_filled_in() -> None:
 @pytest.mark.parametrize("token", [None, ""])
 @pytest.mark.parametrize("metadata", [{}, {"dryRun": True}])
 def test_a_device_without_a_token_is_skipped(token: str | None, metadata: dict[str, Any]) -> None:
-    rendered = Renderer(a_job(metadata=metadata)).render([a_row(1, token=token), a_row(2)], now=NOW)
+    rendered = Renderer(a_job(metadata=metadata)).render(Devices.of([a_row(1, token=token), a_row(2)]), now=NOW)
     assert rendered.receipt == Receipt(sent=1, skipped=1, reasons={"no-token": 1}, locales={"en": 1})
 
 
@@ -374,14 +374,14 @@ def test_a_device_without_a_token_is_skipped(token: str | None, metadata: dict[s
 def test_locales(locale: str | None, used: str) -> None:
     """Lower-cased, whole or English; a template stored with a capital is never picked."""
     templates = tuple(a_template(locale=stored) for stored in ("en", "pt_br", "ES"))
-    rendered = Renderer(a_job(plan=Plan(templates=templates))).render([a_row(locale=locale)], now=NOW)
+    rendered = Renderer(a_job(plan=Plan(templates=templates))).render(Devices.of([a_row(locale=locale)]), now=NOW)
     assert rendered.receipt.locales == {used: 1}
 
 
 def test_names_share_the_devices_and_have_their_own_locales() -> None:
     templates = (a_template(), a_template(name="love"), a_template(name="love", locale="pt"))
     job = a_job(template_names=("like", "love"), plan=Plan(templates=templates))
-    rendered = Renderer(job).render([a_row(seq_id, locale="pt") for seq_id in range(1000)], now=NOW)
+    rendered = Renderer(job).render(Devices.of([a_row(seq_id, locale="pt") for seq_id in range(1000)]), now=NOW)
     names = Counter(json.loads(record)["metadata"]["templateName"] for record in rendered.records)
     assert rendered.receipt.locales == {"en": names["like"], "pt": names["love"]}
     assert 450 < names["like"] < 550
@@ -391,7 +391,7 @@ def test_each_name_has_its_own_body_and_a_device_the_same_name_in_every_release(
     # A batch that is tried again by another release must not send another template.
     templates = tuple(a_template(name=name, body={"alert": name.upper()}) for name in "abc")
     job = a_job(template_names=("a", "b", "c"), plan=Plan(templates=templates))
-    rendered = Renderer(job).render([a_row(seq_id) for seq_id in range(12)], now=NOW)
+    rendered = Renderer(job).render(Devices.of([a_row(seq_id) for seq_id in range(12)]), now=NOW)
     sent = [json.loads(record) for record in rendered.records]
     assert "".join(record["metadata"]["templateName"] for record in sent) == "aaabaabbbbac"
     assert "".join(record["Payload"]["aps"]["alert"] for record in sent) == "AAABAABBBBAC"
@@ -399,18 +399,20 @@ def test_each_name_has_its_own_body_and_a_device_the_same_name_in_every_release(
 
 def test_a_name_without_a_template_in_english_fails_its_own_recipients_only() -> None:
     job = a_job(plan=Plan(templates=(a_template(locale="pt"),)))
-    rendered = Renderer(job).render([a_row(1, locale="pt"), a_row(2, locale="es"), a_row(3, locale=None)], now=NOW)
+    rendered = Renderer(job).render(
+        Devices.of([a_row(1, locale="pt"), a_row(2, locale="es"), a_row(3, locale=None)]), now=NOW
+    )
     assert rendered.receipt == Receipt(sent=1, failed=2, reasons={"no-template": 2}, locales={"pt": 1})
 
 
 def test_nobody() -> None:
-    assert Renderer(a_job()).render([], now=NOW).receipt == Receipt()
+    assert Renderer(a_job()).render(Devices.of([]), now=NOW).receipt == Receipt()
 
 
 def test_golden_record() -> None:
     templates = (a_template(body={"a": "{{who}}"}),)
     job = a_job(metadata={"meta": "x"}, context={"who": 'A "quoted" name\n'}, plan=Plan(templates=templates))
-    rendered = Renderer(job).render([a_row(77, user="é\\", token='t"')], now=NOW)
+    rendered = Renderer(job).render(Devices.of([a_row(77, user="é\\", token='t"')]), now=NOW)
     expected = (
         r"""{"DeviceToken":"t\"","Payload":{"aps":{"a":"A \"quoted\" name\n"},"m":{"meta":"x"},"templateName":"like"}"""
         r""","push_expiry":0,"metadata":{"jobId":"1c9a2f0e-5d3b-4c58-9d53-0f6d2f1f7c11","""
@@ -422,22 +424,22 @@ def test_golden_record() -> None:
 
 def test_devices_that_share_a_seq_id_have_message_ids_of_their_own() -> None:
     job = a_job(plan=Plan(templates=(a_template(),)))
-    rows: list[Recipient] = [
-        (6, "u0", "tok0", "en", None),
-        (7, "u1", "tok1", "en", None),
-        (7, "u2", "tok2", "en", None),
-        (7, "u3", "tok2", "en", None),
-        (8, "u4", "tok4", "en", None),
+    rows: list[Device] = [
+        (6, "u0", "tok0", "en"),
+        (7, "u1", "tok1", "en"),
+        (7, "u2", "tok2", "en"),
+        (7, "u3", "tok2", "en"),
+        (8, "u4", "tok4", "en"),
     ]
 
-    def ids(order: list[Recipient]) -> dict[tuple[str, str], str]:
-        made = [json.loads(record) for record in Renderer(job).render(order, now=NOW).records]
+    def ids(order: list[Device]) -> dict[tuple[str, str], str]:
+        made = [json.loads(record) for record in Renderer(job).render(Devices.of(order), now=NOW).records]
         return {(record["DeviceToken"], record["metadata"]["userId"]): record["metadata"]["muid"] for record in made}
 
     found = ids(rows)
     assert len({*found.values()}) == 5
     assert all(uuid.UUID(text).version == 8 for text in found.values())
     assert ids(rows[::-1]) == found, "these rows come in any order"
-    alone = message_ids(fanout.choice_key(job.key, MUID_KEY), [6, 8])
+    alone = [careful.message_id(job, a_row(seq_id)) for seq_id in (6, 8)]
     assert [found["tok0", "u0"], found["tok4", "u4"]] == alone, "the ids of the others stay as they are"
     assert found["tok1", "u1"] == "4b13e024-31e1-8e57-a575-000000000007", "and so do these, in every release"

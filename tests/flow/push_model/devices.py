@@ -7,14 +7,15 @@ from bisect import insort
 from collections.abc import Mapping
 from typing import cast
 
-from shared.audience import Audience, Row
+from shared.audience import Audience
 from shared.domain.audience.audiences import Cut
+from shared.domain.audience.devices import Devices
 from shared.domain.audience.ranges import KeyRange
 
 _ALL = 2**63 - 1
 
 
-class Devices:
+class PushTable:
     """One table for all apps and services; a device is its key."""
 
     def __init__(self, keys: list[int]) -> None:
@@ -45,13 +46,13 @@ class Devices:
 
     async def read(
         self, table: str, filters: Mapping[str, str], keys: KeyRange, *, zone: str = "", limit: int = _ALL
-    ) -> list[Row]:
-        return [(key, f"u{key}", str(key), "en", None) for key in self._between(keys.after, keys.upto)[:limit]]
+    ) -> Devices:
+        return Devices.of((key, f"u{key}", str(key), "en") for key in self._between(keys.after, keys.upto)[:limit])
 
     def _between(self, after: int, upto: int) -> list[int]:
         return [key for key in self.keys if after < key <= upto]
 
 
-def as_audience(devices: Devices) -> Audience:
+def as_audience(table: PushTable) -> Audience:
     """What does not matter here is not there."""
-    return cast("Audience", devices)
+    return cast("Audience", table)

@@ -18,7 +18,7 @@ from shared.mail.none import NoMail
 from shared.runtime.lifecycle import Component
 from shared.runtime.settings import SchedulerSettings, Settings, StreamSettings, WorkerSettings
 from tests.flow.push_model.database import Database
-from tests.flow.push_model.devices import Devices, as_audience
+from tests.flow.push_model.devices import PushTable, as_audience
 from tests.flow.push_model.gates import GatedBroker, as_broker, gated
 from tests.flow.push_model.simulation import Process
 from tests.flow.push_model.stream import ModelStream
@@ -51,7 +51,9 @@ class ModelClock:
 class Servers:
     """What outlives every process."""
 
-    def __init__(self, database: Database, devices: Devices, clock: ModelClock, hear: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, database: Database, devices: PushTable, clock: ModelClock, hear: Callable[[bytes], None]
+    ) -> None:
         self.database = database
         self.devices = devices
         self.clock = clock

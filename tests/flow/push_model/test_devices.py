@@ -8,7 +8,8 @@ import pytest
 from shared.audience import Audience
 from shared.domain.audience.audiences import BEGINNING
 from shared.domain.audience.ranges import KeyRange
-from tests.flow.push_model.devices import Devices
+from tests.audience.rows import rows_of
+from tests.flow.push_model.devices import PushTable
 
 pytestmark = pytest.mark.native
 
@@ -29,12 +30,13 @@ async def test_they_are_cut_and_read_alike(push_database: str) -> None:
     keys = Random(7).sample(range(1, 200), 40)
     await fill(push_database, keys)
     audience = await Audience.open(push_database, pool_size=1, statement_timeout_seconds=5)
-    devices = Devices(keys)
+    devices = PushTable(keys)
     assert await devices.highest(TABLE) == await audience.highest(TABLE)
     for after, upto, size, batches in ((BEGINNING, 200, 2, 4), (0, 100, 3, 1), (57, 150, 5, 20), (200, 200, 2, 2)):
         cut = await audience.cut(TABLE, {}, after=after, upto=upto, size=size, batches=batches)
         assert await devices.cut(TABLE, {}, after=after, upto=upto, size=size, batches=batches) == cut
         for limit in (1, 7, 100):
-            rows = await audience.read(TABLE, {}, KeyRange(after, upto), limit=limit)
-            assert await devices.read(TABLE, {}, KeyRange(after, upto), limit=limit) == [tuple(row) for row in rows]
+            found = await audience.read(TABLE, {}, KeyRange(after, upto), limit=limit)
+            read = await devices.read(TABLE, {}, KeyRange(after, upto), limit=limit)
+            assert rows_of(read) == rows_of(found)
     await audience.close()

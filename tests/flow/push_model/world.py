@@ -16,7 +16,7 @@ from shared.domain.jobs.templates import Template
 from shared.flow.jobs.jobs import JobFlow
 from tests.flow.push_model import processes
 from tests.flow.push_model.database import Database
-from tests.flow.push_model.devices import Devices
+from tests.flow.push_model.devices import PushTable
 from tests.flow.push_model.fixed import fixed
 from tests.flow.push_model.processes import ModelClock, Servers, settings_for
 from tests.flow.push_model.promises import Broken, Promise, Promises
@@ -65,7 +65,7 @@ class World:
         self.simulation.check = self._check
         self.simulation.rest = self._rest
         self.clock = ModelClock(self.simulation.loop.time)
-        self.devices = Devices([10 * number for number in range(1, 1 + self.chance.randint(*devices))])
+        self.devices = PushTable([10 * number for number in range(1, 1 + self.chance.randint(*devices))])
         self.servers = Servers(database, self.devices, self.clock, self._hear)
         self.settings = settings_for(self.weather.patience)
         self.promises = Promises(self.servers, self.weather, self.slots, list(self.devices.keys))

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 from pymongo.errors import DuplicateKeyError
 
+from shared.domain.audience.devices import Keys
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import File, PushTable
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.divisions import Division, FoundDevices, Keys, Step, next_step
+from shared.domain.jobs.divisions import Division, FoundDevices, Step, next_step
 from shared.store import Store
 
 pytestmark = pytest.mark.native

@@ -22,12 +22,13 @@ from services.worker.jobs.file_cutting import FileCuts
 from services.worker.push.recipients import GONE, RecipientReader
 from shared.audience import Audience, Divided
 from shared.blobs.files import FolderBlobs
+from shared.domain.audience.devices import Keys
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import File, PushTable
 from shared.domain.audience.zones import REST, zone_of
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs.batches import Batch, Receipt
-from shared.domain.jobs.divisions import Division, Keys, Step
+from shared.domain.jobs.divisions import Division, Step
 from shared.domain.jobs.jobs import Job, Plan
 from shared.store import Store
 from tests.services.worker.push.test_recipients import in_parts

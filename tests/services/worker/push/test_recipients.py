@@ -67,7 +67,7 @@ async def read(reader: RecipientReader, job: Job) -> tuple[list[int], int]:
     """The seq_ids of whom the job's only batch is for, and how many it counts as unknown."""
     found = await reader.recipients(job, Batch(job_id=job.key, ordinal=0, range=LINES, size=0), fitting=100)
     assert found.next is None
-    return [row[0] for row in found.rows], found.receipt.unknown
+    return found.devices.keys.tolist(), found.receipt.unknown
 
 
 async def in_parts(reader: RecipientReader, job: Job, batch: Batch, *, fitting: int) -> tuple[list[list[int]], Receipt]:
@@ -75,8 +75,8 @@ async def in_parts(reader: RecipientReader, job: Job, batch: Batch, *, fitting: 
     parts = []
     while True:
         found = await reader.recipients(job, batch, fitting=fitting)
-        parts.append([row[0] for row in found.rows])
-        receipt = batch.receipt + found.receipt + Receipt(sent=len(found.rows))
+        parts.append(found.devices.keys.tolist())
+        receipt = batch.receipt + found.receipt + Receipt(sent=len(found.devices))
         batch = replace(batch, parts=batch.parts + 1, next=found.next, receipt=receipt)
         if found.next is None:
             return parts, receipt

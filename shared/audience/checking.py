@@ -1,0 +1,36 @@
+"""Checking an audience before a job is made of it: what would fail in the middle of the job fails here."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from shared.audience import statements
+from shared.audience.asking import Tables
+from shared.audience.connections import Connections
+from shared.audience.tables import USER, Table
+from shared.domain.audience.audiences import Condition
+from shared.domain.errors import Invalid
+
+log = structlog.get_logger(__name__)
+
+
+async def check(connections: Connections, tables: Tables, table: str, wanted: Sequence[Condition], walks: str) -> None:
+    """Raise `Invalid` if the table is missing or is no push table, or if files cannot name its users (`field` is
+    `app`), or if a filter names no column or holds what its column cannot be compared with (`filters.<key>`)."""
+    known = await tables.describe(table)
+    if walks == USER:
+        known.user_type()
+    if not known.columns[walks].indexed:
+        log.warning("push table lacks an index", table=table, column=walks)
+    for condition in wanted:
+        await _probe(connections, known, condition)
+    await connections.fetch(statements.read(known, wanted), 0, 0, 1, *statements.arguments(wanted))
+
+
+async def _probe(connections: Connections, table: Table, condition: Condition) -> None:
+    column_type = table.type_of(condition)
+    try:
+        await connections.fetch(statements.probe(column_type), list(condition.values))
+    except Invalid as error:
+        reason = f'column "{condition.column}" ({column_type}) cannot be compared with this value'
+        raise Invalid(reason, field=condition.field, value=",".join(condition.values)) from error
