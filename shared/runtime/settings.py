@@ -139,10 +139,10 @@ class WorkerSettings(Section, frozen=True):
     lanes: Annotated[Count, rarely("Transactional producers of a process, each sending one batch at a time.")] = 4
     sends_in_flight: Annotated[
         Count,
-        rarely("Batches that a process reads, renders or sends at the same time; twice the lanes keeps these busy."),
-    ] = 8
+        rarely("Batches that a process reads, renders or sends at the same time: what a pause lets go out."),
+    ] = 4
     plans_in_flight: Annotated[Count, rarely("Jobs that a process cuts into batches at the same time.")] = 2
-    batch_size: Annotated[int, Meta(ge=1_000, le=5_000), rarely("Recipients of a batch.")] = 5_000
+    batch_size: Annotated[int, Meta(ge=1_000, le=10_000), rarely("Recipients of a batch.")] = 10_000
     grace_seconds: Annotated[
         float,
         Meta(ge=0, le=86_400),

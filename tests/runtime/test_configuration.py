@@ -133,7 +133,7 @@ def test_lists_in_the_environment_are_separated_by_commas() -> None:
         ("CARILLON_API_PORT", "", "api.port"),
         ("CARILLON_API_PORT", "tcp://10.0.0.1:8080", "api.port"),
         ("CARILLON_STREAM_COMPRESSION", "snappy", "stream.compression"),
-        ("CARILLON_WORKER_BATCH_SIZE", "6000", "worker.batch_size"),
+        ("CARILLON_WORKER_BATCH_SIZE", "11000", "worker.batch_size"),
         ("CARILLON_SHUTDOWN_GRACE_SECONDS", "nan", "shutdown.grace_seconds"),
         ("CARILLON_STREAM_TOPIC_TEMPLATE", "push-%s", "stream.topic_template"),
         ("CARILLON_STREAM_LEDGER_TOPIC", "ledger\n", "stream.ledger_topic"),

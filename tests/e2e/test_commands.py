@@ -1,0 +1,80 @@
+"""What a batch costs: the commands to MongoDB on its way from its message to its successor's."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+
+from services.worker.push.send import Sender
+from shared.domain.jobs.batches import SLOTS, BatchStatus
+from shared.domain.jobs.tasks import SendBatch
+from shared.store.jobs.batches import Batches
+from tests.e2e.house import House
+
+pytestmark = pytest.mark.native
+
+COMMANDS = {
+    "find_one batches": 1,  # what the message names
+    "find_one jobs": 1,  # the gate
+    "find_one_and_update batches": 3,  # take, settle, queue the successor
+}
+
+
+async def planned(house: House) -> str:
+    """A job of one batch more than it has chains, its first batch queued."""
+    await house.devices((SLOTS + 1) * 1_000)
+    [planner] = [stage for stage in house.parts.stages if stage.task.queue == "push.split"]
+    key = await house.post()
+    await planner.run(planner.task(key))
+    return key
+
+
+async def test_a_batch_costs_five_commands(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = await planned(house)
+    batches = house.capabilities.store.batches
+    [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
+    await sender.run(SendBatch(key, 1, 1))  # the job's own document is read once, whatever it has of batches
+    counted: Counter[str] = Counter()
+
+    for name in ("find_one", "find_one_and_update"):
+        command = getattr(AsyncCollection, name)
+
+        async def count(self: Any, *given: Any, _name: str = name, _command: Any = command, **named: Any) -> Any:
+            counted[f"{_name} {self.name}"] += 1
+            return await _command(self, *given, **named)
+
+        monkeypatch.setattr(AsyncCollection, name, count)
+
+    await sender.run(SendBatch(key, 0, 1))
+
+    assert counted == COMMANDS
+    successor = await batches.get(key, SLOTS)
+    assert successor is not None
+    assert successor.status is BatchStatus.QUEUED
+
+
+async def test_the_successor_of_a_batch_of_a_job_that_is_paused_meanwhile_waits_at_its_own_gate(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await planned(house)
+    store = house.capabilities.store
+    [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
+    settle = Batches.settle
+
+    async def settle_and_pause(*given: Any, **named: Any) -> Any:
+        assert await house.jobs.pause(key)
+        return await settle(*given, **named)
+
+    monkeypatch.setattr(Batches, "settle", settle_and_pause)
+    await sender.run(SendBatch(key, 0, 1))
+    monkeypatch.undo()
+
+    queued = await store.batches.get(key, SLOTS)
+    assert queued is not None
+    await sender.run(SendBatch(key, SLOTS, queued.turn))
+
+    waiting = await store.batches.get(key, SLOTS)
+    assert waiting is not None
+    assert waiting.status is BatchStatus.PLANNED
+    assert (await store.batch_sums.totals([key]))[key].sent == 1_000
