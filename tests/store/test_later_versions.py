@@ -39,9 +39,14 @@ async def test_fields_that_nobody_knows_are_ignored(store: Store) -> None:
     assert await store.templates.get("001") == template(1)
 
 
-async def test_an_occurrence_of_an_unknown_kind_is_left_to_its_lease(store: Store) -> None:
-    known, other = (once("schedule/ns/a", generation, NOON, accepted_at=NOON) for generation in ("g1", "g2"))
-    await store.occurrences.add([known, other])
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
+async def test_occurrences_of_an_unknown_kind_are_left_to_their_lease(store: Store, limit: int) -> None:
+    """However many of them stand between those that are known."""
+    mixed = sorted((once("schedule/ns/a", str(n), NOON, accepted_at=NOON) for n in range(6)), key=lambda each: each.id)
+    await store.occurrences.add(mixed)
     await store._database["occurrences"].update_many({}, {"$set": {"token": "t"}})
-    await store._database["occurrences"].update_one({"_id": other.id}, {"$set": {"kind": "of a later version"}})
-    assert [each.id for each in await store.occurrences.read("t", limit=10)] == [known.id]
+    for other in (mixed[0], mixed[2], mixed[3], mixed[5]):
+        await store._database["occurrences"].update_one({"_id": other.id}, {"$set": {"kind": "of a later version"}})
+    known = [mixed[1].id, mixed[4].id]
+    assert [each.id for each in await store.occurrences.read("t", limit=limit)] == known[:limit]
+    assert [each.id for each in await store.occurrences.read("t", after=known[0], limit=limit)] == known[1:]
