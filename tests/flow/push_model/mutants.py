@@ -117,7 +117,7 @@ MUTANTS = {
         "recovery, or an aborted owner, clears whatever owner there is",
         "TWICE UNTRUE",
         flaws.blind("disown", "owner", "attempts"),
-        seed=43,
+        seed=60,
         weather=_LOST,
     ),
     "blind advance": _mutant(
@@ -172,7 +172,7 @@ MUTANTS = {
         weather=_CLICKS,
     ),
     "ignored turn": _mutant(
-        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=279, weather=_SLOW
+        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=681, weather=_SLOW
     ),
     "tried by losers": _mutant(
         "who loses a batch tries again",
