@@ -172,7 +172,7 @@ MUTANTS = {
         weather=_CLICKS,
     ),
     "ignored turn": _mutant(
-        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=279, weather=_SLOW
+        "messages of another turn are worked on", "FENCED", (Sender, "run", flaws.run_any_turn), seed=681, weather=_SLOW
     ),
     "tried by losers": _mutant(
         "who loses a batch tries again",
