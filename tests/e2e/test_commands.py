@@ -72,6 +72,22 @@ async def test_a_batch_costs_five_commands(commands: Commands, house: House) -> 
     assert successor.status is BatchStatus.QUEUED
 
 
+async def test_the_last_batch_of_a_chain_looks_for_no_successor(commands: Commands, house: House) -> None:
+    """A job of up to 32 batches has no others."""
+    key = await planned(house)
+    [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
+    await sender.run(SendBatch(key, 1, 1))
+    commands.counts.clear()
+
+    await sender.run(SendBatch(key, 2, 1))
+
+    assert commands.counts == {
+        "find batches": 2,  # what the message names, and whether any is left
+        "find jobs": 2,  # the gate, and whether the job may be closed
+        "findAndModify batches": 2,  # take and settle
+    }
+
+
 async def test_the_successor_of_a_batch_of_a_job_that_is_paused_meanwhile_waits_at_its_own_gate(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
