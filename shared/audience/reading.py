@@ -11,8 +11,8 @@ from shared.domain.errors import Invalid
 
 
 def devices_of(rows: Sequence[Any]) -> Devices:
-    """The devices in the answer to a statement of `statements`. Raises `Invalid` for a text that is not UTF-8, which a
-    database with the encoding SQL_ASCII may hold."""
+    """The devices in the answer to a statement of `statements`. Raises `Invalid` for a text that is not UTF-8, which
+    only a damaged table holds: a server looks at what it converts, not at what it stores as UTF-8 already."""
     [row] = rows
     if row[KEY] is None:
         return NOBODY

@@ -160,9 +160,10 @@ def _in_columns(found: str, texts: Sequence[str] = _TEXTS) -> str:
 
     A row for each device would cost the server, the driver and whoever reads it more than twice as much.
     """
-    columns = [f"string_agg(int8send({KEY}), ''::bytea) AS {KEY}"]
+    # A name of its own: by that of the column, ORDER BY would mean the bigint, and no index of integers has its order.
+    columns = [f"string_agg(int8send(key), ''::bytea) AS {KEY}"]
     columns += [f"string_agg(textsend({text}), '\\x00'::bytea) AS {text}" for text in texts]
-    details = [f"{KEY}::bigint AS {KEY}", *(f"coalesce({text}::text, '') AS {text}" for text in texts)]
+    details = [f"{KEY}::bigint AS key", *(f"coalesce({text}::text, '') AS {text}" for text in texts)]
     return f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(details)} FROM {found}) found"
 
 

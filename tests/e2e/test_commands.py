@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Any
 
+import pymongo.monitoring
 import pytest
-from pymongo.asynchronous.collection import AsyncCollection
 
 from services.worker.push.send import Sender
 from shared.domain.jobs.batches import SLOTS, BatchStatus
@@ -15,10 +15,37 @@ from tests.e2e.house import House
 pytestmark = pytest.mark.native
 
 COMMANDS = {
-    "find_one batches": 1,  # what the message names
-    "find_one jobs": 1,  # the gate
-    "find_one_and_update batches": 3,  # take, settle, queue the successor
+    "find batches": 1,  # what the message names
+    "find jobs": 1,  # the gate
+    "findAndModify batches": 3,  # take, settle, queue the successor
 }
+# How the driver keeps its connections alive is not ours to count.
+_NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCursors"})
+
+
+class Commands(pymongo.monitoring.CommandListener):
+    """Counts every command of the clients that are made after it was registered."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
+        if event.command_name not in _NOT_QUERIES:
+            self.counts[f"{event.command_name} {event.command[event.command_name]}"] += 1
+
+    def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
+    listener = Commands()
+    registered = pymongo.monitoring._LISTENERS
+    monkeypatch.setattr(pymongo.monitoring, "_LISTENERS", registered._replace(command_listeners=[listener]))
+    return listener
 
 
 async def planned(house: House) -> str:
@@ -30,28 +57,35 @@ async def planned(house: House) -> str:
     return key
 
 
-async def test_a_batch_costs_five_commands(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_costs_five_commands(commands: Commands, house: House) -> None:
     key = await planned(house)
     batches = house.capabilities.store.batches
     [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
     await sender.run(SendBatch(key, 1, 1))  # the job's own document is read once, whatever it has of batches
-    counted: Counter[str] = Counter()
-
-    for name in ("find_one", "find_one_and_update"):
-        command = getattr(AsyncCollection, name)
-
-        async def count(self: Any, *given: Any, _name: str = name, _command: Any = command, **named: Any) -> Any:
-            counted[f"{_name} {self.name}"] += 1
-            return await _command(self, *given, **named)
-
-        monkeypatch.setattr(AsyncCollection, name, count)
+    commands.counts.clear()
 
     await sender.run(SendBatch(key, 0, 1))
 
-    assert counted == COMMANDS
+    assert commands.counts == COMMANDS
     successor = await batches.get(key, SLOTS)
     assert successor is not None
     assert successor.status is BatchStatus.QUEUED
+
+
+async def test_the_last_batch_of_a_chain_looks_for_no_successor(commands: Commands, house: House) -> None:
+    """A job of up to 32 batches has no others."""
+    key = await planned(house)
+    [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
+    await sender.run(SendBatch(key, 1, 1))
+    commands.counts.clear()
+
+    await sender.run(SendBatch(key, 2, 1))
+
+    assert commands.counts == {
+        "find batches": 2,  # what the message names, and whether any is left
+        "find jobs": 2,  # the gate, and whether the job may be closed
+        "findAndModify batches": 2,  # take and settle
+    }
 
 
 async def test_the_successor_of_a_batch_of_a_job_that_is_paused_meanwhile_waits_at_its_own_gate(

@@ -198,6 +198,10 @@ class Standing(Struct, frozen=True):
         """Whether its batches may go to the broker."""
         return self.status is JobStatus.RUNNING
 
+    def feeds_batch(self, ordinal: int) -> bool:
+        """Whether this batch, if the plan has it, may go to the broker."""
+        return self.feeds and (self.end is None or ordinal < self.end)
+
     @property
     def stopped(self) -> bool:
         """Whether what is not sent by now will never be."""

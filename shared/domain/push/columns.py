@@ -34,7 +34,7 @@ def message_ids(key: int, devices: Devices) -> MessageIds:
     for place in np.flatnonzero(keys >> 48).tolist():
         firsts[place] = _first_groups(key, int(keys[place]) >> 48)
     for place in np.flatnonzero(_are_shared(keys)).tolist():
-        own = _hash(devices.tokens[place] + b"\0" + devices.users[place])
+        own = int.from_bytes(shake_128(devices.tokens[place] + b"\0" + devices.users[place]).digest(8))
         firsts[place] = _first_groups(key ^ own, int(keys[place]) >> 48)
     low = keys.astype(">i8").view(np.uint8).reshape(-1, 8)[:, -_LAST_BYTES:]
     return MessageIds(firsts, hexlify(low.tobytes(), "-", _LAST_BYTES).split(b"-"))
@@ -72,7 +72,3 @@ def _are_shared(keys: Keys) -> NDArray[np.bool_]:
 def _first_groups(key: int, high: int) -> bytes:
     second = (key >> 16 ^ high) & 0xFFFF
     return b"%08x-%04x-8%03x-%04x-" % (key >> 32, second, key >> 4 & 0xFFF, 0x8000 | key & 0x3FFF)
-
-
-def _hash(device: bytes) -> int:
-    return int.from_bytes(shake_128(device).digest(8))

@@ -9,13 +9,11 @@ are two jobs' choices. Key and `seq_id` are mixed by the finaliser of splitmix64
 bijection of 64 bits: cheaper than any digest, and even neighbouring ids are spread uniformly.
 """
 
-from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
-_MASK = 0xFFFF_FFFF_FFFF_FFFF
 _STEP = 0x9E37_79B9_7F4A_7C15
 _MULTIPLY_1 = 0xBF58_476D_1CE4_E5B9
 _MULTIPLY_2 = 0x94D0_49BB_1331_11EB
@@ -26,21 +24,9 @@ def choice_key(job_key: str, purpose: str) -> int:
     return int.from_bytes(blake2b(job_key.encode(), digest_size=8, person=purpose.encode()).digest())
 
 
-def mix(key: int, seq_id: int) -> int:
-    """64 uniform bits; no two `seq_id` of 64 bits, signed or not, give the same under one key."""
-    x = (key + seq_id * _STEP) & _MASK
-    x = ((x ^ (x >> 30)) * _MULTIPLY_1) & _MASK
-    x = ((x ^ (x >> 27)) * _MULTIPLY_2) & _MASK
-    return x ^ (x >> 31)
-
-
-def pick(names: Sequence[str], key: int, seq_id: int) -> str:
-    """One of the names, each with probability 1/len(names) to within 2**-64; a name listed twice counts twice."""
-    return names[mix(key, seq_id) % len(names)]
-
-
 def picks(choices: int, key: int, seq_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of what `pick` gives each device among so many names, without a look at any where there is only one."""
+    """Each device's choice among so many, each with probability 1/`choices` to within 2**-64, without a look at any
+    device where there is only one."""
     if choices == 1:
         return np.zeros(len(seq_ids), np.int64)
     x = np.uint64(key) + seq_ids.view(np.uint64) * np.uint64(_STEP)

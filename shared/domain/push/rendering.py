@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from shared.domain.audience.devices import Devices, Keys
+from shared.domain.audience.devices import Devices
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.filling import Unrenderable, filled_body, filled_bytes
@@ -142,14 +142,11 @@ class Renderer:
         if not len(devices):
             return []
         heads, befores_of_id, befores_of_user, tails = _spread(frames, choices)
-        dry_run = is_dry_run(self._job)
-        tokens = self._fake_tokens(devices.keys) if dry_run else escape_texts(devices.tokens)
+        service, dry_run = self._job.service, is_dry_run(self._job)
+        tokens = fake_tokens(service, self._token_key, devices.keys) if dry_run else escape_texts(devices.tokens)
         ids, users = message_ids(self._id_key, devices), escape_texts(devices.users)
         columns = zip(heads, tokens, befores_of_id, ids.firsts, ids.lasts, befores_of_user, users, tails, strict=False)
         return list(map(b"".join, columns))
-
-    def _fake_tokens(self, keys: Keys) -> list[bytes]:
-        return fake_tokens(self._job.service, self._token_key, keys)
 
     def _receipt(self, sent: Mapping[int, int], failed: Counter[str], recipients: int) -> Receipt:
         locales: Counter[str] = Counter()

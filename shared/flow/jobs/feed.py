@@ -64,13 +64,13 @@ class Feed:
         the plan: that batch has a gate of its own.
         """
         successor = batch.ordinal + SLOTS
-        goes_on = gated is not None and gated.feeds and not batch.has_failed
+        goes_on = gated is not None and gated.feeds_batch(successor) and not batch.has_failed
         if gated is not None and goes_on and await self._queue(batch.job_id, self._kinds.of(gated.service), successor):
             return
         standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is None:
             return
-        if standing.feeds and (standing.end is None or successor < standing.end):
+        if standing.feeds_batch(successor):
             await self._queue(batch.job_id, self._kinds.of(standing.service), successor)
         elif standing.may_finish:
             await self.finish_if_done(batch.job_id)

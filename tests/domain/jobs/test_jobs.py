@@ -198,6 +198,13 @@ def test_a_job_has_ended_once_it_is_closed_or_stopped(status: JobStatus, open_: 
     assert replace(a_job(status, 0, None), open=open_).ended is (not open_ or status is STOPPED)
 
 
+@pytest.mark.parametrize("status", JobStatus)
+def test_what_a_standing_feeds_ends_with_the_plan(status: JobStatus) -> None:
+    fed = status is RUNNING
+    assert Standing(status, None, 0).feeds_batch(10**6) is fed
+    assert [Standing(status, 33, 0).feeds_batch(ordinal) for ordinal in (0, 32, 33)] == [fed, fed, False]
+
+
 def test_its_standing_is_all_of_a_job_that_decides_about_its_batches() -> None:
     job = replace(a_job(PAUSED, 0, 7), plan=Plan(PushTable(7), end=3), expires_at=9)
     assert job.standing == Standing(PAUSED, 3, 9, APNS)

@@ -13,13 +13,14 @@ from shared.domain.jobs.templates import Template
 from shared.domain.push import fanout
 from shared.domain.push.records import Push, RecordRules, frame, is_dry_run
 
+MASK = 0xFFFF_FFFF_FFFF_FFFF
 ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 TOKEN_CHARACTERS = {"apns": 64, "gcm": 152}
 
 
 def template_of(job: Job, device: Device) -> Template | None:
     """The device's template: of the name that was chosen for it, in its language or in English."""
-    name = fanout.pick(job.template_names, fanout.choice_key(job.key, "template"), device[0])
+    name = pick(job.template_names, fanout.choice_key(job.key, "template"), device[0])
     for locale in ((device[3] or "").lower(), "en"):
         for template in job.plan.templates:
             if (template.name, template.locale) == (name, locale):
@@ -60,3 +61,16 @@ def fake_token(job: Job, seq_id: int) -> bytes:
     """As many characters as a real one, made of the job and the seq_id."""
     made = shake_128(fanout.choice_key(job.key, "fake token").to_bytes(8) + seq_id.to_bytes(8, signed=True))
     return b"FAKE-" + bytes(ALPHABET[byte % 36] for byte in made.digest(TOKEN_CHARACTERS[job.service]))
+
+
+def pick(names: Sequence[str], key: int, seq_id: int) -> str:
+    """The name that falls to the device."""
+    return names[mix(key, seq_id) % len(names)]
+
+
+def mix(key: int, seq_id: int) -> int:
+    """64 uniform bits; no two `seq_id` of 64 bits, signed or not, give the same under one key."""
+    x = (key + seq_id * 0x9E37_79B9_7F4A_7C15) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58_476D_1CE4_E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D0_49BB_1331_11EB) & MASK
+    return x ^ (x >> 31)
