@@ -83,8 +83,9 @@ class PlanInputs:
         return plan.file
 
     def batch_size(self, job: Job) -> int:
-        """How many devices, or users of a file, a batch of the job has."""
-        return min(self._batch_size, self._kinds.of(job.service).recipients_per_part(job))
+        """How many devices a batch of the job has, or how many users of a file, who may have two devices each."""
+        fitting = self._kinds.of(job.service).recipients_per_part(job)
+        return min(self._batch_size, max(1, fitting // 2) if job.csv_path else fitting)
 
     async def _read_again(self, job: Job) -> Job:
         found = await self._store.jobs.get(job.key)

@@ -14,7 +14,7 @@ Each device ends in one of three ways, and the receipt accounts for all: a recor
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import compress, repeat
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -145,7 +145,7 @@ class Renderer:
         service, dry_run = self._job.service, is_dry_run(self._job)
         tokens = fake_tokens(service, self._token_key, devices.keys) if dry_run else escape_texts(devices.tokens)
         ids, users = message_ids(self._id_key, devices), escape_texts(devices.users)
-        columns = zip(heads, tokens, befores_of_id, ids.firsts, ids.lasts, befores_of_user, users, tails, strict=False)
+        columns = zip(heads, tokens, befores_of_id, ids.firsts, ids.lasts, befores_of_user, users, tails, strict=True)
         return list(map(b"".join, columns))
 
     def _receipt(self, sent: Mapping[int, int], failed: Counter[str], recipients: int) -> Receipt:
@@ -180,11 +180,11 @@ def _table(names: Sequence[str], locales: Mapping[str, int], templates: Sequence
     )
 
 
-def _spread(frames: Mapping[int, Frame], choices: _Choices) -> list[Iterable[bytes]]:
+def _spread(frames: Mapping[int, Frame], choices: _Choices) -> list[Sequence[bytes]]:
     """The parts of each device's frame, a column for each part."""
     if len(frames) == 1:
         [frame] = frames.values()
-        return [repeat(part) for part in frame]
+        return [[part] * len(choices) for part in frame]
     ordered = sorted(frames)
     places = np.searchsorted(ordered, choices)
     return [np.array([frames[choice][part] for choice in ordered], object)[places].tolist() for part in range(4)]

@@ -13,14 +13,14 @@ among it.
 import struct
 from collections.abc import Callable, Sequence
 
+import google_crc32c
 import numpy as np
 from aiokafka import codec
+from aiokafka.record.util import calc_crc32c
 from numpy.typing import NDArray
 
-try:
-    from crc32c import crc32c as checksum
-except ImportError:  # no wheel for this machine
-    from aiokafka.record.util import calc_crc32c as checksum  # type: ignore[no-redef]
+# Its own fallback, where it has no wheel for a machine, is in Python; aiokafka's is in C.
+checksum: Callable[[bytes], int] = google_crc32c.value if google_crc32c.implementation == "c" else calc_crc32c
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FROM_LENGTH, _FROM_CRC, _FROM_ATTRIBUTES = 12, 17, 21
@@ -77,7 +77,7 @@ class RecordBatch:
             about = (self._attributes, last, *times, *self._producer, self._count)
             _HEADER.pack_into(content, 0, 0, length, _NO_LEADER_EPOCH, _MAGIC, 0, *about)
             with memoryview(content) as view:
-                _CRC.pack_into(content, _FROM_CRC, checksum(view[_FROM_ATTRIBUTES:]))
+                _CRC.pack_into(content, _FROM_CRC, checksum(bytes(view[_FROM_ATTRIBUTES:])))
             self._is_built = True
         return self._content
 
