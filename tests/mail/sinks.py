@@ -22,7 +22,8 @@ from shared.domain.errors import Invalid, Unavailable
 from shared.mail import Letter, Mail, MailSender
 from shared.mail.sendgrid import PostAnswer, SendGridMail
 from shared.mail.smtp import SmtpMail
-from shared.outgoing import Blocked, Call, Outgoing, Unreachable
+from shared.outgoing import Blocked, Call, Unreachable
+from shared.outgoing.client import Outgoing
 from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving
 
 SENDER = MailSender("Carillon Ünlimited", "carillon@example.com")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.outgoing import Outgoing
+from shared.outgoing.client import Outgoing
 from tests.outgoing.receiver import Receiver, calling, receiving
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from aiohttp import web
 from msgspec import Struct
 
-from shared.outgoing import Call, Outgoing
+from shared.outgoing import Call
+from shared.outgoing.client import Outgoing
 
 INTERNET = "127.0.0.1"
 PRIVATE = "127.0.0.2"
@@ -106,7 +107,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def calling(**options: Any) -> AsyncIterator[Outgoing]:
     chosen = {"allowed_networks": ALLOWED, "timeout_seconds": 5.0, "connections": 8, **options}
-    outgoing = await Outgoing.open(**chosen)
+    outgoing = Outgoing.open(**chosen)
     try:
         yield outgoing
     finally:

@@ -7,7 +7,8 @@ import pytest
 from aiohttp import web
 
 from shared.domain.errors import Invalid
-from shared.outgoing import Blocked, Outgoing, OwnApi, Unreachable
+from shared.outgoing import Blocked, OwnApi, Unreachable
+from shared.outgoing.client import Outgoing
 from shared.outgoing.guard import Guard
 from shared.outgoing.resolver import GuardedResolver, Lookup, system_lookup
 from tests.outgoing.receiver import ALLOWED, INTERNET, PRIVATE, Receiver, a_call, calling, receiving
@@ -194,4 +195,4 @@ async def test_a_url_that_should_not_be_stored_is_not_called(outgoing: Outgoing,
 
 async def test_a_setting_that_names_no_network() -> None:
     with pytest.raises(Invalid, match=r"10\.0\.0\.0/8"):
-        await Outgoing.open(allowed_networks=("10.0.0.1/8",), timeout_seconds=1, connections=1)
+        Outgoing.open(allowed_networks=("10.0.0.1/8",), timeout_seconds=1, connections=1)

@@ -9,7 +9,8 @@ import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
 
-from shared.outgoing import Answer, Outgoing
+from shared.outgoing import Answer
+from shared.outgoing.client import Outgoing
 from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -12,7 +12,8 @@ from time import monotonic
 
 import pytest
 
-from shared.outgoing import Outgoing, Unreachable
+from shared.outgoing import Unreachable
+from shared.outgoing.client import Outgoing
 from tests.outgoing.receiver import INTERNET, Receiver, Script, a_call, calling, receiving, reset, scripted
 
 pytestmark = pytest.mark.alone
@@ -169,7 +170,7 @@ async def test_the_status_is_the_answer_though_the_body_hangs(hasty: Outgoing) -
 
 
 async def test_a_hanging_body_is_waited_for_no_longer_than_an_excerpt_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.outgoing.EXCERPT_SECONDS", 0.1)
+    monkeypatch.setattr("shared.outgoing.client.EXCERPT_SECONDS", 0.1)
     async with calling(timeout_seconds=60) as outgoing, scripted(answers(b"HTTP/1.1 200 OK\r\n\r\n", then=hangs)) as at:
         async with asyncio.timeout(5):
             assert (await outgoing.call(a_call(f"http://{at}/"))).accepted
