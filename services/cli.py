@@ -19,7 +19,7 @@ from services.commands.importing import import_group
 from services.parts import find_processes
 from shared.domain.errors import CarillonError
 from shared.domain.push.records import APNS, SERVICES
-from shared.runtime import configuration
+from shared.runtime import configuration, memory
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import Settings
 
@@ -80,7 +80,8 @@ def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
     @main.command(name, short_help=sentence, help=sentence)
     @click.pass_context
     def command(context: click.Context) -> None:
-        from services.process import serve
+        with memory.load_modules():
+            from services.process import serve
 
         run_async(serve(settings_of(context), services, name=name))
 

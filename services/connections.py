@@ -7,7 +7,7 @@ is used as soon as it is there.
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,7 +20,8 @@ from shared.domain.errors import Invalid, Unavailable
 from shared.domain.push.topics import topic_pattern
 from shared.flow.time import DatabaseTime
 from shared.mail import Mail, MailSender
-from shared.outgoing import Answer, Blocked, Call, OwnApi, Unreachable
+from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
+from shared.outgoing.late import LateOutgoing
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import measure_calls
 from shared.runtime.settings import BlobSettings, Settings
@@ -30,7 +31,6 @@ from shared.stream import Stream
 if TYPE_CHECKING:  # imported by whoever is the first to ask for one
     from shared.audience import Audience
     from shared.blobs.files import FolderBlobs
-    from shared.outgoing.client import Outgoing
 
 # A caller of the API is served best by a quick 503; work in the background waits rather than be done again.
 _PATIENCE_OF_A_CALLER = 5.0
@@ -88,17 +88,8 @@ class Capabilities:
         return measure_calls(_mail(self), "mail")
 
     @cached_property
-    def outgoing(self) -> "Outgoing":
-        from shared.outgoing.client import Outgoing
-
-        chosen = self.settings.callbacks
-        outgoing = Outgoing.open(
-            allowed_networks=chosen.allowed_networks,
-            timeout_seconds=chosen.call_timeout_seconds,
-            connections=chosen.calls_in_flight,
-            own=self.own_api,
-        )
-        return measure_calls(outgoing, "outgoing")
+    def outgoing(self) -> Outgoing:
+        return measure_calls(LateOutgoing(self._load_outgoing), "outgoing")
 
     @cached_property
     def own_api(self) -> OwnApi:
@@ -119,6 +110,18 @@ class Capabilities:
         for name in ("outgoing", "mail", "blobs", "stream", "broker", "audience", "store"):
             if name in vars(self):
                 await getattr(self, name).close()
+
+    def _load_outgoing(self) -> Callable[[], Outgoing]:
+        from shared.outgoing.client import HttpOutgoing
+
+        chosen = self.settings.callbacks
+        return partial(
+            HttpOutgoing.open,
+            allowed_networks=chosen.allowed_networks,
+            timeout_seconds=chosen.call_timeout_seconds,
+            connections=chosen.calls_in_flight,
+            own=self.own_api,
+        )
 
     @property
     def _name(self) -> str:
@@ -196,13 +199,14 @@ def _s3(chosen: BlobSettings) -> Blobs:
         secret_key=chosen.secret_key,
         allowed_buckets=chosen.allowed_buckets,
     )
-    return LateBlobs(bucket, partial(_open_s3, chosen))
+    return LateBlobs(bucket, partial(_load_s3, chosen))
 
 
-def _open_s3(chosen: BlobSettings) -> Blobs:
+def _load_s3(chosen: BlobSettings) -> Callable[[], Blobs]:
     from shared.blobs.s3 import S3Blobs
 
-    return S3Blobs.open(
+    return partial(
+        S3Blobs.open,
         chosen.url,
         endpoint_url=chosen.endpoint_url,
         public_endpoint_url=chosen.public_endpoint_url,

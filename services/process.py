@@ -21,7 +21,8 @@ async def serve(settings: Settings, services: Sequence[str], *, name: str) -> in
     check_ports(settings, ("health", "api") if "api" in services else ("health",))
     capabilities, known = Capabilities(settings, service="-".join(services)), health.ProcessHealth()
     try:
-        components = _components(capabilities, services, known)
+        with memory.load_modules():
+            components = build(capabilities, services, known)
     except CarillonError:
         await capabilities.close()
         raise
@@ -29,7 +30,8 @@ async def serve(settings: Settings, services: Sequence[str], *, name: str) -> in
     return await run(components, health=known, shutdown=settings.shutdown)
 
 
-def _components(capabilities: Capabilities, services: Sequence[str], known: health.ProcessHealth) -> list[Component]:
+def build(capabilities: Capabilities, services: Sequence[str], known: health.ProcessHealth) -> list[Component]:
+    """What the process runs, in the order in which it starts. Raises `Invalid` for settings that cannot be used."""
     parts = Parts(capabilities, services)
     assembly.watch(services, parts, known)
     components: list[Component] = [

@@ -18,13 +18,14 @@ name.
 """
 
 from http import HTTPStatus
+from typing import Protocol
 
 from msgspec import Struct
 
 from shared.domain.errors import CarillonError
 from shared.outgoing.guard import Blocked, OwnApi
 
-__all__ = ["Answer", "Blocked", "Call", "OwnApi", "Unreachable"]
+__all__ = ["Answer", "Blocked", "Call", "Outgoing", "OwnApi", "Unreachable"]
 
 
 class Unreachable(CarillonError):
@@ -61,3 +62,18 @@ class Answer(Struct, frozen=True):
     def accepted(self) -> bool:
         """The receiver has taken the message: any 2xx."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+class Outgoing(Protocol):
+    """The HTTP client of a process."""
+
+    async def call(self, request: Call) -> Answer:
+        """Make one call and tell how it was answered, whatever the status.
+
+        Raises:
+            Unreachable: there was no answer; the receiver may have had the call.
+            Blocked: the target must not be called, and was not.
+        """
+
+    async def close(self) -> None:
+        """End the connections."""

@@ -1,4 +1,4 @@
-"""The HTTP client of a process: see `shared.outgoing`."""
+"""The HTTP client of a process on aiohttp (`shared.outgoing`)."""
 
 import asyncio
 import ssl
@@ -24,8 +24,8 @@ EXCERPT_SECONDS = 2.0
 DEFAULT_HEADERS = {"Content-Type": "application/json", "User-Agent": "Carillon", "Accept-Encoding": "identity"}
 
 
-class Outgoing:
-    """The HTTP client of a process."""
+class HttpOutgoing:
+    """See `shared.outgoing.Outgoing`."""
 
     def __init__(
         self, session: aiohttp.ClientSession, resolver: GuardedResolver, guard: Guard, timeout_seconds: float
@@ -61,12 +61,6 @@ class Outgoing:
         return cls(session, resolver, guard, timeout_seconds)
 
     async def call(self, request: Call) -> Answer:
-        """Make one call and tell how it was answered, whatever the status.
-
-        Raises:
-            Unreachable: there was no answer; the receiver may have had the call.
-            Blocked: the target must not be called, and was not.
-        """
         authority = self._authority(request.url)
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         with self._translate_errors(authority):

@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from shared.runtime import metrics
 from shared.runtime.http_protocol import Limits
 from shared.runtime.masking import without_secrets
-from shared.runtime.pages import PlainPage, Pages, json_page
+from shared.runtime.pages import Pages, PlainPage, json_page
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import HealthSettings
 

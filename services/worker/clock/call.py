@@ -22,8 +22,7 @@ from shared.domain.errors import Unavailable
 from shared.flow.accounts.signing import Signing
 from shared.flow.clock.settlement import Attempt, Settlement
 from shared.flow.time import DatabaseTime
-from shared.outgoing import Answer, Blocked, Call, Unreachable
-from shared.outgoing.client import Outgoing
+from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
 from shared.runtime.faults import fault
 from shared.store import Store
 

@@ -28,7 +28,7 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.mail.none import NoMail
 from shared.outgoing import OwnApi
-from shared.outgoing.client import Outgoing
+from shared.outgoing.client import HttpOutgoing
 from shared.runtime.sections import Section
 from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, Settings
 from shared.store import Store
@@ -135,7 +135,7 @@ async def house(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> A
     blobs = FolderBlobs.open(tmp_path_factory.mktemp("blobs").as_uri())
     stream = DeliveringStream.open(f"local://{tmp_path_factory.mktemp('stream')}/stream.db")
     own_api = OwnApi("127.0.0.1", 0)
-    outgoing = Outgoing.open(allowed_networks=(), timeout_seconds=1, connections=1, own=own_api)
+    outgoing = HttpOutgoing.open(allowed_networks=(), timeout_seconds=1, connections=1, own=own_api)
     capabilities = Capabilities(
         SETTINGS,
         service="test",
