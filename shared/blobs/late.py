@@ -1,4 +1,4 @@
-"""Blobs that are opened with the first use of a file: the driver of S3 takes a third of a second to load, and 55 MB."""
+"""Blobs that are opened with the first use of a file: the driver of S3 takes a third of a second to load, and 40 MB."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
