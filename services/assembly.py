@@ -4,41 +4,32 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from services.api.app import Application, create
-from services.api.http.health import HealthResource
-from services.api.http.identity import Directory
 from services.connections import Capabilities
-from services.parts import Parts, find_parts
-from services.worker.service import Workers
+from services.parts import Parts, find_processes
 from shared.domain.errors import Invalid
 from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.serving import HttpServer, affordable_connections
 
-_COMMON = {
-    "api": "Run the HTTP API.",
-    "scheduler": "Run the scheduler: the clock, and upkeep of unfinished work.",
-    "worker": "Run a worker: it plans, sends and finishes jobs.",
-}
-
-PROCESSES = _COMMON | {name: sentence for part in find_parts() for name, sentence in part.processes.items()}
-"""Every process, with its sentence in `carillon --help`."""
+if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
+    from services.api.app import Application
 
 
 def components(process: str, parts: Parts) -> list[Component]:
-    """The components of one process, in the order in which they start."""
+    """The components of one process, in the order in which they start. `parts` must be those of this process."""
     own = [component for part in parts for component in part.components(process)]
     match process:
         case "api":
             return [_ApiServer(build_api(parts), parts.capabilities), *own]
         case "worker":
             return [_workers(parts), *own]
-        case _ if process in PROCESSES:
+        case _ if process in (known := find_processes()):
             return own
         case _:
-            raise Invalid(f"one of {', '.join(PROCESSES)}", field="service")
+            raise Invalid(f"one of {', '.join(known)}", field="service")
 
 
 async def set_up(parts: Parts) -> None:
@@ -82,8 +73,12 @@ def _queues(parts: Parts) -> tuple[str, ...]:
     return tuple(stage.task.queue for stage in parts.stages)
 
 
-def build_api(parts: Parts) -> Application:
+def build_api(parts: Parts) -> "Application":
     """The API as an ASGI application. Raises `Invalid` for settings that it cannot be built by."""
+    from services.api.app import create
+    from services.api.http.health import HealthResource
+    from services.api.http.identity import Directory
+
     given, settings = parts.capabilities, parts.capabilities.settings.api
     resources = [resource for part in parts for resource in part.resources()]
     resources.append(HealthResource(given.store, given.audience))
@@ -93,7 +88,7 @@ def build_api(parts: Parts) -> Application:
 class _ApiServer(HttpServer):
     """The API, which tells this process where it listens, so that callbacks do not call it."""
 
-    def __init__(self, application: Application, capabilities: Capabilities) -> None:
+    def __init__(self, application: "Application", capabilities: Capabilities) -> None:
         settings = capabilities.settings.api
         limits = Limits(connections=affordable_connections(settings.max_connections))
         super().__init__("api", application, host=settings.host, port=settings.port, limits=limits, proxy_headers=False)
@@ -104,6 +99,8 @@ class _ApiServer(HttpServer):
         self._own_api.port = self.port
 
 
-def _workers(parts: Parts) -> Workers:
+def _workers(parts: Parts) -> Component:
+    from services.worker.service import Workers
+
     name = f"{socket.gethostname()}/{os.getpid()}"
     return Workers(parts.capabilities.broker, parts.stages, name=name, verify=partial(verify, parts))

@@ -2,9 +2,10 @@
 
 Exit codes: 0 done or drained, 1 failed (stderr says why), 2 a wrong command line, 3 drained but cut off, 130
 interrupted before there was an outcome.
+
+A command imports what it runs when it is chosen: so the others start at once, and a service loads nothing of theirs.
 """
 
-import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Sequence
@@ -12,24 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-import uvloop
 from msgspec.structs import replace
 
-from services import assembly, connections
-from services.commands.demo import demo
-from services.commands.import_marathon.command import import_group
-from services.commands.seed import Target, seed_and_tell
-from services.embedded import instance as embedded
-from services.embedded.ports import check_ports, choose_ports
-from services.parts import Parts
-from shared.domain.accounts.apps import check_app_name
+from services.commands.importing import import_group
+from services.parts import find_processes
 from shared.domain.errors import CarillonError
 from shared.domain.push.records import APNS, SERVICES
-from shared.runtime import configuration, health, logs, memory
-from shared.runtime.lifecycle import Component, run
-from shared.runtime.loop_watch import LoopWatch
+from shared.runtime import configuration, memory
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import Settings
+
+_INTERRUPTED = 130  # what shells make of Ctrl-C
 
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
 
@@ -62,12 +56,16 @@ def settings_of(context: click.Context) -> Settings:
 
 def run_async(work: Coroutine[Any, Any, int]) -> None:
     """Run the work to its end and leave with its exit code."""
+    from asyncio import CancelledError
+
+    import uvloop
+
     try:
         code = uvloop.run(work)
     except CarillonError as error:
         raise click.ClickException(describe_error(error)) from error
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        code = embedded.EXIT_INTERRUPTED
+    except (KeyboardInterrupt, CancelledError):
+        code = _INTERRUPTED
     sys.exit(code)
 
 
@@ -78,57 +76,28 @@ def describe_error(error: CarillonError) -> str:
     return without_secrets(text if field is None or field in text else f"{field}: {text}")
 
 
-async def serve(settings: Settings, services: Sequence[str]) -> int:
-    """Run services until a signal ends them."""
-    check_ports(settings, ("health", "api") if "api" in services else ("health",))
-    capabilities = await connections.open_all(settings, service="-".join(services))
-    parts, known = Parts(capabilities), health.ProcessHealth()
-    assembly.watch(services, parts, known)
-    components: list[Component] = [
-        health.server(known, settings.health),
-        LoopWatch(),
-        assembly.connections_closer(capabilities),
-    ]
-    for service in services:
-        components += assembly.components(service, parts)
-    memory.settle_in()
-    return await run(components, health=known, shutdown=settings.shutdown)
-
-
 def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
     @main.command(name, short_help=sentence, help=sentence)
     @click.pass_context
     def command(context: click.Context) -> None:
-        settings = settings_of(context)
-        logs.set_up(settings.logs, service=name)
-        run_async(serve(settings, services))
+        with memory.load_modules():
+            from services.process import serve
+
+        run_async(serve(settings_of(context), services, name=name))
 
 
-for _process, _sentence in assembly.PROCESSES.items():
+for _process, _sentence in find_processes().items():
     _add_service(_process, [_process], _sentence)
-_add_service("all", list(assembly.PROCESSES), "Run all services in one process.")
+_add_service("all", list(find_processes()), "Run all services in one process.")
 
 
 @main.command(short_help="Make the queues, topics and indexes that are missing.")
 @click.pass_context
 def init(context: click.Context) -> None:
     """Make the vhost, queues, policies, topics and indexes that are missing. Safe to repeat."""
-    settings = settings_of(context)
+    from services.process import set_up
 
-    async def work() -> int:
-        capabilities = await connections.open_all(settings, service="init")
-        try:
-            parts = Parts(capabilities)
-            await assembly.set_up(parts)
-            await assembly.verify(parts)
-            for sentence in await assembly.find_faults(parts):
-                click.echo(sentence, err=True)
-        finally:
-            await capabilities.close()
-        click.echo("Everything is in place.")
-        return 0
-
-    run_async(work())
+    run_async(set_up(settings_of(context)))
 
 
 @main.command(short_help="Print the settings with their defaults and what they mean.")
@@ -148,6 +117,9 @@ def config(context: click.Context, *, rare: bool, effective: bool) -> None:
 @click.pass_context
 def up(context: click.Context, data_dir: str | None) -> None:
     """Run all services in one process, with servers of their own, until Ctrl-C. The data stay in a folder."""
+    from services.embedded import instance as embedded
+    from shared.runtime import logs
+
     settings = _embedded_settings(context, data_dir)
     logs.set_up(settings.logs, service="embedded")
 
@@ -159,6 +131,8 @@ def up(context: click.Context, data_dir: str | None) -> None:
 
 def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings:
     """The settings with this data folder, and with free ports where nobody asked for those that are taken."""
+    from services.embedded.ports import choose_ports
+
     settings = settings_of(context)
     if data_dir is not None:
         settings = replace(settings, embedded=replace(settings.embedded, data_dir=data_dir))
@@ -205,6 +179,10 @@ def seed(
     The app and the templates go to the API, the devices into the push database: those of a `carillon up` that runs on
     the data folder, or else those that the settings name.
     """
+    from services.commands.seed import Target, seed_and_tell
+    from services.embedded import instance as embedded
+    from shared.domain.accounts.apps import check_app_name
+
     settings = settings_of(context)
     instance = None if own is False else embedded.find_running(Path(data_dir or settings.embedded.data_dir).resolve())
     if own and instance is None:
@@ -241,5 +219,7 @@ def demonstrate(context: click.Context, devices: int, *, keep: bool, data_dir: s
 
     Its data lie in a temporary folder, unless a data folder is named.
     """
+    from services.commands.demo import demo
+
     settings = _embedded_settings(context, None)
     run_async(demo(settings, count=devices, keep=keep, data_dir=data_dir))

@@ -1,122 +1,148 @@
 """The only place that opens connections, and closes them: from settings to the capabilities that parts are built on.
 
-The scheme of each URL picks the implementation, so that any mixture works. Everything opens lazily: a server that is
-away when a process starts shows in `/readyz` and is used as soon as it is there.
+The scheme of each URL picks the implementation, so that any mixture works; only the one that is picked is imported,
+since each brings a driver. Everything opens lazily: a server that is away when a process starts shows in `/readyz` and
+is used as soon as it is there.
 """
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
-from shared.audience import Audience
 from shared.blobs import Blobs, Uploads
-from shared.blobs.files import FolderBlobs
+from shared.blobs.late import LateBlobs
+from shared.blobs.s3_settings import check_settings
 from shared.broker import Broker
-from shared.broker.memory import MemoryBroker
-from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.push.topics import topic_pattern
 from shared.flow.time import DatabaseTime
 from shared.mail import Mail, MailSender
-from shared.mail.none import NoMail
-from shared.mail.sendgrid import SendGridMail
-from shared.mail.smtp import SmtpMail
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
+from shared.outgoing.late import LateOutgoing
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import measure_calls
-from shared.runtime.settings import Settings
+from shared.runtime.settings import BlobSettings, Settings
 from shared.store import Store
 from shared.stream import Stream
-from shared.stream.kafka import KafkaStream
-from shared.stream.local import LocalStream
+
+if TYPE_CHECKING:  # imported by whoever is the first to ask for one
+    from shared.audience import Audience
+    from shared.blobs.files import FolderBlobs
 
 # A caller of the API is served best by a quick 503; work in the background waits rather than be done again.
 _PATIENCE_OF_A_CALLER = 5.0
 _PATIENCE = 20.0
 _CONFIRM_OF_A_CALLER = 1.0
+_API = "api"
 
 
-class Capabilities(Struct, frozen=True):
-    """The open capabilities of one process."""
+class Capabilities:
+    """The capabilities of one process, each opened when it is first asked for: what no part needs is not even loaded.
 
-    settings: Settings
-    store: Store
-    broker: Broker
-    stream: Stream
-    audience: Audience
-    blobs: Blobs
-    uploads: Uploads | None
-    mail: Mail
-    outgoing: Outgoing
-    own_api: OwnApi
-    time: DatabaseTime
-    clock: Clock
+    `service` names the connections. What is `given` takes the place of what would be opened. To ask for a capability
+    raises `Invalid` where its URL cannot be read.
+    """
+
+    def __init__(self, settings: Settings, *, service: str, **given: Any) -> None:
+        self.settings = settings
+        self.service = service
+        vars(self).update(given)
+
+    @cached_property
+    def store(self) -> Store:
+        patience = _PATIENCE_OF_A_CALLER if self.service == _API else _PATIENCE
+        return Store.open(self.settings.store.url, timeout_seconds=patience, observe=measure_calls)
+
+    @cached_property
+    def broker(self) -> Broker:
+        return measure_calls(_broker(self.settings, self._name, hurried=self.service == _API), "broker")
+
+    @cached_property
+    def stream(self) -> Stream:
+        return measure_calls(_stream(self.settings, self._name), "stream", opens=frozenset({"lane", "reader"}))
+
+    @cached_property
+    def audience(self) -> "Audience":
+        from shared.audience import Audience
+
+        chosen = self.settings.audience
+        audience = Audience.open(
+            chosen.url, pool_size=chosen.pool_size, statement_timeout_seconds=chosen.statement_timeout_seconds
+        )
+        return measure_calls(audience, "audience")
+
+    @cached_property
+    def blobs(self) -> Blobs:
+        return measure_calls(self._folder or _s3(self.settings.blobs), "blobs")
+
+    @cached_property
+    def uploads(self) -> Uploads | None:
+        """What takes uploads, where that is not the server of the blobs itself."""
+        return self._folder
+
+    @cached_property
+    def mail(self) -> Mail:
+        return measure_calls(_mail(self), "mail")
+
+    @cached_property
+    def outgoing(self) -> Outgoing:
+        return measure_calls(LateOutgoing(self._load_outgoing), "outgoing")
+
+    @cached_property
+    def own_api(self) -> OwnApi:
+        """Where our own API listens, for what must not call it."""
+        chosen = self.settings.api
+        return OwnApi(chosen.host, chosen.port, public_url=chosen.public_url)
+
+    @cached_property
+    def time(self) -> DatabaseTime:
+        return DatabaseTime(self.store)
+
+    @cached_property
+    def clock(self) -> Clock:
+        return SystemClock()
 
     async def close(self) -> None:
-        """Close every connection."""
-        await self.outgoing.close()
-        await self.mail.close()
-        await self.blobs.close()
-        await self.stream.close()
-        await self.broker.close()
-        await self.audience.close()
-        await self.store.close()
+        """Close every connection that is open."""
+        for name in ("outgoing", "mail", "blobs", "stream", "broker", "audience", "store"):
+            if name in vars(self):
+                await getattr(self, name).close()
 
+    def _load_outgoing(self) -> Callable[[], Outgoing]:
+        from shared.outgoing.client import HttpOutgoing
 
-async def open_all(settings: Settings, *, service: str) -> Capabilities:
-    """The capabilities of a process; `service` names its connections. Raises `Invalid` for a URL that cannot be
-    read."""
-    name = f"carillon {service} {socket.gethostname()}/{os.getpid()}"
-    audience = await Audience.open(
-        settings.audience.url,
-        pool_size=settings.audience.pool_size,
-        statement_timeout_seconds=settings.audience.statement_timeout_seconds,
-    )
-    store = _store(settings, hurried=service == "api")
-    broker = measure_calls(_broker(settings, name, hurried=service == "api"), "broker")
-    stream = measure_calls(_stream(settings, name), "stream", opens=frozenset({"lane", "reader"}))
-    blobs = _blobs(settings)
-    # Behind all others, because it must be closed again where a URL cannot be read.
-    own_api = OwnApi(settings.api.host, settings.api.port, public_url=settings.api.public_url)
-    outgoing = await Outgoing.open(
-        allowed_networks=settings.callbacks.allowed_networks,
-        timeout_seconds=settings.callbacks.call_timeout_seconds,
-        connections=settings.callbacks.calls_in_flight,
-        own=own_api,
-    )
-    try:
-        mail = _mail(settings, outgoing)
-    except Invalid:
-        await outgoing.close()
-        raise
-    return Capabilities(
-        settings=settings,
-        store=store,
-        broker=broker,
-        stream=stream,
-        audience=measure_calls(audience, "audience"),
-        blobs=measure_calls(blobs, "blobs"),
-        uploads=blobs if isinstance(blobs, FolderBlobs) else None,
-        mail=measure_calls(mail, "mail"),
-        outgoing=measure_calls(outgoing, "outgoing"),
-        own_api=own_api,
-        time=DatabaseTime(store),
-        clock=SystemClock(),
-    )
+        chosen = self.settings.callbacks
+        return partial(
+            HttpOutgoing.open,
+            allowed_networks=chosen.allowed_networks,
+            timeout_seconds=chosen.call_timeout_seconds,
+            connections=chosen.calls_in_flight,
+            own=self.own_api,
+        )
 
+    @property
+    def _name(self) -> str:
+        return f"carillon {self.service} {socket.gethostname()}/{os.getpid()}"
 
-def _store(settings: Settings, *, hurried: bool) -> Store:
-    patience = _PATIENCE_OF_A_CALLER if hurried else _PATIENCE
-    return Store.open(settings.store.url, timeout_seconds=patience, observe=measure_calls)
+    @cached_property
+    def _folder(self) -> "FolderBlobs | None":
+        """The folder of the blobs, where they lie in one."""
+        if urlsplit(self.settings.blobs.url).scheme != "file":
+            return None
+        from shared.blobs.files import FolderBlobs
+
+        return FolderBlobs.open(self.settings.blobs.url, allowed_buckets=self.settings.blobs.allowed_buckets)
 
 
 def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
     timeout = settings.broker.publish_timeout_seconds
     match urlsplit(settings.broker.url).scheme:
         case "amqp" | "amqps":
+            from shared.broker.rabbitmq import RabbitBroker
+
             return RabbitBroker(
                 settings.broker.url,
                 management_url=settings.broker.management_url,
@@ -125,6 +151,8 @@ def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
                 deliver_timeout_seconds=min(timeout, settings.scheduler.answer_seconds),
             )
         case "memory":
+            from shared.broker.memory import MemoryBroker
+
             return MemoryBroker()
         case scheme:
             raise Invalid(f"amqp://, amqps:// or memory://, not {scheme}://", field="broker.url")
@@ -134,6 +162,8 @@ def _stream(settings: Settings, name: str) -> Stream:
     stream, lanes = settings.stream, settings.worker.lanes
     match urlsplit(stream.url).scheme:
         case "kafka":
+            from shared.stream.kafka import KafkaStream
+
             return KafkaStream.open(
                 stream.url,
                 client_id=name.replace(" ", "-").replace("/", "-"),
@@ -150,44 +180,60 @@ def _stream(settings: Settings, name: str) -> Stream:
                 max_record_bytes=stream.max_record_bytes,
             )
         case "local":
+            from shared.stream.local import LocalStream
+
             return LocalStream.open(stream.url, lanes=lanes)
         case scheme:
             raise Invalid(f"kafka:// or local://, not {scheme}://", field="stream.url")
 
 
-def _blobs(settings: Settings) -> Blobs:
-    chosen = settings.blobs
-    match urlsplit(chosen.url).scheme:
-        case "s3":
-            # Imported here because its driver is heavy, and a laptop's folder needs none of it.
-            from shared.blobs.s3 import S3Blobs
-
-            return S3Blobs.open(
-                chosen.url,
-                endpoint_url=chosen.endpoint_url,
-                public_endpoint_url=chosen.public_endpoint_url,
-                region=chosen.region,
-                access_key=chosen.access_key,
-                secret_key=chosen.secret_key,
-                allowed_buckets=chosen.allowed_buckets,
-                timeout_seconds=chosen.timeout_seconds,
-            )
-        case "file":
-            return FolderBlobs.open(chosen.url, allowed_buckets=chosen.allowed_buckets)
-        case scheme:
-            raise Invalid(f"s3:// or file://, not {scheme}://", field="blobs.url")
+def _s3(chosen: BlobSettings) -> Blobs:
+    scheme = urlsplit(chosen.url).scheme
+    if scheme != "s3":
+        raise Invalid(f"s3:// or file://, not {scheme}://", field="blobs.url")
+    bucket, _ = check_settings(
+        chosen.url,
+        endpoint_url=chosen.endpoint_url,
+        public_endpoint_url=chosen.public_endpoint_url,
+        access_key=chosen.access_key,
+        secret_key=chosen.secret_key,
+        allowed_buckets=chosen.allowed_buckets,
+    )
+    return LateBlobs(bucket, partial(_load_s3, chosen))
 
 
-def _mail(settings: Settings, outgoing: Outgoing) -> Mail:
-    chosen = settings.mail
+def _load_s3(chosen: BlobSettings) -> Callable[[], Blobs]:
+    from shared.blobs.s3 import S3Blobs
+
+    return partial(
+        S3Blobs.open,
+        chosen.url,
+        endpoint_url=chosen.endpoint_url,
+        public_endpoint_url=chosen.public_endpoint_url,
+        region=chosen.region,
+        access_key=chosen.access_key,
+        secret_key=chosen.secret_key,
+        allowed_buckets=chosen.allowed_buckets,
+        timeout_seconds=chosen.timeout_seconds,
+    )
+
+
+def _mail(capabilities: Capabilities) -> Mail:
+    chosen = capabilities.settings.mail
     sender = MailSender(chosen.sender_name, chosen.sender_address)
     match urlsplit(chosen.url).scheme:
         case "":
+            from shared.mail.none import NoMail
+
             return NoMail()
         case "smtp" | "smtps":
+            from shared.mail.smtp import SmtpMail
+
             return SmtpMail.open(chosen.url, sender=sender, timeout_seconds=chosen.timeout_seconds)
         case "sendgrid":
-            post = _Post(outgoing)
+            from shared.mail.sendgrid import SendGridMail
+
+            post = _Post(capabilities)
             return SendGridMail.open(chosen.url, sender=sender, post=post, timeout_seconds=chosen.timeout_seconds)
         case scheme:
             raise Invalid(f"smtp://, smtps:// or sendgrid://, not {scheme}://", field="mail.url")
@@ -196,13 +242,13 @@ def _mail(settings: Settings, outgoing: Outgoing) -> Mail:
 class _Post:
     """Lends our HTTP client to a mail service that is called by HTTP."""
 
-    def __init__(self, outgoing: Outgoing) -> None:
-        self._outgoing = outgoing
+    def __init__(self, capabilities: Capabilities) -> None:
+        self._capabilities = capabilities
 
     async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
         now = int(SystemClock().now().timestamp())
         try:
-            return await self._outgoing.call(Call(url, "POST", dict(headers), body, message_id, now))
+            return await self._capabilities.outgoing.call(Call(url, "POST", dict(headers), body, message_id, now))
         except Unreachable as error:
             raise Unavailable(str(error)) from error
         except Blocked as error:

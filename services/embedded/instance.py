@@ -30,7 +30,7 @@ from services.connections import Capabilities
 from services.embedded import processes
 from services.embedded.children import Child, mongodb_child, postgres_child, postgres_url
 from services.embedded.processes import ProcessMark
-from services.parts import Parts
+from services.parts import Parts, find_processes
 from shared.domain.errors import Conflict, Unavailable
 from shared.runtime import health
 from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
@@ -91,7 +91,7 @@ async def serve(settings: Settings, announce: Callable[[Instance], None], compan
     with private_files(), _lock_folder(folder), _cancel_on_signal() as ending:
         async with _servers(folder) as servers:
             own = _own(settings, folder, servers)
-            capabilities = await connections.open_all(own, service="embedded")
+            capabilities = connections.Capabilities(own, service="embedded")
             async with AsyncExitStack() as open_until_served:
                 open_until_served.push_async_callback(capabilities.close)
                 parts = Parts(capabilities)
@@ -112,14 +112,14 @@ async def _serve_all(
     ending: asyncio.Event,
 ) -> int:
     capabilities, known = parts.capabilities, health.ProcessHealth()
-    assembly.watch(list(assembly.PROCESSES), parts, known)
+    assembly.watch(list(find_processes()), parts, known)
     components: list[Component] = [
         Background("servers", lambda stopping: _watch(servers, stopping)),
         health.server(known, capabilities.settings.health),
         LoopWatch(),
         assembly.connections_closer(capabilities),
     ]
-    for process in assembly.PROCESSES:
+    for process in find_processes():
         components += assembly.components(process, parts)
     ports = {part.name: part for part in components if isinstance(part, HttpServer)}
     running_file = _RunningFile(folder, lambda: _describe_instance(capabilities.settings, folder, ports), announce)

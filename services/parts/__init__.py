@@ -1,8 +1,15 @@
 """Parts: what each subject brings to the processes.
 
-A subject is a module in this folder with one `Part`, and its rooms on every floor. That is all: the API serves the
-resources of all parts, workers work on all of their stages, and the clock calls their handlers. No central file names
-them.
+A subject is a package in this folder, and its rooms on every floor. That is all: the API serves the resources of all
+parts, workers work on all of their stages, and the clock calls their handlers. No central file names them.
+
+    common.py                       what several processes need: flows, kinds of jobs, checks
+    api.py, worker.py, scheduler.py what one process alone needs, by the name of the process
+    __init__.py                     what the subject is, and the processes that it has for itself (`PROCESSES`)
+
+Each of these modules defines one `Part`, and may be missing. A process loads those of its own name and the common ones:
+so it starts with what it uses, and a worker knows nothing of the API's framework. A small subject may be one module,
+which all processes load.
 
 A part builds what several ask it for, such as its flows, once: when it is first asked. A part that needs another's
 flows finds that part with `Parts.of`.
@@ -10,53 +17,60 @@ flows finds that part with `Parts.of`.
 
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from services.api.http.routes import Resource
-from services.connections import Capabilities
-from services.scheduler.fire import OnDue
-from services.worker.stage import Stage
 from shared.domain.tasks import TASK_PREFIXES
-from shared.flow.jobs.kinds import JobKind
-from shared.runtime.lifecycle import Component
+
+if TYPE_CHECKING:  # a part names all of them, and no process loads all of them
+    from services.api.http.routes import Resource
+    from services.connections import Capabilities
+    from services.scheduler.fire import OnDue
+    from services.worker.stage import Stage
+    from shared.flow.jobs.kinds import JobKind
+    from shared.runtime.lifecycle import Component
 
 AnyPart = TypeVar("AnyPart", bound="Part")
 
 Check = Callable[[], Awaitable[None]]
 """A check of readiness. Raises `Unavailable` where something does not answer."""
 
+_COMMON = "common"
+_SHARED_PROCESSES = {
+    "api": "Run the HTTP API.",
+    "scheduler": "Run the scheduler: the clock, and upkeep of unfinished work.",
+    "worker": "Run a worker: it plans, sends and finishes jobs.",
+}
+
 
 class Part:
     """What one subject brings. A subject overrides what it brings; the rest is empty here."""
 
-    processes: ClassVar[Mapping[str, str]] = {}
-    """The processes that the subject has for itself, each with its sentence in `carillon --help`."""
-
-    def __init__(self, capabilities: Capabilities, parts: "Parts") -> None:
+    def __init__(self, capabilities: "Capabilities", parts: "Parts") -> None:
         self.capabilities = capabilities
         self.settings = capabilities.settings
         self.store = capabilities.store
         self.parts = parts
 
-    def resources(self) -> Sequence[Resource]:
+    def resources(self) -> "Sequence[Resource]":
         """The routes of the API."""
         return ()
 
-    def job_kinds(self) -> Sequence[JobKind]:
+    def job_kinds(self) -> "Sequence[JobKind]":
         """The kinds of jobs that the subject sends."""
         return ()
 
-    def stages(self) -> Sequence[Stage[Any]]:
+    def stages(self) -> "Sequence[Stage[Any]]":
         """The stages that workers run."""
         return ()
 
-    def on_due(self) -> Mapping[str, OnDue]:
+    def on_due(self) -> "Mapping[str, OnDue]":
         """What the clock calls for occurrences, by the kind of their owner."""
         return {}
 
-    def components(self, process: str) -> Sequence[Component]:
+    def components(self, process: str) -> "Sequence[Component]":
         """What runs in this process beside the routes, the stages and the clock: upkeep, retention, listeners."""
         return ()
 
@@ -74,24 +88,24 @@ class Part:
 
 
 class Parts:
-    """The parts of one process, which find each other here."""
+    """The parts of one process, which find each other here. It may be several processes in one: those named, or all."""
 
-    def __init__(self, capabilities: Capabilities) -> None:
+    def __init__(self, capabilities: "Capabilities", processes: Collection[str] | None = None) -> None:
         self.capabilities = capabilities
         self._built: dict[type[Part], Part] = {}
-        for kind in find_parts():
+        for kind in find_parts(find_processes() if processes is None else processes):
             self.of(kind)
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self._built.values())
 
     @cached_property
-    def job_kinds(self) -> list[JobKind]:
+    def job_kinds(self) -> "list[JobKind]":
         """The kinds of jobs of all subjects."""
         return [kind for part in self for kind in part.job_kinds()]
 
     @cached_property
-    def stages(self) -> list[Stage[Any]]:
+    def stages(self) -> "list[Stage[Any]]":
         """The stages of all subjects. They belong to the one worker of this process, and end with it.
 
         Raises:
@@ -107,7 +121,7 @@ class Parts:
         return stages
 
     @cached_property
-    def on_due(self) -> dict[str, OnDue]:
+    def on_due(self) -> "dict[str, OnDue]":
         """What the clock calls for occurrences, for all subjects. Raises `ValueError` for a kind that two parts
         claim."""
         found = [(kind, handler) for part in self for kind, handler in part.on_due().items()]
@@ -122,12 +136,29 @@ class Parts:
         return cast(AnyPart, self._built[kind])
 
 
-def find_parts() -> list[type[Part]]:
-    """The parts that the modules of this folder define, in the order of the modules' names."""
-    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+def find_processes() -> dict[str, str]:
+    """Every process, with its sentence in `carillon --help`: those that subjects share, then their own."""
+    own = [getattr(subject, "PROCESSES", {}) for subject in _subjects()]
+    return _SHARED_PROCESSES | {name: sentence for processes in own for name, sentence in processes.items()}
+
+
+def find_parts(processes: Collection[str]) -> list[type[Part]]:
+    """The parts that these processes need of all subjects, in the order of the subjects' names."""
+    modules = [module for subject in _subjects() for module in _modules(subject, processes)]
     return [
         value
         for module in modules
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Part) and value.__module__ == module.__name__
     ]
+
+
+def _subjects() -> list[ModuleType]:
+    return [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+
+
+def _modules(subject: ModuleType, processes: Collection[str]) -> list[ModuleType]:
+    """The subject's own module, and of a package those of the processes."""
+    there = [found.name for found in pkgutil.iter_modules(getattr(subject, "__path__", ()))]
+    needed = [name for name in (_COMMON, *processes) if name in there]
+    return [subject, *(importlib.import_module(f"{subject.__name__}.{name}") for name in needed)]

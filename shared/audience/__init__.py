@@ -57,13 +57,9 @@ class Audience:
         self._tables = Tables(connections)
 
     @classmethod
-    async def open(
-        cls, url: str, *, pool_size: int, statement_timeout_seconds: float, scan_rows: int = SCAN_ROWS
-    ) -> Self:
+    def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float, scan_rows: int = SCAN_ROWS) -> Self:
         """Ready to ask the server at `url`, which need not run yet."""
-        connections = await Connections.open(
-            url, pool_size=pool_size, statement_timeout_seconds=statement_timeout_seconds
-        )
+        connections = Connections.open(url, pool_size=pool_size, statement_timeout_seconds=statement_timeout_seconds)
         return cls(connections, scan_rows=scan_rows)
 
     async def check(self, table: str, filters: Mapping[str, str], *, walks: str = KEY) -> None:

@@ -25,9 +25,9 @@ class Connections:
         self._patience = patience
 
     @classmethod
-    async def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float) -> Self:
+    def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float) -> Self:
         """An empty pool that belongs to the running event loop."""
-        pool = await asyncpg.create_pool(
+        pool = asyncpg.create_pool(
             url,
             min_size=0,
             max_size=pool_size,
@@ -54,21 +54,23 @@ class Connections:
             Invalid: the table, a column or a value is not what the statement takes it for.
         """
         with translate_errors():
-            connection = await self._pool.acquire(timeout=CONNECT_SECONDS + self._patience)
+            pool = await self._pool  # ready with its first use, without a connection; then this costs nothing
+            connection = await pool.acquire(timeout=CONNECT_SECONDS + self._patience)
             try:
                 return await connection.fetch(statement, *arguments, timeout=self._patience)
             finally:
                 # A connection that cannot be given back is thrown away; that must hide neither rows nor a cancellation.
                 with suppress(*FAILURES):
-                    await self._pool.release(connection, timeout=GRACE_SECONDS)
+                    await pool.release(connection, timeout=GRACE_SECONDS)
 
     async def close(self) -> None:
         """End the connections, at once if they do not end by themselves."""
+        pool = await self._pool
         try:
             with translate_errors():
-                await self._pool.close()
+                await pool.close()
         except Unavailable:
-            self._pool.terminate()
+            pool.terminate()
 
 
 @contextmanager

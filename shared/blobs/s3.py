@@ -12,18 +12,17 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
 
 import aioboto3
 import aiohttp
 import structlog
 from aiobotocore.config import AioConfig
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.utils import is_valid_endpoint_url
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.paths import FIELD, Place, buckets_of, find_place
+from shared.blobs.paths import FIELD, Place, find_place
 from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, is_denial, refusal
+from shared.blobs.s3_settings import check_settings
 from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
 
@@ -93,14 +92,14 @@ class S3Blobs:
         A question takes at most `timeout_seconds`, all attempts together; one in which nothing comes for
         `silence_seconds` is given up. Raises `Invalid`.
         """
-        parts = urlsplit(url)
-        if parts.path.strip("/") or parts.query or parts.fragment:
-            raise Invalid("needs s3://<bucket> and nothing behind it", field="blobs.url")
-        for name, address in (("endpoint_url", endpoint_url), ("public_endpoint_url", public_endpoint_url)):
-            if address and not is_valid_endpoint_url(address):
-                raise Invalid("needs http:// or https:// and a host", field=f"blobs.{name}")
-        if bool(access_key) != bool(secret_key):
-            raise Invalid("an access key needs its secret key, and the other way round", field="blobs.access_key")
+        bucket, buckets = check_settings(
+            url,
+            endpoint_url=endpoint_url,
+            public_endpoint_url=public_endpoint_url,
+            access_key=access_key,
+            secret_key=secret_key,
+            allowed_buckets=[*allowed_buckets],
+        )
         session = aioboto3.Session(
             aws_access_key_id=access_key or None,
             aws_secret_access_key=secret_key or None,
@@ -108,8 +107,8 @@ class S3Blobs:
         )
         return cls(
             session,
-            parts.netloc,
-            buckets_of(parts.netloc, [*allowed_buckets]),
+            bucket,
+            buckets,
             endpoint_url=endpoint_url,
             public_endpoint_url=public_endpoint_url,
             timeout_seconds=timeout_seconds,

@@ -10,15 +10,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from http import HTTPStatus
 
-from litestar import Litestar, Response, get
-from litestar.datastructures import ResponseHeader
-from litestar.status_codes import HTTP_200_OK, HTTP_503_SERVICE_UNAVAILABLE
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from shared.runtime import metrics
 from shared.runtime.http_protocol import Limits
 from shared.runtime.masking import without_secrets
+from shared.runtime.pages import Pages, PlainPage, json_page
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import HealthSettings
 
@@ -99,32 +98,28 @@ async def _ask(check: Check) -> None:
     await check()
 
 
-def pages(health: ProcessHealth) -> Litestar:
+def pages(health: ProcessHealth) -> Pages:
     """The three pages as an application."""
 
-    @get("/livez")
-    async def livez() -> Response[dict[str, object]]:
-        return _answer(not health.dead, {"alive": not health.dead, "dead": health.dead})
+    async def show_livez() -> PlainPage:
+        return _tell(not health.dead, {"alive": not health.dead, "dead": health.dead})
 
-    @get("/readyz")
-    async def readyz() -> Response[dict[str, object]]:
+    async def show_readyz() -> PlainPage:
         failing = await health.find_failing()
         ready = health.phase is Phase.SERVING and not failing
-        return _answer(ready, {"ready": ready, "phase": health.phase, "failing": failing})
+        return _tell(ready, {"ready": ready, "phase": health.phase, "failing": failing})
 
-    @get("/metrics")
-    async def show_metrics() -> Response[bytes]:
-        return Response(metrics.page(), headers={"content-type": CONTENT_TYPE_LATEST})
+    async def show_metrics() -> PlainPage:
+        return PlainPage(HTTPStatus.OK, metrics.page(), CONTENT_TYPE_LATEST.encode())
 
-    headers = [ResponseHeader(name="x-content-type-options", value="nosniff")]
-    return Litestar([livez, readyz, show_metrics], openapi_config=None, logging_config=None, response_headers=headers)
+    return Pages({"/livez": show_livez, "/readyz": show_readyz, "/metrics": show_metrics})
 
 
-def _answer(good: bool, body: dict[str, object]) -> Response[dict[str, object]]:
-    return Response(body, status_code=HTTP_200_OK if good else HTTP_503_SERVICE_UNAVAILABLE)
+def _tell(good: bool, content: dict[str, object]) -> PlainPage:
+    return json_page(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, content)
 
 
 def server(health: ProcessHealth, settings: HealthSettings) -> HttpServer:
     """The component that serves the pages; the first in the list of a process."""
     limits = Limits(connections=settings.max_connections)
-    return HttpServer("health", pages(health), host=settings.host, port=settings.port, limits=limits)
+    return HttpServer("health", pages(health), host=settings.host, port=settings.port, limits=limits, lifespan="off")

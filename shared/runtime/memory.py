@@ -8,10 +8,23 @@ together over a third of a worker's time.
 import ctypes
 import gc
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+
+
+@contextmanager
+def load_modules() -> Iterator[None]:
+    """While a process imports what it is made of. All that stays, so a look for cycles in it finds nothing, and such
+    looks are a fifth of the work."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def settle_in() -> None:

@@ -29,8 +29,6 @@ async def owner(push_database: str) -> AsyncIterator["asyncpg.Connection[asyncpg
 
 @pytest.fixture
 async def audience(push_database: str, owner: "asyncpg.Connection[asyncpg.Record]") -> AsyncIterator[Audience]:
-    opened = await Audience.open(
-        push_database, pool_size=2, statement_timeout_seconds=TIMEOUT_SECONDS, scan_rows=SCAN_ROWS
-    )
+    opened = Audience.open(push_database, pool_size=2, statement_timeout_seconds=TIMEOUT_SECONDS, scan_rows=SCAN_ROWS)
     yield opened
     await opened.close()

@@ -34,7 +34,7 @@ async def large(push_database: str, owner: Any) -> AsyncIterator[Audience]:
         "   CASE WHEN i % 7 = 0 THEN 'no' ELSE 'yes' END, (ARRAY['+0000', '-0000', '+0545', NULL])[1 + i % 4], 10 * i"
         f" FROM generate_series(0, {LARGE - 1}) i"
     )
-    opened = await Audience.open(push_database, pool_size=2, statement_timeout_seconds=30, scan_rows=50_000)
+    opened = Audience.open(push_database, pool_size=2, statement_timeout_seconds=30, scan_rows=50_000)
     yield opened
     await opened.close()
 
@@ -78,7 +78,7 @@ async def test_a_large_audience_is_counted_to_its_end(large: Audience) -> None:
 @pytest.mark.alone
 async def test_a_count_ends_when_its_time_is_up(push_database: str, large: Audience) -> None:
     """3,000 statements do not fit in half a second."""
-    hurried = await Audience.open(push_database, pool_size=1, statement_timeout_seconds=30, scan_rows=100)
+    hurried = Audience.open(push_database, pool_size=1, statement_timeout_seconds=30, scan_rows=100)
     try:
         await hurried.ping()
         began = time.monotonic()
@@ -194,7 +194,7 @@ async def test_bad_input_is_invalid_and_a_server_that_is_away_unavailable(
         await audience.count(TABLE, {"nothere": "x"}, seconds=LONG)
     assert caught.value.field == "filters.nothere"
     async with Gate(push_database) as gate:
-        away = await Audience.open(gate.url, pool_size=1, statement_timeout_seconds=TIMEOUT_SECONDS)
+        away = Audience.open(gate.url, pool_size=1, statement_timeout_seconds=TIMEOUT_SECONDS)
         gate.close()
         with pytest.raises(Unavailable):
             await away.count(TABLE, {}, seconds=LONG)

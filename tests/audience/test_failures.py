@@ -28,7 +28,7 @@ async def gate(push_database: str, owner: Any) -> AsyncIterator[Gate]:
 @pytest.fixture
 async def behind(gate: Gate) -> AsyncIterator[Audience]:
     """An audience whose connections pass the gate."""
-    opened = await Audience.open(gate.url, pool_size=2, statement_timeout_seconds=0.3)
+    opened = Audience.open(gate.url, pool_size=2, statement_timeout_seconds=0.3)
     yield opened
     await opened.close()
 
@@ -174,7 +174,7 @@ async def test_a_missing_database_and_a_user_without_rights_are_unavailable(push
     scheme, _, place = base.partition("://")
     try:
         for url in (f"{base}/nowhere", f"{scheme}://{role}@{place.rpartition('@')[2]}/{name}"):
-            audience = await Audience.open(url, pool_size=1, statement_timeout_seconds=1)
+            audience = Audience.open(url, pool_size=1, statement_timeout_seconds=1)
             with pytest.raises(Unavailable):
                 await audience.highest(TABLE)
             with pytest.raises(Unavailable):

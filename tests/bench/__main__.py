@@ -35,6 +35,7 @@ from tests.bench import (
     recovery,
     report,
     send,
+    starts,
 )
 from tests.bench.place import Place, servers
 from tests.bench.report import Measured, Wrong
@@ -51,6 +52,7 @@ _JOBS: dict[str, Measure] = {
     "latency": latency.measure,
     "pause": pause.measure,
     "feedback": feedback.measure,
+    "starts": starts.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {
     "fire": fire.measure,

@@ -145,7 +145,7 @@ async def _claimed(entries: int) -> ClaimRun:
     """Let a clock do what is due; the time goes from its first look."""
     commands = Commands()
     pymongo.monitoring.register(commands)
-    capabilities = await connections.open_all(load(os.environ), service="scheduler")
+    capabilities = connections.Capabilities(load(os.environ), service="scheduler")
     try:
         await capabilities.time.now()
         firing = Completing(capabilities.store, entries)

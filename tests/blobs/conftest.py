@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import pytest
 
 from shared.blobs import Blobs
 from shared.blobs.files import FolderBlobs
+from shared.blobs.late import LateBlobs
 from shared.blobs.s3 import S3Blobs
 from tests.blobs.owners import BucketOwner, FolderOwner, Owner
 from tests.stack import Endpoints
@@ -85,9 +87,12 @@ async def folder(tmp_path: Path) -> AsyncIterator[FolderBlobs]:
     await blobs.close()
 
 
-@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.native)])
+@pytest.fixture(params=["folder", "late", pytest.param("s3", marks=pytest.mark.native)])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     each = Place(folder_blobs(tmp_path), FolderOwner(tmp_path), OTHER, AWAY)
+    if request.param == "late":
+        late = LateBlobs(each.blobs.bucket, lambda: partial(folder_blobs, tmp_path))
+        each = each._replace(blobs=late)
     if request.param == "s3":
         buckets: Buckets = request.getfixturevalue("buckets")
         each = Place(s3_blobs(buckets), BucketOwner(buckets.url), buckets.other, buckets.away)

@@ -45,7 +45,7 @@ def test_every_command_exists() -> None:
 
 
 def test_the_pages_that_are_probed_exist() -> None:
-    assert {"/livez", "/readyz", "/metrics"} <= {route.path for route in pages(ProcessHealth()).routes}
+    assert {"/livez", "/readyz", "/metrics"} <= set(pages(ProcessHealth()).paths)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -106,10 +106,10 @@ class Missing:
         if name.partition(".")[0] in {left_out!r}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
-import services.cli
+import services.api.app, services.cli, services.process, services.worker.service
 from services.api.http.documentation import DocumentationResource
-from shared.runtime.health import ProcessHealth, pages
-pages(ProcessHealth())
+from services.parts import find_parts, find_processes
+find_parts(find_processes())
 DocumentationResource([]).handlers()
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

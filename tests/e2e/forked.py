@@ -13,10 +13,22 @@ from collections.abc import Mapping
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from services.parts import find_parts, find_processes
+
 _LOOK_SECONDS = 0.02
+# What the command and the processes import when they are chosen, and the drivers of the native stack.
+_PROGRAM = (
+    "services.cli",
+    "services.process",
+    "services.api.app",
+    "services.worker.service",
+    "shared.broker.rabbitmq",
+    "shared.stream.kafka",
+    "shared.blobs.s3",
+)
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["services.cli", __name__])
+_context.set_forkserver_preload([*_PROGRAM, *(part.__module__ for part in find_parts(find_processes())), __name__])
 
 
 class Forked:

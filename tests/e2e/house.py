@@ -22,10 +22,10 @@ from typing import Any
 import asyncpg
 
 from services import assembly
-from services.connections import open_all
+from services.connections import Capabilities
 from services.parts import Parts
-from services.parts.clock import ClockPart
-from services.parts.jobs import JobsPart
+from services.parts.clock.common import ClockPart
+from services.parts.jobs.common import JobsPart
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.push.records import APNS
@@ -302,7 +302,7 @@ async def house_on(
     environment: dict[str, str], folder: Path, push_database: str, *, forks: bool = True
 ) -> AsyncIterator[House]:
     """A house with everything set up and nothing running. Unless it `forks`, its processes start as an operator's."""
-    capabilities = await open_all(load(environment), service="test")
+    capabilities = Capabilities(load(environment), service="test")
     parts = Parts(capabilities)
     await assembly.set_up(parts)
     house = House(environment, folder, push_database, parts, forks=forks)

@@ -22,7 +22,8 @@ from shared.domain.errors import Invalid, Unavailable
 from shared.mail import Letter, Mail, MailSender
 from shared.mail.sendgrid import PostAnswer, SendGridMail
 from shared.mail.smtp import SmtpMail
-from shared.outgoing import Blocked, Call, Outgoing, Unreachable
+from shared.outgoing import Blocked, Call, Unreachable
+from shared.outgoing.client import HttpOutgoing
 from tests.outgoing.receiver import INTERNET, Receiver, calling, receiving
 
 SENDER = MailSender("Carillon Ünlimited", "carillon@example.com")
@@ -125,7 +126,7 @@ class SendGridSink:
     later: tuple[int, ...] = (408, 429, 500, 502, 503)
     never: tuple[int, ...] = (302, 400, 404, 413)
 
-    def __init__(self, receiver: Receiver, outgoing: Outgoing) -> None:
+    def __init__(self, receiver: Receiver, outgoing: HttpOutgoing) -> None:
         self.receiver = receiver
         self.outgoing = outgoing
         self.asked = asyncio.Event()
@@ -175,7 +176,7 @@ class _Silent(web.StreamResponse):
         raise ConnectionError
 
 
-def posting(outgoing: Outgoing) -> Any:
+def posting(outgoing: HttpOutgoing) -> Any:
     """What SendGrid is given to post with."""
 
     async def post(url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> PostAnswer:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.outgoing import Outgoing
+from shared.outgoing.client import HttpOutgoing
 from tests.outgoing.receiver import Receiver, calling, receiving
 
 
@@ -15,6 +15,6 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @pytest.fixture
-async def outgoing() -> AsyncIterator[Outgoing]:
+async def outgoing() -> AsyncIterator[HttpOutgoing]:
     async with calling() as opened:
         yield opened

@@ -14,7 +14,8 @@ from typing import Any
 from aiohttp import web
 from msgspec import Struct
 
-from shared.outgoing import Call, Outgoing
+from shared.outgoing import Call
+from shared.outgoing.client import HttpOutgoing
 
 INTERNET = "127.0.0.1"
 PRIVATE = "127.0.0.2"
@@ -104,9 +105,9 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def calling(**options: Any) -> AsyncIterator[Outgoing]:
+async def calling(**options: Any) -> AsyncIterator[HttpOutgoing]:
     chosen = {"allowed_networks": ALLOWED, "timeout_seconds": 5.0, "connections": 8, **options}
-    outgoing = await Outgoing.open(**chosen)
+    outgoing = HttpOutgoing.open(**chosen)
     try:
         yield outgoing
     finally:

@@ -7,7 +7,8 @@ import pytest
 from aiohttp import web
 
 from shared.domain.errors import Invalid
-from shared.outgoing import Blocked, Outgoing, OwnApi, Unreachable
+from shared.outgoing import Blocked, OwnApi, Unreachable
+from shared.outgoing.client import HttpOutgoing
 from shared.outgoing.guard import Guard
 from shared.outgoing.resolver import GuardedResolver, Lookup, system_lookup
 from tests.outgoing.receiver import ALLOWED, INTERNET, PRIVATE, Receiver, a_call, calling, receiving
@@ -57,7 +58,7 @@ def _lookup(*answers: Sequence[str]) -> tuple[Lookup, list[str]]:
         "127.0.0.1@127.0.0.2",
     ],
 )
-async def test_a_literal_address_is_blocked(outgoing: Outgoing, inner: Receiver, host: str) -> None:
+async def test_a_literal_address_is_blocked(outgoing: HttpOutgoing, inner: Receiver, host: str) -> None:
     with pytest.raises(Blocked):
         await outgoing.call(a_call(f"http://{host}:{_port(inner)}/"))
     assert inner.received == []
@@ -155,7 +156,7 @@ async def test_a_name_that_changes_between_check_and_use_gains_nothing(receiver:
     assert (len(receiver.received), len(inner.received)) == (1, 0)
 
 
-async def test_a_redirect_inside_is_not_followed(outgoing: Outgoing, receiver: Receiver, inner: Receiver) -> None:
+async def test_a_redirect_inside_is_not_followed(outgoing: HttpOutgoing, receiver: Receiver, inner: Receiver) -> None:
     receiver.answer = lambda: web.Response(status=307, headers={"Location": inner.url})
     assert (await outgoing.call(a_call(receiver.url))).status == 307
     assert inner.received == []
@@ -171,7 +172,7 @@ async def test_a_blocked_name_is_looked_up_again_the_next_time(receiver: Receive
 
 
 async def test_the_last_gate_holds_when_the_resolver_does_not(
-    outgoing: Outgoing, inner: Receiver, monkeypatch: pytest.MonkeyPatch
+    outgoing: HttpOutgoing, inner: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unguarded = GuardedResolver(Guard(("0.0.0.0/0",)), lambda _: [PRIVATE])
     monkeypatch.setattr(outgoing._session.connector, "_resolver", unguarded)
@@ -187,11 +188,11 @@ def test_the_last_gate_opens_for_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "hooks.example", "ftp://hooks.example/", "http://", "http://a b/", "http://h:0/"])
-async def test_a_url_that_should_not_be_stored_is_not_called(outgoing: Outgoing, url: str) -> None:
+async def test_a_url_that_should_not_be_stored_is_not_called(outgoing: HttpOutgoing, url: str) -> None:
     with pytest.raises(Blocked):
         await outgoing.call(a_call(url))
 
 
 async def test_a_setting_that_names_no_network() -> None:
     with pytest.raises(Invalid, match=r"10\.0\.0\.0/8"):
-        await Outgoing.open(allowed_networks=("10.0.0.1/8",), timeout_seconds=1, connections=1)
+        HttpOutgoing.open(allowed_networks=("10.0.0.1/8",), timeout_seconds=1, connections=1)

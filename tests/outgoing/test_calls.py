@@ -9,13 +9,14 @@ import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
 
-from shared.outgoing import Answer, Outgoing
+from shared.outgoing import Answer
+from shared.outgoing.client import HttpOutgoing
 from tests.outgoing.receiver import INTERNET, Receiver, a_call, calling
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-async def test_the_request_arrives_as_it_was_given(outgoing: Outgoing, receiver: Receiver) -> None:
+async def test_the_request_arrives_as_it_was_given(outgoing: HttpOutgoing, receiver: Receiver) -> None:
     headers = {"X-Team": "a, b", "carillon-key": "training-42"}
     answer = await outgoing.call(a_call(f"{receiver.url}/hook", method="PUT", headers=headers, body=b'{"a": 1.0}'))
     assert answer == Answer(status=200, retry_after_seconds=None, excerpt="")
@@ -28,7 +29,7 @@ async def test_the_request_arrives_as_it_was_given(outgoing: Outgoing, receiver:
 
 
 async def test_what_tells_who_is_asking_is_not_sent_even_where_it_was_stored(
-    outgoing: Outgoing, receiver: Receiver
+    outgoing: HttpOutgoing, receiver: Receiver
 ) -> None:
     stored = {"X-Forwarded-Email": "admin@example.com", "x_real_ip": "127.0.0.1", "Metadata-Flavor": "G", "X-Team": "a"}
     assert (await outgoing.call(a_call(receiver.url, headers=stored))).accepted
@@ -39,24 +40,26 @@ async def test_what_tells_who_is_asking_is_not_sent_even_where_it_was_stored(
 
 
 @pytest.mark.parametrize("path", ["/a%2Fb/%41%7e?x=a+b%20c&y=%22&z", "/a/../b//c/./;x", "/?q=%C3%A4"])
-async def test_the_path_is_sent_byte_for_byte(outgoing: Outgoing, receiver: Receiver, path: str) -> None:
+async def test_the_path_is_sent_byte_for_byte(outgoing: HttpOutgoing, receiver: Receiver, path: str) -> None:
     await outgoing.call(a_call(receiver.url + path))
     assert receiver.received[0].path == path
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
-async def test_a_call_without_a_body(outgoing: Outgoing, receiver: Receiver, method: str) -> None:
+async def test_a_call_without_a_body(outgoing: HttpOutgoing, receiver: Receiver, method: str) -> None:
     assert (await outgoing.call(a_call(receiver.url, method=method, body=b""))).accepted
     assert (receiver.received[0].method, receiver.received[0].body) == (method, b"")
 
 
-async def test_headers_of_the_user_stand_in_for_the_defaults(outgoing: Outgoing, receiver: Receiver) -> None:
+async def test_headers_of_the_user_stand_in_for_the_defaults(outgoing: HttpOutgoing, receiver: Receiver) -> None:
     await outgoing.call(a_call(receiver.url, headers={"CONTENT-TYPE": "text/plain", "user-agent": "MyCoach"}))
     assert receiver.received[0].header("content-type") == ["text/plain"]
     assert receiver.received[0].header("user-agent") == ["MyCoach"]
 
 
-async def test_without_a_secret_the_message_has_its_id_and_no_signature(outgoing: Outgoing, receiver: Receiver) -> None:
+async def test_without_a_secret_the_message_has_its_id_and_no_signature(
+    outgoing: HttpOutgoing, receiver: Receiver
+) -> None:
     await outgoing.call(a_call(receiver.url))
     (got,) = receiver.received
     assert got.header("webhook-id") == ["m1"] and got.header("webhook-timestamp") == ["1800000000"]
@@ -64,7 +67,7 @@ async def test_without_a_secret_the_message_has_its_id_and_no_signature(outgoing
 
 
 async def test_a_receiver_can_verify_a_signed_call(
-    outgoing: Outgoing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    outgoing: HttpOutgoing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await outgoing.call(a_call(receiver.url, secrets=(SECRET,), body='{"näme":"☃"}'.encode()))
     (got,) = receiver.received
@@ -77,7 +80,7 @@ async def test_a_receiver_can_verify_a_signed_call(
     [(200, True), (202, True), (204, True), (299, True), (304, False), (400, False), (410, False), (503, False)],
 )
 async def test_any_2xx_is_accepted_and_nothing_else(
-    outgoing: Outgoing, receiver: Receiver, status: int, accepted: bool
+    outgoing: HttpOutgoing, receiver: Receiver, status: int, accepted: bool
 ) -> None:
     receiver.answer = lambda: web.Response(status=status)
     answer = await outgoing.call(a_call(receiver.url))
@@ -85,13 +88,15 @@ async def test_any_2xx_is_accepted_and_nothing_else(
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_an_answer_and_is_not_followed(outgoing: Outgoing, receiver: Receiver, status: int) -> None:
+async def test_a_redirect_is_an_answer_and_is_not_followed(
+    outgoing: HttpOutgoing, receiver: Receiver, status: int
+) -> None:
     receiver.answer = lambda: web.Response(status=status, headers={"Location": f"{receiver.url}/elsewhere"})
     answer = await outgoing.call(a_call(receiver.url))
     assert (answer.status, answer.accepted, len(receiver.received)) == (status, False, 1)
 
 
-async def test_retry_after_is_read_by_the_clock_of_the_server(outgoing: Outgoing, receiver: Receiver) -> None:
+async def test_retry_after_is_read_by_the_clock_of_the_server(outgoing: HttpOutgoing, receiver: Receiver) -> None:
     times = {"Date": "Thu, 01 Jan 1970 00:00:10 GMT", "Retry-After": "Thu, 01 Jan 1970 00:01:40 GMT"}
     receiver.answer = lambda: web.Response(status=503, headers=times)
     assert (await outgoing.call(a_call(receiver.url))).retry_after_seconds == 90
@@ -99,14 +104,14 @@ async def test_retry_after_is_read_by_the_clock_of_the_server(outgoing: Outgoing
     assert (await outgoing.call(a_call(receiver.url))).retry_after_seconds == 7
 
 
-async def test_the_excerpt_is_the_beginning_of_the_body_on_one_line(outgoing: Outgoing, receiver: Receiver) -> None:
+async def test_the_excerpt_is_the_beginning_of_the_body_on_one_line(outgoing: HttpOutgoing, receiver: Receiver) -> None:
     receiver.answer = lambda: web.Response(status=500, body=b"line one\r\nline\0two \xff" + b"x" * 5_000)
     answer = await outgoing.call(a_call(receiver.url))
     assert answer.excerpt.startswith("line one  line two �xxx")
     assert len(answer.excerpt) == 256
 
 
-async def test_compressed_bodies_are_neither_asked_for_nor_unpacked(outgoing: Outgoing, receiver: Receiver) -> None:
+async def test_compressed_bodies_are_neither_asked_for_nor_unpacked(outgoing: HttpOutgoing, receiver: Receiver) -> None:
     packed = gzip.compress(b"\0" * 10**6)
     receiver.answer = lambda: web.Response(body=packed, headers={"Content-Encoding": "gzip"})
     answer = await outgoing.call(a_call(receiver.url))
@@ -114,7 +119,7 @@ async def test_compressed_bodies_are_neither_asked_for_nor_unpacked(outgoing: Ou
     assert receiver.received[0].header("accept-encoding") == ["identity"]
 
 
-async def test_cookies_are_not_kept(outgoing: Outgoing, receiver: Receiver) -> None:
+async def test_cookies_are_not_kept(outgoing: HttpOutgoing, receiver: Receiver) -> None:
     receiver.answer = lambda: web.Response(headers={"Set-Cookie": "session=1; Path=/"})
     for _ in range(2):
         await outgoing.call(a_call(receiver.url))
@@ -122,7 +127,7 @@ async def test_cookies_are_not_kept(outgoing: Outgoing, receiver: Receiver) -> N
 
 
 async def test_the_environment_has_no_say(
-    outgoing: Outgoing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    outgoing: HttpOutgoing, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "netrc").write_text("default login me password mine\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -133,7 +138,7 @@ async def test_the_environment_has_no_say(
     assert receiver.received[0].header("authorization") == []
 
 
-async def test_a_connection_is_kept_after_a_short_answer_only(outgoing: Outgoing, receiver: Receiver) -> None:
+async def test_a_connection_is_kept_after_a_short_answer_only(outgoing: HttpOutgoing, receiver: Receiver) -> None:
     async def peers(body: bytes) -> int:
         receiver.received.clear()
         receiver.answer = lambda: web.Response(body=body)

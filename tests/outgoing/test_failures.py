@@ -12,7 +12,8 @@ from time import monotonic
 
 import pytest
 
-from shared.outgoing import Outgoing, Unreachable
+from shared.outgoing import Unreachable
+from shared.outgoing.client import HttpOutgoing
 from tests.outgoing.receiver import INTERNET, Receiver, Script, a_call, calling, receiving, reset, scripted
 
 pytestmark = pytest.mark.alone
@@ -21,12 +22,12 @@ PATIENCE = 0.4
 
 
 @pytest.fixture
-async def hasty() -> AsyncIterator[Outgoing]:
+async def hasty() -> AsyncIterator[HttpOutgoing]:
     async with calling(timeout_seconds=PATIENCE) as opened:
         yield opened
 
 
-async def _failure(outgoing: Outgoing, address: str, scheme: str = "http") -> str:
+async def _failure(outgoing: HttpOutgoing, address: str, scheme: str = "http") -> str:
     call = a_call(f"{scheme}://{address}/hush?token=hush", headers={"Authorization": "hush"})
     began = monotonic()
     with pytest.raises(Unreachable) as caught:
@@ -59,17 +60,17 @@ async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     reset(writer)
 
 
-async def test_a_server_that_never_answers(hasty: Outgoing) -> None:
+async def test_a_server_that_never_answers(hasty: HttpOutgoing) -> None:
     async with scripted(hangs) as address:
         assert await _failure(hasty, address) == f"{address} gave no answer within 0.4 s"
 
 
-async def test_a_server_that_sends_half_a_header_and_hangs(hasty: Outgoing) -> None:
+async def test_a_server_that_sends_half_a_header_and_hangs(hasty: HttpOutgoing) -> None:
     async with scripted(answers(b"HTTP/1.1 200 OK\r\nContent-", then=hangs)) as address:
         assert "gave no answer" in await _failure(hasty, address)
 
 
-async def test_a_server_that_promises_an_answer_for_ever(hasty: Outgoing) -> None:
+async def test_a_server_that_promises_an_answer_for_ever(hasty: HttpOutgoing) -> None:
     async def continues(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
@@ -81,22 +82,22 @@ async def test_a_server_that_promises_an_answer_for_ever(hasty: Outgoing) -> Non
 
 
 @pytest.mark.parametrize("script", [resets, answers(then=resets), answers(), answers(b"HTTP/1.1 200 OK\r\n")])
-async def test_a_server_that_breaks_off(hasty: Outgoing, script: Script) -> None:
+async def test_a_server_that_breaks_off(hasty: HttpOutgoing, script: Script) -> None:
     async with scripted(script) as address:
         assert await _failure(hasty, address) == f"{address} broke off without an answer"
 
 
-async def test_a_server_that_does_not_speak_http(hasty: Outgoing) -> None:
+async def test_a_server_that_does_not_speak_http(hasty: HttpOutgoing) -> None:
     async with scripted(answers(b"220 mail.example ESMTP\r\n")) as address:
         assert await _failure(hasty, address) == f"{address} answers, but not in HTTP"
 
 
-async def test_headers_without_an_end(hasty: Outgoing) -> None:
+async def test_headers_without_an_end(hasty: HttpOutgoing) -> None:
     async with scripted(answers(b"HTTP/1.1 200 OK\r\n", b"X: " + b"x" * 10**6, then=hangs)) as address:
         assert await _failure(hasty, address) == f"{address} answers, but not in HTTP"
 
 
-async def test_a_closed_port(hasty: Outgoing) -> None:
+async def test_a_closed_port(hasty: HttpOutgoing) -> None:
     with socket.socket() as unused:
         unused.bind((INTERNET, 0))
         address = "{}:{}".format(*unused.getsockname())
@@ -144,22 +145,22 @@ async def test_a_name_server_that_is_away_holds_up_its_own_names_only(receiver: 
             release.set()
 
 
-async def test_tls_with_a_server_that_has_none(hasty: Outgoing, receiver: Receiver) -> None:
+async def test_tls_with_a_server_that_has_none(hasty: HttpOutgoing, receiver: Receiver) -> None:
     address = receiver.url.removeprefix("http://")
     assert await _failure(hasty, address, "https") == f"{address} cannot be trusted: the TLS handshake failed"
 
 
-async def test_a_certificate_that_nobody_vouches_for(hasty: Outgoing, own_certificate: ssl.SSLContext) -> None:
+async def test_a_certificate_that_nobody_vouches_for(hasty: HttpOutgoing, own_certificate: ssl.SSLContext) -> None:
     async with scripted(answers(b"HTTP/1.1 200 OK\r\n\r\n"), tls=own_certificate) as address:
         assert "cannot be trusted: self-signed certificate" in await _failure(hasty, address, "https")
 
 
-async def test_a_tls_handshake_that_hangs(hasty: Outgoing) -> None:
+async def test_a_tls_handshake_that_hangs(hasty: HttpOutgoing) -> None:
     async with scripted(hangs) as address:
         await _failure(hasty, address, "https")
 
 
-async def test_the_status_is_the_answer_though_the_body_hangs(hasty: Outgoing) -> None:
+async def test_the_status_is_the_answer_though_the_body_hangs(hasty: HttpOutgoing) -> None:
     head = b"HTTP/1.1 500 No\r\nContent-Length: 100\r\nRetry-After: 3\r\n\r\nso far"
     async with scripted(answers(head, then=hangs)) as address:
         began = monotonic()
@@ -169,20 +170,20 @@ async def test_the_status_is_the_answer_though_the_body_hangs(hasty: Outgoing) -
 
 
 async def test_a_hanging_body_is_waited_for_no_longer_than_an_excerpt_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.outgoing.EXCERPT_SECONDS", 0.1)
+    monkeypatch.setattr("shared.outgoing.client.EXCERPT_SECONDS", 0.1)
     async with calling(timeout_seconds=60) as outgoing, scripted(answers(b"HTTP/1.1 200 OK\r\n\r\n", then=hangs)) as at:
         async with asyncio.timeout(5):
             assert (await outgoing.call(a_call(f"http://{at}/"))).accepted
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
-async def test_the_status_is_the_answer_though_the_body_breaks_off(hasty: Outgoing, head: bytes) -> None:
+async def test_the_status_is_the_answer_though_the_body_breaks_off(hasty: HttpOutgoing, head: bytes) -> None:
     async with scripted(answers(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n", then=resets)) as address:
         assert (await hasty.call(a_call(f"http://{address}/"))).accepted
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_of_an_endless_body_little_is_read(outgoing: Outgoing, chunked: bool) -> None:
+async def test_of_an_endless_body_little_is_read(outgoing: HttpOutgoing, chunked: bool) -> None:
     sent = 0
     ended = asyncio.Event()
 
@@ -204,7 +205,7 @@ async def test_of_an_endless_body_little_is_read(outgoing: Outgoing, chunked: bo
     assert sent < 16 * 2**20  # what fits into the buffers of two sockets
 
 
-async def test_a_server_that_answers_before_it_has_read_the_call(outgoing: Outgoing) -> None:
+async def test_a_server_that_answers_before_it_has_read_the_call(outgoing: HttpOutgoing) -> None:
     async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
         await asyncio.Event().wait()
@@ -213,7 +214,7 @@ async def test_a_server_that_answers_before_it_has_read_the_call(outgoing: Outgo
         assert (await outgoing.call(a_call(f"http://{address}/", body=b"x" * 900_000))).status == 413
 
 
-async def test_a_cancelled_call_ends_its_connection(outgoing: Outgoing) -> None:
+async def test_a_cancelled_call_ends_its_connection(outgoing: HttpOutgoing) -> None:
     asked, left = asyncio.Event(), asyncio.Event()
 
     async def notes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -247,7 +248,7 @@ async def test_closing_ends_the_calls_under_way() -> None:
             await call
 
 
-async def test_a_server_that_comes_back_is_simply_called(outgoing: Outgoing) -> None:
+async def test_a_server_that_comes_back_is_simply_called(outgoing: HttpOutgoing) -> None:
     async with receiving() as first:
         assert (await outgoing.call(a_call(first.url))).accepted
     with pytest.raises(Unreachable):

@@ -11,12 +11,12 @@ import pytest
 
 import services.parts
 from services import assembly
-from services.connections import Capabilities, open_all
+from services.connections import Capabilities
 from services.parts import Parts, find_parts
-from services.parts.accounts import AccountsPart
-from services.parts.clock import ClockPart
-from services.parts.jobs import JobsPart
-from services.parts.push import PushPart
+from services.parts.accounts.common import AccountsPart
+from services.parts.clock.common import ClockPart
+from services.parts.jobs.common import JobsPart
+from services.parts.push.common import PushPart
 from shared.domain.jobs.totals import Totals
 from shared.runtime.configuration import load
 from shared.runtime.health import ProcessHealth
@@ -45,13 +45,25 @@ async def capabilities(mongo_database: str, push_database: str, tmp_path: Path) 
         "CARILLON_API_FIRST_ADMIN": ADMIN,
         "CARILLON_API_TRUSTED_PROXIES": "127.0.0.0/8",
     })  # fmt: skip
-    opened = await open_all(settings, service="test")
+    opened = Capabilities(settings, service="test")
     yield opened
     await opened.close()
 
 
 def test_parts_are_found_by_their_modules() -> None:
-    assert [part.__name__ for part in find_parts()] == ["AccountsPart", "ClockPart", "JobsPart", "PushPart", "Bells"]
+    common = ["AccountsPart", "ClockPart", "JobsPart", "PushPart", "Bells"]
+    assert [part.__name__ for part in find_parts(())] == common
+    in_workers = [
+        "AccountsPart",
+        "ClockPart",
+        "ClockWorker",
+        "JobsPart",
+        "JobsWorker",
+        "PushPart",
+        "PushWorker",
+        "Bells",
+    ]
+    assert [part.__name__ for part in find_parts(["worker"])] == in_workers
 
 
 def test_flows_are_built_once(capabilities: Capabilities) -> None:

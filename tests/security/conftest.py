@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from services.connections import open_all
+from services.connections import Capabilities
 from shared.runtime.configuration import load
 from tests.conftest import _execute, _manage, _with_path
 from tests.queues import QUEUES
@@ -104,7 +104,7 @@ def _show_tolls(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 async def _set_up(environment: dict[str, str]) -> None:
-    capabilities = await open_all(load(environment), service="test")
+    capabilities = Capabilities(load(environment), service="test")
     await capabilities.store.setup()
     await capabilities.broker.setup(QUEUES)
     await capabilities.close()

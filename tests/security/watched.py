@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from services import cli
+from services import cli, process
 
 BEAT_SECONDS = 0.01
 _LONG_SECONDS = 0.03
 
-_serve = cli.serve
+_serve = process.serve
 
 
 class Watch:
@@ -44,5 +44,5 @@ async def watched(*args: Any, **options: Any) -> int:
 
 
 if __name__ == "__main__":
-    cli.serve = watched
+    process.serve = watched
     cli.main([sys.argv[2]], prog_name="carillon")

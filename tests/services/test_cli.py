@@ -100,6 +100,24 @@ def test_a_url_that_no_part_can_read_is_told_in_one_line() -> None:
     assert line == "Error: broker.url: amqp://, amqps:// or memory://, not https://"
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("URL", "s3://bucket/folder", "blobs.url: needs s3://<bucket> and nothing behind it"),
+        ("URL", "s3://b", "blobs: 'b' is not the name of a bucket"),
+        ("URL", "ftp://bucket", "blobs.url: s3:// or file://, not ftp://"),
+        ("ENDPOINT_URL", "http://-minio-:9000", "blobs.endpoint_url: needs http:// or https:// and a host"),
+        ("SECRET_KEY", "x", "blobs.access_key: an access key needs its secret key, and the other way round"),
+    ],
+)
+@pytest.mark.parametrize("command", ["api", "scheduler", "worker"])
+def test_a_wrong_setting_of_s3_is_told_before_a_file_is_touched(
+    command: str, variable: str, value: str, told: str
+) -> None:
+    ports = {"CARILLON_API_PORT": "0", "CARILLON_HEALTH_PORT": "0"}
+    assert refused(carillon(command, **ports, **{f"CARILLON_BLOBS_{variable}": value})) == f"Error: {told}"
+
+
 @pytest.mark.parametrize("section", ["api", "health"])
 @pytest.mark.parametrize("command", ["api", "up", "demo"])
 def test_a_port_that_was_asked_for_and_is_taken_is_told_in_one_line(taken: str, section: str, command: str) -> None:

@@ -5,6 +5,7 @@ but for the references to source maps. The content security policy keeps a brows
 host.
 """
 
+import asyncio
 from collections.abc import Iterable
 from http import HTTPStatus
 from importlib.resources import files
@@ -66,7 +67,10 @@ class DocumentationResource(Resource):
 
     def __init__(self, handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> None:
         path = public_path(public_url)
-        self._document = msgspec.json.encode(document(handlers, public_url=public_url))
+        self._handlers = list(handlers)
+        self._public_url = public_url
+        self._document = b""
+        self._describing = asyncio.Lock()
         self._page = PAGE.replace(_PATH, path)
         self._written_here = {"page.js": SCRIPT.replace(_PATH, path), "favicon.svg": FAVICON}
         assets = files("services.api.http") / "assets"
@@ -74,6 +78,9 @@ class DocumentationResource(Resource):
 
     @Route("GET", "/openapi.json", summary="The OpenAPI document.", who=Who.EVERYBODY, answers={HTTPStatus.OK: None})
     async def openapi(self) -> Response[bytes]:
+        async with self._describing:
+            if not self._document:  # it takes as long as all else at the start, and few ask for it
+                self._document = await asyncio.to_thread(self._describe)
         return Response(self._document, media_type=JSON)
 
     @Route("GET", "/docs", summary="The page that shows it.", who=Who.EVERYBODY, answers={HTTPStatus.OK: None})
@@ -93,3 +100,6 @@ class DocumentationResource(Resource):
             headers = _KEPT | {"content-encoding": "gzip"}
             return Response(self._compressed[name], media_type=kind, headers=headers)
         raise NotFound("there is nothing at this path")
+
+    def _describe(self) -> bytes:
+        return msgspec.json.encode(document(self._handlers, public_url=self._public_url))

@@ -22,7 +22,7 @@ from services.commands.import_marathon.report import ImportTally
 from services.commands.import_marathon.source import Marathon, Row, open_source
 from services.connections import Capabilities
 from services.parts import Parts
-from services.parts.jobs import JobsPart
+from services.parts.jobs.common import JobsPart
 from shared.domain.instants import ns
 from shared.store.documents import Identified
 
@@ -60,7 +60,7 @@ async def _carry(
     marathon: Marathon, capabilities: Capabilities, options: Options, tally: ImportTally, shown: ImportDisplay
 ) -> None:
     store, names, now_ns = capabilities.store, Names(), ns(await capabilities.time.now())
-    flow = Parts(capabilities).of(JobsPart).flow
+    flow = Parts(capabilities, ()).of(JobsPart).flow
     starts = Starts(store, capabilities.audience, flow, now_ns=now_ns, look_for_templates=not options.dry_run)
 
     async def carry(kind: ImportedKind[R, T], pages: AsyncIterator[list[R]]) -> None:

@@ -24,7 +24,8 @@ from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File, PushTable
 from shared.domain.audience.zones import spellings
 from shared.domain.errors import Invalid, Unavailable
-from shared.domain.jobs.divisions import Division, FoundDevices, Step, by_zone, next_step
+from shared.domain.jobs.dividing import FoundDevices, by_zone, next_step
+from shared.domain.jobs.divisions import Division, Step
 from shared.domain.jobs.jobs import Job
 from shared.runtime.faults import fault
 from shared.store import Store

@@ -10,17 +10,10 @@ work at one step, the one whose step is stored first decides which lists count. 
 from its last step, and no device is ever in two lists.
 """
 
-import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
 from msgspec import Struct
 
-from shared.domain.audience.devices import NO_KEYS, Keys
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import Source
-from shared.domain.audience.zones import zone_of
 
 
 class Division(Struct, frozen=True, kw_only=True):
@@ -57,92 +50,3 @@ class Step(Struct, frozen=True, kw_only=True):
         """The lists of a zone, each with its size."""
         sizes = self.sizes.get(zone, [])
         return [(DeviceList(f"{self.id}/{self.attempt}/{zone}/{n}"), size) for n, size in enumerate(sizes)]
-
-
-class FoundDevices(Struct, frozen=True):
-    """What a part of the audience holds, up to its `edge`: devices by zone, and `unknown` users. `last`: nothing
-    follows."""
-
-    edge: int
-    keys: Mapping[str, Keys]
-    unknown: int = 0
-    last: bool = False
-
-
-def next_step(
-    division: Division, before: Step | None, found: FoundDevices, *, attempt: str
-) -> tuple[Step, dict[DeviceList, Keys]]:
-    """The step after this one, and its lists."""
-    cut = {zone: _cut(keys, division.size, to_the_end=found.last) for zone, keys in _with_left(before, found).items()}
-    step = Step(
-        division=division.id,
-        number=0 if before is None else before.number + 1,
-        attempt=attempt,
-        edge=found.edge,
-        sizes={zone: [keys.size for keys in lists] for zone, (lists, _) in cut.items() if lists},
-        left={zone: pack_keys(left) for zone, (_, left) in cut.items() if left.size},
-        unknown=found.unknown + (0 if before is None else before.unknown),
-        last=found.last,
-    )
-    lists: dict[DeviceList, Keys] = {}
-    for zone, (parts, _) in cut.items():
-        lists |= zip((list_ for list_, _ in step.lists(zone)), parts, strict=True)
-    return step, lists
-
-
-def _with_left(before: Step | None, found: FoundDevices) -> dict[str, Keys]:
-    """What was found for each zone, and what was left over for it."""
-    left = {} if before is None else {zone: unpack_keys(content) for zone, content in before.left.items()}
-    zones = sorted({*left, *found.keys})
-    both = ((left.get(zone, NO_KEYS), found.keys.get(zone, NO_KEYS)) for zone in zones)
-    return {zone: np.sort(np.concatenate(keys), kind="stable") for zone, keys in zip(zones, both, strict=True)}
-
-
-def by_zone(keys: Iterable[tuple[str | None, Keys]], offsets: Sequence[str]) -> dict[str, Keys]:
-    """The keys found with each text, by zone. Rows that share a key belong together, whatever their texts: to the first
-    of their zones."""
-    parts: defaultdict[str, list[Keys]] = defaultdict(list)
-    for text, keys_of_text in keys:
-        parts[zone_of(text, offsets)].append(keys_of_text)
-    found = {zone: np.sort(np.concatenate(parts[zone])) for zone in (*offsets, zone_of(None)) if zone in parts}
-    every = np.sort(np.concatenate([NO_KEYS, *found.values()]))
-    return found if (every[1:] != every[:-1]).all() else _put_together(found)
-
-
-def _put_together(found: Mapping[str, Keys]) -> dict[str, Keys]:
-    """The same keys, each as often as before, with the first of the zones that have it."""
-    zones = list(found)
-    places = np.repeat(np.arange(len(zones)), [keys.size for keys in found.values()])
-    every = np.concatenate(list(found.values()))
-    order = every.argsort(kind="stable")  # of equal keys, that of the first zone comes first
-    every, places = every[order], places[order]
-    first = np.flatnonzero(np.append(True, every[1:] != every[:-1]))
-    places = np.repeat(places[first], np.diff(first, append=every.size))
-    return {zones[place]: every[places == place] for place in np.unique(places)}
-
-
-def pack_keys(keys: Keys) -> bytes:
-    """Ascending keys in little space: about a byte each, where they lie close together.
-
-    What is packed are the steps between them, all their first bytes, then all their second bytes, and so on.
-    """
-    steps = np.diff(keys, prepend=np.int64(0))
-    return zlib.compress(steps.astype("<i8").view(np.uint8).reshape(-1, 8).T.tobytes(), 1)
-
-
-def unpack_keys(content: bytes) -> Keys:
-    """The keys that were packed."""
-    columns = np.frombuffer(zlib.decompress(content), np.uint8).reshape(8, -1)
-    return np.cumsum(np.ascontiguousarray(columns.T).view("<i8").ravel(), dtype=np.int64)
-
-
-def _cut(keys: Keys, size: int, *, to_the_end: bool) -> tuple[list[Keys], Keys]:
-    """Lists of so many keys, and what is left over. Equal keys are never parted, so a list may be longer by them."""
-    lists = []
-    while keys.size >= size:
-        bound = int(keys.searchsorted(keys[size - 1], side="right"))
-        lists.append(keys[:bound])
-        keys = keys[bound:]
-    if to_the_end and keys.size:
-        return [*lists, keys], NO_KEYS
-    return lists, keys

@@ -13,7 +13,6 @@ from datetime import timedelta
 import structlog
 
 from shared.blobs import Blobs
-from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs.events import FINISH, Event, EventState
 from shared.domain.jobs.jobs import Job
@@ -80,6 +79,8 @@ class ControlGroupFile:
             raise _StoreAway(str(error)) from error
 
     async def _read_stored(self, job: Job) -> AsyncIterator[bytes]:
+        from shared.domain.audience.repeats import Repeats, hashes_of  # with numpy: only workers come here
+
         yield _lines_of(_HEADER)
         repeats = Repeats()
         async for batch in self._store.batch_sums.read_settled(job.key):

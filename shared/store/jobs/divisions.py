@@ -2,18 +2,23 @@
 
 Steps and lists are insert-only. Lists that no step names are those of somebody who was overtaken or died; they go with
 the division. That a division has a holder spares work and keeps no promise: two may divide at once.
+
+Only workers read and write lists of keys, and so only they load numpy.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.audience.devices import Keys
 from shared.domain.audience.ranges import DeviceList
-from shared.domain.jobs.divisions import Division, Step, pack_keys, unpack_keys
+from shared.domain.jobs.divisions import Division, Step
 from shared.store.documents import Codec, Document, insert_new, insert_once, translate_errors
+
+if TYPE_CHECKING:
+    from shared.domain.audience.devices import Keys
 
 _divisions = Codec(Division)
 _steps = Codec(Step)
@@ -59,8 +64,10 @@ class Divisions:
         with translate_errors():
             return (await self._divisions.update_one(query, change)).matched_count == 1
 
-    async def add_lists(self, lists: Mapping[DeviceList, Keys]) -> None:
+    async def add_lists(self, lists: "Mapping[DeviceList, Keys]") -> None:
         """Store the lists of a step, which count once that is stored."""
+        from shared.domain.jobs.dividing import pack_keys
+
         await insert_new(self._lists, [{"_id": list_.id, "keys": pack_keys(keys)} for list_, keys in lists.items()])
 
     async def add_step(self, step: Step) -> Step:
@@ -78,8 +85,10 @@ class Divisions:
             found = self._steps.find(_within(division_id), {"left": 0}).sort("_id", ASCENDING)
             return [_steps.value(document) async for document in found]
 
-    async def keys(self, list_: DeviceList) -> Keys | None:
+    async def keys(self, list_: DeviceList) -> "Keys | None":
         """The keys of a list, if it is there."""
+        from shared.domain.jobs.dividing import unpack_keys
+
         with translate_errors():
             document = await self._lists.find_one({"_id": list_.id})
         return None if document is None else unpack_keys(document["keys"])

@@ -13,7 +13,6 @@ from aiokafka.structs import RecordMetadata
 from msgspec import Struct
 
 from shared.runtime.faults import fault
-from shared.stream.kafka.record_batch import RecordBatch, cut
 
 Pending = list[asyncio.Future[RecordMetadata]]
 
@@ -32,6 +31,9 @@ async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes
 
     A record that does not fit a batch is passed on by itself, for the broker to judge.
     """
+    # With numpy, which whoever only reads the stream or delivers single messages does without.
+    from shared.stream.kafka.record_batch import RecordBatch, cut
+
     partitions = sorted(await producer.partitions_for(topic))
     first = random.randrange(len(partitions))
     now_ms = time.time_ns() // 1_000_000

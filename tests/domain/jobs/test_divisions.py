@@ -10,7 +10,8 @@ from shared.domain.audience.devices import Keys
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import PushTable
 from shared.domain.audience.zones import REST, zone_of
-from shared.domain.jobs.divisions import Division, FoundDevices, Step, by_zone, next_step, pack_keys, unpack_keys
+from shared.domain.jobs.dividing import FoundDevices, by_zone, next_step, pack_keys, unpack_keys
+from shared.domain.jobs.divisions import Division, Step
 
 OFFSETS = ("-0300", "+0000", "+0100")
 SIZE = 4

@@ -10,7 +10,8 @@ import pytest
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File, PushTable
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.divisions import Division, FoundDevices, next_step
+from shared.domain.jobs.dividing import FoundDevices, next_step
+from shared.domain.jobs.divisions import Division
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
 from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.retention import JobRetention

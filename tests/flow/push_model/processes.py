@@ -9,7 +9,7 @@ from typing import Any, cast
 from services import assembly
 from services.connections import Capabilities
 from services.parts import Parts
-from services.parts.jobs import JobsPart
+from services.parts.jobs.common import JobsPart
 from shared.broker.memory import MemoryBroker
 from shared.domain.instants import EPOCH, ms
 from shared.flow.jobs.jobs import JobFlow
@@ -102,7 +102,8 @@ def _parts(process: Process, servers: Servers, settings: Settings) -> Parts:
     missing = cast(Any, None)
     return Parts(
         Capabilities(
-            settings=settings,
+            settings,
+            service="test",
             store=store,
             broker=as_broker(GatedBroker(process, servers.broker, servers.published, servers.hear)),
             stream=stream,

@@ -29,7 +29,7 @@ async def fill(url: str, keys: list[int]) -> None:
 async def test_they_are_cut_and_read_alike(push_database: str) -> None:
     keys = Random(7).sample(range(1, 200), 40)
     await fill(push_database, keys)
-    audience = await Audience.open(push_database, pool_size=1, statement_timeout_seconds=5)
+    audience = Audience.open(push_database, pool_size=1, statement_timeout_seconds=5)
     devices = PushTable(keys)
     assert await devices.highest(TABLE) == await audience.highest(TABLE)
     for after, upto, size, batches in ((BEGINNING, 200, 2, 4), (0, 100, 3, 1), (57, 150, 5, 20), (200, 200, 2, 2)):

@@ -16,7 +16,7 @@ from services.api.http import wire
 from services.api.http.identity import Who
 from services.api.http.routes import Resource, Route
 from services.parts import Check, Part
-from services.parts.jobs import JobsPart
+from services.parts.jobs.common import JobsPart
 from services.scheduler.fire import OnDue
 from services.worker.stage import Stage
 from shared.broker import Broker
@@ -29,6 +29,8 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.kinds import JobKind
 from shared.store import Store
 from shared.store.documents import Document
+
+PROCESSES = {"sexton": "Look after the bells."}
 
 BELL = "bell"
 NAME = "vespers"
@@ -139,8 +141,6 @@ class Tolling(JobKind):
 
 
 class Bells(Part):
-    processes: ClassVar[Mapping[str, str]] = {"sexton": "Look after the bells."}
-
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.bells = self.store.add("bells", BellStore)

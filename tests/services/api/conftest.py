@@ -17,8 +17,8 @@ from services.api.app import Application
 from services.api.http.ids import fresh_id
 from services.connections import Capabilities
 from services.parts import Parts
-from services.parts.clock import ClockPart
-from services.parts.jobs import JobsPart
+from services.parts.clock.common import ClockPart
+from services.parts.jobs.common import JobsPart
 from shared.audience import Audience
 from shared.blobs.files import FolderBlobs
 from shared.broker.memory import MemoryBroker
@@ -27,7 +27,8 @@ from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.time import DatabaseTime
 from shared.mail.none import NoMail
-from shared.outgoing import Outgoing, OwnApi
+from shared.outgoing import OwnApi
+from shared.outgoing.client import HttpOutgoing
 from shared.runtime.sections import Section
 from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, Settings
 from shared.store import Store
@@ -75,7 +76,9 @@ class House:
         its own."""
         fields = {type(getattr(SETTINGS, name)): name for name in SETTINGS.__struct_fields__}
         settings = replace(SETTINGS, **{fields[type(section)]: section for section in sections})
-        return assembly.build_api(Parts(replace(self.capabilities, settings=settings, **capabilities)))
+        return assembly.build_api(
+            Parts(Capabilities(**(vars(self.capabilities) | {"settings": settings} | capabilities)))
+        )
 
     async def app(self, name: str = "game") -> str:
         """The id of a new app; the push tables of `game` exist.
@@ -125,16 +128,17 @@ async def house(stack: Endpoints, tmp_path_factory: pytest.TempPathFactory) -> A
     push_url = await _push_database(stack.postgres_url, name)
     store = Store.open(f"{stack.mongo_url}/{name}")
     await store.setup()
-    audience = await Audience.open(push_url, pool_size=2, statement_timeout_seconds=10)
+    audience = Audience.open(push_url, pool_size=2, statement_timeout_seconds=10)
     broker = DeliveringBroker()
     await broker.setup(QUEUES)
     clock = ManualClock()
     blobs = FolderBlobs.open(tmp_path_factory.mktemp("blobs").as_uri())
     stream = DeliveringStream.open(f"local://{tmp_path_factory.mktemp('stream')}/stream.db")
     own_api = OwnApi("127.0.0.1", 0)
-    outgoing = await Outgoing.open(allowed_networks=(), timeout_seconds=1, connections=1, own=own_api)
+    outgoing = HttpOutgoing.open(allowed_networks=(), timeout_seconds=1, connections=1, own=own_api)
     capabilities = Capabilities(
-        settings=SETTINGS,
+        SETTINGS,
+        service="test",
         store=store,
         broker=broker,
         stream=stream,
@@ -168,7 +172,7 @@ async def crowd(push_database: str) -> AsyncIterator[Audience]:
         INSERT INTO game_apns SELECT 'user-' || i / 2, 'secret-' || i, (ARRAY['en', 'PT', 'fr', NULL])[1 + i % 4], 'US',
             (ARRAY['+0000', '-0000', '+0545', NULL])[1 + i % 4], i FROM generate_series(0, 1199) i""")
     await connection.close()
-    audience = await Audience.open(push_database, pool_size=2, statement_timeout_seconds=10)
+    audience = Audience.open(push_database, pool_size=2, statement_timeout_seconds=10)
     yield audience
     await audience.close()
 

@@ -60,7 +60,7 @@ async def test_an_idle_scheduler_asks_twice_a_second(
     stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, counting: Counting
 ) -> None:
     environment = stack.environment(mongo_database, rabbit_vhost, push_database)
-    capabilities = await connections.open_all(load(environment), service="scheduler")
+    capabilities = connections.Capabilities(load(environment), service="scheduler")
     try:
         await capabilities.store.setup()
         await capabilities.broker.setup(QUEUES)

@@ -14,7 +14,8 @@ from shared.domain.audience.devices import Keys
 from shared.domain.audience.ranges import DeviceList
 from shared.domain.audience.sources import File, PushTable
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.divisions import Division, FoundDevices, Step, next_step
+from shared.domain.jobs.dividing import FoundDevices, next_step
+from shared.domain.jobs.divisions import Division, Step
 from shared.store import Store
 
 pytestmark = pytest.mark.native

@@ -95,7 +95,7 @@ async def house(mongo_database: str, push_database: str, tmp_path: Path) -> Asyn
     }
     connection = await asyncpg.connect(push_database)
     await connection.execute(SCHEMA + PUSH_TABLE)
-    capabilities = await connections.open_all(load(environment), service="import")
+    capabilities = connections.Capabilities(load(environment), service="import")
     await capabilities.store.setup()
     (server,) = assembly.components("api", Parts(capabilities))
     assert isinstance(server, HttpServer)

@@ -232,7 +232,7 @@ async def owner(push_database: str) -> AsyncIterator["asyncpg.Connection[asyncpg
 
 @pytest.fixture
 async def audience(push_database: str, owner: object) -> AsyncIterator[Audience]:
-    opened = await Audience.open(push_database, pool_size=4, statement_timeout_seconds=10)
+    opened = Audience.open(push_database, pool_size=4, statement_timeout_seconds=10)
     yield opened
     await opened.close()
 

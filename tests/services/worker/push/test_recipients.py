@@ -38,7 +38,7 @@ async def audience(push_database: str) -> AsyncIterator[Audience]:
     )
     await owner.close()
     await add_devices(push_database, DEVICES)
-    opened = await Audience.open(push_database, pool_size=1, statement_timeout_seconds=10)
+    opened = Audience.open(push_database, pool_size=1, statement_timeout_seconds=10)
     yield opened
     await opened.close()
 

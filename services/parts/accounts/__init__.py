@@ -1,0 +1,1 @@
+"""Accounts: apps, users, tokens, and what callbacks are signed by."""

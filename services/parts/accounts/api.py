@@ -1,0 +1,24 @@
+"""What the API serves of accounts."""
+
+from collections.abc import Sequence
+
+from services.api.accounts.apps import AppsResource
+from services.api.accounts.signing_secrets import SigningSecretsResource
+from services.api.accounts.tokens import TokensResource
+from services.api.accounts.users import UsersResource
+from services.api.http.routes import Resource
+from services.parts import Part
+from services.parts.accounts.common import AccountsPart
+
+
+class AccountsApi(Part):
+    """Apps, users, tokens and signing secrets."""
+
+    def resources(self) -> Sequence[Resource]:
+        accounts, clock = self.parts.of(AccountsPart), self.capabilities.clock
+        return (
+            AppsResource(self.store, clock),
+            UsersResource(self.store, accounts.revocations, clock, first_admin=self.settings.api.first_admin),
+            TokensResource(self.store, accounts.revocations, clock),
+            SigningSecretsResource(accounts.signing),
+        )

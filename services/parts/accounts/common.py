@@ -1,0 +1,36 @@
+"""What several processes need of accounts."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from services.parts import Check, Part
+from shared.flow.accounts.signing import Signing
+from shared.flow.clock.revocations import RevocationFlow
+from shared.outgoing.signing import check_secret
+
+
+class AccountsPart(Part):
+    """Accounts: who may call."""
+
+    @cached_property
+    def signing(self) -> Signing:
+        """What signs callbacks. Raises `Invalid` for a deployment's secret that cannot sign."""
+        key = self.settings.callbacks.signing_secret
+        if key:
+            check_secret(key, "callbacks.signing_secret")
+        return Signing(self.store, self.capabilities.time.now, deployment_key=key)
+
+    @cached_property
+    def revocations(self) -> RevocationFlow:
+        return RevocationFlow(self.store, self.capabilities.time.now)
+
+    def checks(self, process: str) -> Mapping[str, Check]:
+        return {"mongodb": self.store.ping}
+
+    async def find_faults(self) -> Sequence[str]:
+        return [
+            f"{len(apps)} apps are called {apps[0].name}, but for case: "
+            f"{', '.join(app.id for app in apps)}. They share push tables, and so each reaches the others' users; "
+            "an admin should rename all but one."
+            for apps in await self.store.apps.find_clashing()
+        ]

@@ -1,0 +1,22 @@
+"""What schedulers do for accounts."""
+
+from collections.abc import Sequence
+
+from services.parts import Part
+from services.parts.accounts.common import AccountsPart
+from shared.runtime.lifecycle import Component
+from shared.runtime.loops import Periodic, Swept
+
+
+class AccountsScheduler(Part):
+    """Revocations, which are completed whoever began them."""
+
+    def components(self, process: str) -> Sequence[Component]:
+        if process != "scheduler":
+            return ()
+        interval = self.settings.scheduler.sweep_seconds
+        return (Periodic("revocations", self._complete_revocations, interval_seconds=interval),)
+
+    async def _complete_revocations(self) -> Swept:
+        """Go on with revocations that a dead process left, and pause what requests in flight scheduled after one."""
+        return Swept(discarded=await self.parts.of(AccountsPart).revocations.complete_all())

@@ -1,0 +1,37 @@
+"""What the API serves of the clock."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from services.api.clock.bulk import BulkResource
+from services.api.clock.dead_letters import DeadLettersResource
+from services.api.clock.schedule_limits import ScheduleLimits
+from services.api.clock.schedules import SchedulesResource
+from services.api.http.routes import Resource
+from services.parts import Part
+from services.parts.clock.common import ClockPart
+from shared.domain.clock.callbacks import Targets
+
+
+class ClockApi(Part):
+    """Schedules, one by one and many at once, and dead letters."""
+
+    @cached_property
+    def targets(self) -> Targets:
+        """What callbacks may reach."""
+        chosen = self.settings.callbacks
+        return Targets(
+            queues=self.capabilities.broker.delivers,
+            streams=self.capabilities.stream.delivers,
+            exchanges=frozenset(chosen.exchanges),
+            topics=frozenset(chosen.topics),
+            networks=chosen.allowed_networks,
+        )
+
+    def resources(self) -> Sequence[Resource]:
+        schedules, limits = self.parts.of(ClockPart).schedules, ScheduleLimits(self.store, self.settings.api)
+        return (
+            SchedulesResource(self.store, schedules, self.targets, limits),
+            BulkResource(self.store, schedules, self.targets, limits),
+            DeadLettersResource(self.store, schedules),
+        )

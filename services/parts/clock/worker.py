@@ -1,0 +1,36 @@
+"""What workers do for the clock: they make its HTTP calls."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from services.parts import Part
+from services.parts.accounts.common import AccountsPart
+from services.parts.clock.common import ClockPart
+from services.worker.clock.call import HttpCaller
+from services.worker.clock.places import FairCalls, Places
+from services.worker.stage import Stage
+
+# How many calls may wait in a worker for a place, so that none waits in the queue behind those of another caller.
+_WAITING_PER_PLACE = 4
+
+
+class ClockWorker(Part):
+    """The stage that calls."""
+
+    def stages(self) -> Sequence[Stage[Any]]:
+        chosen = self.settings.callbacks
+        waiting = _WAITING_PER_PLACE * chosen.calls_in_flight
+        places = Places(at_once=chosen.calls_in_flight, per_host=chosen.calls_per_host, waiting=waiting)
+        return (FairCalls(self._caller(), places),)
+
+    def _caller(self) -> HttpCaller:
+        timeout = self.settings.callbacks.call_timeout_seconds + self.settings.scheduler.lookahead_seconds
+        return HttpCaller(
+            self.store,
+            self.capabilities.time,
+            self.capabilities.outgoing,
+            self.parts.of(ClockPart).settlement,
+            call_timeout=timedelta(seconds=timeout),
+            signing=self.parts.of(AccountsPart).signing,
+        )

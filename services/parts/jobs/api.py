@@ -1,0 +1,46 @@
+"""What the API serves of jobs."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from services.api.http.routes import Resource
+from services.api.jobs.groups import GroupsResource
+from services.api.jobs.job_draft import JobDrafts
+from services.api.jobs.jobs import JobsResource
+from services.api.jobs.moves import JobMovesResource
+from services.api.jobs.templates import TemplatesResource
+from services.api.jobs.uploads import UploadsResource, UploadUrlResource
+from services.parts import Part
+from services.parts.jobs.common import JobsPart
+
+
+class JobsApi(Part):
+    """Jobs, their groups, their templates, and uploads of the files that they name."""
+
+    @cached_property
+    def drafts(self) -> JobDrafts:
+        return JobDrafts(
+            self.store,
+            self.capabilities.audience,
+            self.capabilities.blobs,
+            self.capabilities.clock,
+            published_sign=self.settings.api.zone_offset == "added",
+            max_file_bytes=self.settings.blobs.max_file_bytes,
+            max_record_bytes=self.settings.stream.max_record_bytes,
+            mails=self.parts.of(JobsPart).has_mails,
+        )
+
+    def resources(self) -> Sequence[Resource]:
+        jobs, given, files = self.parts.of(JobsPart), self.capabilities, self.settings.blobs
+        resources = [
+            TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
+            JobsResource(self.store, self.drafts, jobs.flow, jobs.groups),
+            JobMovesResource(self.store, jobs.flow),
+            GroupsResource(self.store, jobs.groups, jobs.flow),
+            UploadUrlResource(
+                given.blobs, given.clock, folder=files.upload_folder, public_url=self.settings.api.public_url
+            ),
+        ]
+        if given.uploads is not None:
+            resources.append(UploadsResource(given.uploads, max_file_bytes=files.max_file_bytes))
+        return resources

@@ -1,0 +1,49 @@
+"""What several processes need of jobs."""
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from services.parts import Check, Part
+from shared.flow.jobs.breaker import Breaker
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.groups import GroupFlow
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.kinds import JobKinds
+
+
+class JobsPart(Part):
+    """What every kind of job has."""
+
+    @cached_property
+    def kinds(self) -> JobKinds:
+        return JobKinds(self.parts.job_kinds)
+
+    @cached_property
+    def feed(self) -> Feed:
+        return Feed(self.store, self.capabilities.broker, self.kinds)
+
+    @cached_property
+    def flow(self) -> JobFlow:
+        return JobFlow(self.store, self.feed, self.capabilities.clock, mails=self.has_mails)
+
+    @cached_property
+    def groups(self) -> GroupFlow:
+        return GroupFlow(self.store, self.flow)
+
+    @cached_property
+    def breaker(self) -> Breaker:
+        share = self.settings.worker.max_batch_failure
+        return Breaker(self.store, self.capabilities.clock, max_failed_share=share, mails=self.has_mails)
+
+    @property
+    def has_mails(self) -> bool:
+        """Whether anybody is to hear of what happens to jobs."""
+        return self.capabilities.mail.delivers
+
+    def checks(self, process: str) -> Mapping[str, Check]:
+        checks: dict[str, Check] = {}
+        if process in {"api", "scheduler", "worker"}:
+            checks["broker"] = self.capabilities.broker.ping
+        if process in {"api", "worker"}:
+            checks["push database"] = self.capabilities.audience.ping
+        return checks

@@ -1,0 +1,73 @@
+"""What workers do for jobs of every kind: they plan them, end them, and write mails about them."""
+
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+from services.parts import Part
+from services.parts.jobs.common import JobsPart
+from services.worker.jobs.cuts import Cuts
+from services.worker.jobs.finish import Finisher
+from services.worker.jobs.grace import Grace
+from services.worker.jobs.mail import Mailer
+from services.worker.jobs.plan import Planner
+from services.worker.jobs.plan_inputs import PlanInputs
+from services.worker.stage import Stage
+from shared.domain.jobs.mails import Mailing
+from shared.flow.jobs.finish import Finish
+
+
+class JobsWorker(Part):
+    """The stages around the sending of batches, which is the kind's own."""
+
+    @cached_property
+    def grace(self) -> Grace:
+        return Grace(self.store, self.capabilities.clock, seconds=self.settings.worker.grace_seconds)
+
+    def stages(self) -> Sequence[Stage[Any]]:
+        return (self._planner(), self._finisher(), self._mailer())
+
+    def _planner(self) -> Planner:
+        given, jobs, worker = self.capabilities, self.parts.of(JobsPart), self.settings.worker
+        inputs = PlanInputs(
+            self.store,
+            given.audience,
+            given.blobs,
+            jobs.kinds,
+            given.clock,
+            batch_size=worker.batch_size,
+            max_record_bytes=self.settings.stream.max_record_bytes,
+            max_file_bytes=self.settings.blobs.max_file_bytes,
+        )
+        return Planner(
+            self.store,
+            inputs,
+            Cuts(self.store, given.audience, given.blobs, worker),
+            jobs.feed,
+            jobs.flow,
+            jobs.breaker,
+            self.grace,
+            given.clock,
+            in_flight=worker.plans_in_flight,
+        )
+
+    def _finisher(self) -> Finisher:
+        jobs = self.parts.of(JobsPart)
+        finish = Finish(self.store, jobs.kinds, jobs.breaker, self.capabilities.clock, mails=jobs.has_mails)
+        return Finisher(finish, jobs.feed, in_flight=self.settings.worker.plans_in_flight)
+
+    def _mailer(self) -> Mailer:
+        chosen, jobs = self.settings.mail, self.parts.of(JobsPart)
+        mailing = Mailing(
+            domain=chosen.message_id_domain or chosen.sender_address.rpartition("@")[2],
+            addressees=chosen.addressees,
+            blacklist=chosen.blacklist,
+            host=socket.gethostname(),
+            platforms=jobs.kinds.services,
+        )
+        # No attempt may outlive its lease: a mail that is on its way would be sent once more.
+        lease = timedelta(seconds=2 * chosen.timeout_seconds)
+        given = self.capabilities
+        return Mailer(self.store, given.mail, jobs.feed, given.time, mailing, lease=lease)

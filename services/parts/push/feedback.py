@@ -1,0 +1,16 @@
+"""The process that push has for itself: it counts what the receivers say."""
+
+from collections.abc import Sequence
+
+from services.feedback.listener import Listener
+from services.parts import Part
+from shared.runtime.lifecycle import Component
+
+
+class PushFeedback(Part):
+    """The listener to the feedback topics."""
+
+    def components(self, process: str) -> Sequence[Component]:
+        if process != "feedback":
+            return ()
+        return (Listener(self.capabilities.stream, self.store, self.settings.feedback),)

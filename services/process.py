@@ -1,0 +1,59 @@
+"""A process that serves: one service, or several in one; and what `carillon init` makes for them all."""
+
+from collections.abc import Sequence
+
+import click
+
+from services import assembly
+from services.connections import Capabilities
+from services.embedded.ports import check_ports
+from services.parts import Parts
+from shared.domain.errors import CarillonError
+from shared.runtime import health, logs, memory
+from shared.runtime.lifecycle import Component, run
+from shared.runtime.loop_watch import LoopWatch
+from shared.runtime.settings import Settings
+
+
+async def serve(settings: Settings, services: Sequence[str], *, name: str) -> int:
+    """Run services until a signal ends them; returns the exit code. `name` stands in every line of the log."""
+    logs.set_up(settings.logs, service=name)
+    check_ports(settings, ("health", "api") if "api" in services else ("health",))
+    capabilities, known = Capabilities(settings, service="-".join(services)), health.ProcessHealth()
+    try:
+        with memory.load_modules():
+            components = build(capabilities, services, known)
+    except CarillonError:
+        await capabilities.close()
+        raise
+    memory.settle_in()
+    return await run(components, health=known, shutdown=settings.shutdown)
+
+
+def build(capabilities: Capabilities, services: Sequence[str], known: health.ProcessHealth) -> list[Component]:
+    """What the process runs, in the order in which it starts. Raises `Invalid` for settings that cannot be used."""
+    parts = Parts(capabilities, services)
+    assembly.watch(services, parts, known)
+    components: list[Component] = [
+        health.server(known, capabilities.settings.health),
+        LoopWatch(),
+        assembly.connections_closer(capabilities),
+    ]
+    for service in services:
+        components += assembly.components(service, parts)
+    return components
+
+
+async def set_up(settings: Settings) -> int:
+    """Make what is missing, and tell what an operator should put right."""
+    capabilities = Capabilities(settings, service="init")
+    try:
+        parts = Parts(capabilities, ["worker"])  # the queues are those of its stages
+        await assembly.set_up(parts)
+        await assembly.verify(parts)
+        for sentence in await assembly.find_faults(parts):
+            click.echo(sentence, err=True)
+    finally:
+        await capabilities.close()
+    click.echo("Everything is in place.")
+    return 0

@@ -1,0 +1,20 @@
+"""The HTTP client that is opened with the first call: aiohttp reads every certificate that the system trusts when it is
+imported, and many deployments call nobody."""
+
+from collections.abc import Callable
+
+from shared.outgoing import Answer, Call, Outgoing
+from shared.runtime.late import Late
+
+
+class LateOutgoing:
+    """See `shared.outgoing.Outgoing`."""
+
+    def __init__(self, load: Callable[[], Callable[[], Outgoing]]) -> None:
+        self._late = Late("the HTTP client", load)
+
+    async def call(self, request: Call) -> Answer:
+        return await (await self._late.get()).call(request)
+
+    async def close(self) -> None:
+        await self._late.close()

@@ -1,0 +1,71 @@
+"""A process imports what it uses, seen in interpreters that have imported nothing before."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# What each process is made of, with servers of production of which none runs.
+BUILD = """
+import asyncio, json, sys
+import services.cli
+from services.connections import Capabilities
+from services.process import build
+from shared.runtime.configuration import load
+from shared.runtime.health import ProcessHealth
+
+async def show(process):
+    build(Capabilities(load({}), service=process), [process], ProcessHealth())
+    print(json.dumps(list(sys.modules)))
+
+asyncio.run(show(sys.argv[1]))
+"""
+SHOW = "import json, sys, services.cli; print(json.dumps(list(sys.modules)))"
+
+S3 = {"aioboto3", "aiobotocore", "boto3", "botocore"}
+API = {"litestar", "pydantic", "services.api"}
+# What is opened with its first use, of which there may be none.
+LATE = S3 | {"aiohttp", "aiosmtplib", "shared.outgoing.client", "shared.blobs.s3"}
+COLUMNS = {"asyncpg", "numpy"}
+NOBODYS = {"httpx", "services.commands.demo", "services.commands.import_marathon", "services.embedded.instance"}
+
+UNUSED = {
+    "api": LATE | NOBODYS | {"services.feedback", "services.scheduler", "services.worker"},
+    "scheduler": LATE | NOBODYS | API | COLUMNS | {"services.feedback", "services.worker"},
+    "worker": LATE | NOBODYS | API | {"services.feedback", "services.scheduler"},
+    "feedback": LATE | NOBODYS | API | COLUMNS | {"aio_pika", "aiormq", "services.scheduler", "services.worker"},
+}
+
+
+def imported(program: str, *words: str) -> set[str]:
+    """The modules and packages that it has imported."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("CARILLON_")}
+    shown = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=ROOT, env=own, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return set(json.loads(shown.stdout))
+
+
+@pytest.mark.parametrize("process", UNUSED)
+def test_a_process_imports_what_it_uses(process: str) -> None:
+    modules = imported(BUILD, process)
+    assert modules & UNUSED[process] == set()
+    assert {"aiokafka", "pymongo", "uvicorn"} <= modules
+
+
+def test_what_a_process_does_not_import_is_there() -> None:
+    api, worker, scheduler = (imported(BUILD, process) for process in ("api", "worker", "scheduler"))
+    assert {"litestar", "services.api"} <= api
+    assert COLUMNS | {"services.worker", "aio_pika"} <= worker
+    assert {"services.scheduler", "aio_pika"} <= scheduler
+
+
+def test_a_command_imports_nothing_before_it_is_chosen() -> None:
+    modules = imported(SHOW)
+    drivers = {"aio_pika", "aiokafka", "asyncio", "pymongo", "rich", "structlog", "uvicorn", "uvloop"}
+    assert modules & (LATE | NOBODYS | API | COLUMNS | drivers | {"services.assembly", "services.process"}) == set()
