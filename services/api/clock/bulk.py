@@ -5,6 +5,7 @@ The body is an array, or NDJSON: an item a line, empty lines left out. Answers c
 whole again is safe: what was made before is answered as it is.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -104,20 +105,24 @@ class BulkResource(Resource):
             known = await self._store.idempotency.recall(used.key, used.digest)
 
     async def _answers(self, items: Sequence[bytes], namespace: str, before: int = 0) -> AsyncIterator[ItemView]:
-        """An answer for each item; a bit of `before` tells that the item at its place was made before."""
+        """An answer for each item; a bit of `before` tells that the item at its place was made before. While a chunk is
+        stored, the next one is read."""
         start, turns = 0, Turns()
-        while start < len(items):
-            read = await self._read_chunk(items[start : start + CHUNK_ITEMS], namespace, turns)
-            for offset, answer in enumerate(await self._chunk(read, before >> start)):
+        read = await self._read_chunk(items, start, namespace)
+        while read:
+            answers, following = await asyncio.gather(
+                self._chunk(read, before >> start), self._read_chunk(items, start + len(read), namespace)
+            )
+            for offset, answer in enumerate(answers):
                 yield _view(start + offset, read[offset], items[start + offset], answer)
                 await turns.give()
-            start += len(read)
+            start, read = start + len(read), following
 
-    async def _read_chunk(self, items: Sequence[bytes], namespace: str, turns: Turns) -> list[Wanted | Invalid]:
-        """So many of the first items as go in at once, bounded by the number of their instants."""
+    async def _read_chunk(self, items: Sequence[bytes], start: int, namespace: str) -> list[Wanted | Invalid]:
+        """So many of the items from there on as go in at once, bounded by the number of their instants."""
         chunk: list[Wanted | Invalid] = []
-        instants = 0
-        for item in items:
+        instants, turns = 0, Turns()
+        for item in items[start : start + CHUNK_ITEMS]:
             wanted = self._read(item, namespace)
             await turns.give()
             chunk.append(wanted)
