@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from shared.domain.clock.occurrences import SHARDS, read_owner
-from shared.domain.clock.schedules import Schedule, ScheduleState, owner_of
+from shared.domain.clock.schedules import Schedule, ScheduleState, is_active, owner_of
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept
 from shared.store import Store
@@ -49,7 +49,7 @@ class Sweep:
     async def _finish_some(self, past: Mapping[str, ScheduleState], before: datetime, now: datetime) -> int:
         """Finish those of these that have ended, and have the others looked at again; returns how many ended."""
         busy = await self._store.occurrences.with_any([owner_of(id) for id in past])
-        ended = [id for id, state in past.items() if state is ScheduleState.ACTIVE and owner_of(id) not in busy]
+        ended = [id for id, state in past.items() if is_active(state) and owner_of(id) not in busy]
         await self._store.schedules.finish(ended, before=before, at=now)
         others = past.keys() - set(ended)
         await self._store.schedules.sweep_again(list(others), before=before, at=now + _AGAIN)

@@ -121,7 +121,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def is_active(self) -> bool:
         """Whether it fires."""
-        return self.state is ScheduleState.ACTIVE
+        return is_active(self.state)
 
     @property
     def is_paused(self) -> bool:
@@ -147,6 +147,11 @@ class Schedule(Struct, frozen=True, kw_only=True):
 def schedule_id(namespace: str, key: str) -> str:
     """The id of a caller's key. Those of one namespace stand together, by their keys."""
     return f"{_quote_namespace(namespace)}/{key}"
+
+
+def is_active(state: ScheduleState) -> bool:
+    """Whether a schedule in this state fires."""
+    return state is ScheduleState.ACTIVE
 
 
 def owner_of(schedule_id: str) -> str:
