@@ -1,10 +1,8 @@
 """Firing: from occurrences whose moment has come to their callbacks, or to our own work.
 
-    ours? and schedules ──> judge ──> fire · skip · hold · wait · void ──> settle
+    ours? ──> schedules ──> judge ──> fire · skip · hold · wait · void ──> settle
 
-Right before a group fires, one query tells which of it are still there under our tokens, and one beside it reads their
-schedules. Which of them is answered first makes no difference: whoever removes, replaces, pauses or resumes a schedule
-changes its document first and its occurrences then, and is answered after both.
+Right before a group fires, one query tells which of it are still there under our tokens, and one reads their schedules.
 What they tell is only true for as long as the leases are trusted: a store that is away answers late, and somebody else
 may have claimed all of it by then.
 
@@ -70,23 +68,18 @@ class Fire:
         self._work_seconds = work_seconds
 
     async def fire(self, due: list[Occurrence], *, trusted_until: float) -> bool:
-        owners = {occurrence.id: _owner_of(occurrence) for occurrence in due}
-        ours, schedules = await asyncio.gather(
-            self._store.occurrences.ours(due),
-            self._schedules({owner.id for owner in owners.values() if owner.kind == SCHEDULE}),
-        )
+        ours = await self._store.occurrences.ours(due)
         CONFLICTS.inc(len(due) - len(ours))
-        owned = [(occurrence, owners[occurrence.id]) for occurrence in ours]
+        owned = [(occurrence, _owner_of(occurrence)) for occurrence in ours]
         callbacks = [(occurrence, owner.id) for occurrence, owner in owned if owner.kind == SCHEDULE]
         work = [(occurrence, owner.kind) for occurrence, owner in owned if owner.kind != SCHEDULE]
+        ids = {schedule_id for _, schedule_id in callbacks}
+        schedules = await self._store.schedules.many(list(ids), small=True) if ids else {}
         await fault("clock.after_look")
         _check_trusted(trusted_until)
         moved = await self._callbacks(callbacks, schedules, trusted_until)
         await self._begin_work(work)
         return moved
-
-    async def _schedules(self, ids: set[str]) -> Mapping[str, Schedule]:
-        return await self._store.schedules.many(list(ids), small=True) if ids else {}
 
     async def _callbacks(
         self, due: Sequence[tuple[Occurrence, str]], schedules: Mapping[str, Schedule], trusted_until: float

@@ -47,8 +47,6 @@ class Walk:
         self._trouble = Fate.GOES_ON
         self._stopped = asyncio.Event()
         self._goes_on = asyncio.Event()
-        # What it does side by side is stepped one by one, in the order in which it was begun: so a seed replays.
-        self._one_step = asyncio.Lock()
         self._task: asyncio.Task[Any] | None = None
 
     def start(self, operation: Callable[["Walk"], Coroutine[Any, Any, Any]]) -> None:
@@ -98,11 +96,7 @@ class Walk:
         return next((place for place, told in self.told if told == step), None)
 
     async def stepped(self, name: str, action: Callable[[], Awaitable[Any]]) -> Any:
-        """Take a step as soon as it is allowed, after those that were begun before it."""
-        async with self._one_step:
-            return await self._stepped(name, action)
-
-    async def _stepped(self, name: str, action: Callable[[], Awaitable[Any]]) -> Any:
+        """Take a step as soon as it is allowed."""
         while self._allowed == 0:
             self._stopped.set()
             await self._goes_on.wait()
