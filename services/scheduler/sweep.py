@@ -14,6 +14,8 @@ from shared.store import Store
 
 _STEP = 1_000
 _LOOK = 10_000
+# What is finished at once holds up what fires meanwhile: so it is little.
+_FINISHED_AT_ONCE = 200
 _PAST_FOR = timedelta(seconds=10)
 # A schedule that is paused, or still tried again, must not stand in the way of the others.
 _AGAIN = timedelta(minutes=1)
@@ -41,8 +43,9 @@ class Sweep:
             before = now - _PAST_FOR
             past = await self._store.schedules.to_sweep(before=before, limit=_LOOK)
             ids = list(past)
-            for start in range(0, len(ids), _STEP):
-                finished += await self._finish_some({id: past[id] for id in ids[start : start + _STEP]}, before, now)
+            for start in range(0, len(ids), _FINISHED_AT_ONCE):
+                some = {id: past[id] for id in ids[start : start + _FINISHED_AT_ONCE]}
+                finished += await self._finish_some(some, before, now)
             if len(past) < _LOOK:
                 return finished
 
