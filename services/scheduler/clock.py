@@ -299,8 +299,9 @@ class TickingClock(Background):
             self._something.clear()
 
     async def _fire(self, due: list[Held]) -> None:
-        trusted = [held for held in due if self._is_trusted(held.trusted_until)]
-        late = [held.occurrence for held in due if not self._is_trusted(held.trusted_until)]
+        now = asyncio.get_running_loop().time()
+        trusted = [held for held in due if now < held.trusted_until]
+        late = [held.occurrence for held in due if now >= held.trusted_until]
         try:
             await self._let_go(late)
             if trusted and await self._fire_all(trusted):

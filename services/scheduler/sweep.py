@@ -3,16 +3,19 @@ back although its schedule is not paused: a process died half-way into a pause, 
 """
 
 import itertools
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 
 from shared.domain.clock.occurrences import SHARDS, read_owner
-from shared.domain.clock.schedules import Schedule
+from shared.domain.clock.schedules import Schedule, ScheduleState, is_active, owner_of
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept
 from shared.store import Store
 
 _STEP = 1_000
+_LOOK = 10_000
+# What is finished at once holds up what fires meanwhile: so it is little.
+_FINISHED_AT_ONCE = 200
 _PAST_FOR = timedelta(seconds=10)
 # A schedule that is paused, or still tried again, must not stand in the way of the others.
 _AGAIN = timedelta(minutes=1)
@@ -38,15 +41,22 @@ class Sweep:
         while True:
             now = await self._time.now()
             before = now - _PAST_FOR
-            past = await self._store.schedules.to_sweep(before=before, limit=_STEP)
-            busy = await self._store.occurrences.with_any([schedule.owner for schedule in past])
-            ended = [schedule.id for schedule in past if _has_ended(schedule, busy)]
-            others = [schedule.id for schedule in past if not _has_ended(schedule, busy)]
-            await self._store.schedules.finish(ended, before=before, at=now)
-            await self._store.schedules.sweep_again(others, before=before, at=now + _AGAIN)
-            finished += len(ended)
-            if len(past) < _STEP:
+            past = await self._store.schedules.to_sweep(before=before, limit=_LOOK)
+            ids = list(past)
+            for start in range(0, len(ids), _FINISHED_AT_ONCE):
+                some = {id: past[id] for id in ids[start : start + _FINISHED_AT_ONCE]}
+                finished += await self._finish_some(some, before, now)
+            if len(past) < _LOOK:
                 return finished
+
+    async def _finish_some(self, past: Mapping[str, ScheduleState], before: datetime, now: datetime) -> int:
+        """Finish those of these that have ended, and have the others looked at again; returns how many ended."""
+        busy = await self._store.occurrences.with_any([owner_of(id) for id in past])
+        ended = [id for id, state in past.items() if is_active(state) and owner_of(id) not in busy]
+        await self._store.schedules.finish(ended, before=before, at=now)
+        others = past.keys() - set(ended)
+        await self._store.schedules.sweep_again(list(others), before=before, at=now + _AGAIN)
+        return len(ended)
 
     async def _let_go(self) -> int:
         """Let go what was left behind: so many owners a round, however much is held back."""
@@ -74,7 +84,3 @@ def _schedule_id(owner: str) -> str:
 
 def _holds(schedule: Schedule | None, generation: str) -> bool:
     return schedule is not None and schedule.is_paused and schedule.generation == generation
-
-
-def _has_ended(schedule: Schedule, busy: set[str]) -> bool:
-    return schedule.is_active and schedule.owner not in busy

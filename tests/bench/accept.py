@@ -18,7 +18,7 @@ from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.schedules import PAYLOAD, QUEUE, Sizes, clock_house, database
 from tests.e2e.house import House
 
-_RATE, _SECONDS, _P99 = 1_500, 20, 50
+_RATE, _SECONDS, _P99 = 2_000, 20, 50
 _BULK_RATE = 10_000
 _CONNECTIONS, _CLOSED_CONNECTIONS = 64, 32
 _WARM_UP = 500

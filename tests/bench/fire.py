@@ -20,7 +20,7 @@ from tests.bench.schedules import NAMESPACE, Sizes, clock_house, database, fill,
 from tests.bench.scraped import Samples, scraped, total
 from tests.e2e.house import House, Process, until
 
-_RATE, _WALL_SECONDS, _CONFLICTS_PERCENT = 5_000, 20, 1
+_RATE, _WALL_SECONDS, _CONFLICTS_PERCENT = 8_000, 20, 1
 _PACE = 2_000  # schedules that tell how fast they go in
 _MARGIN = 2
 _START_SECONDS, _READY_SECONDS = 2.0, 6.0

@@ -3,10 +3,12 @@
 Both run in turns on the same servers, this one first in every other pair. What a machine does meanwhile meets both
 alike, so the ratio of a pair tells more than two medians do. A measure fails only where all of the interval of the
 median ratio lies above the bound. `OTHER` is the folder of a checkout in which `make .venv/.dev-ready` was run.
+`CARILLON_TEST_MONGO_BINARY` chooses the build of MongoDB's stand-in.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from statistics import median
 from msgspec import Struct
 
 from tests.bench import machine, report
+from tests.stack.mongodb import BINARY_VARIABLE
 
 _HERE = Path(__file__).resolve().parents[2]
 _RUN = Path(__file__).with_name("one_run.py")
@@ -40,7 +43,7 @@ class Pair(Struct, frozen=True):
 def main() -> int:
     """Do what the command line says; 1 if anything became worse by more than the bound, for certain."""
     options = _options()
-    lines = report.heading(f"python -m tests.bench.pairs {options.name}", machine.described(), "the wheel's build")
+    lines = report.heading(f"python -m tests.bench.pairs {options.name}", machine.described(), _build())
     print("\n".join(lines), flush=True)
     worse = False
     for name in options.only or _SIZES:
@@ -52,6 +55,10 @@ def main() -> int:
     if options.write:
         report.append(options.write, lines)
     return int(worse)
+
+
+def _build() -> str:
+    return f"the build that {BINARY_VARIABLE} names" if os.environ.get(BINARY_VARIABLE) else "the wheel's build"
 
 
 def _options() -> argparse.Namespace:

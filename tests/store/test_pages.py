@@ -72,7 +72,6 @@ async def test_schedules_with_the_largest_payloads_are_listed_and_found(store: S
     assert read == keys
     ids = [schedule_id("ns", key) for key in keys]
     assert len(await store.schedules.many(ids, whole=True)) == 200
-    assert len(await store.schedules.to_sweep(before=datetime(2027, 1, 1, tzinfo=UTC), limit=500)) == 200
 
 
 async def test_users_who_may_use_all_there_is_are_listed(store: Store) -> None:

@@ -93,7 +93,10 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     @property
     def message_id(self) -> str:
-        """The id by which a receiver can recognise a repeat: the same on every attempt."""
+        """The id by which a receiver can recognise a repeat: the same on every attempt. Where an occurrence has one
+        instant, it is that one's id."""
+        if self.kind is not OccurrenceKind.SERIES:
+            return self.id
         return occurrence_id(self.owner, self.generation, self.due)
 
 

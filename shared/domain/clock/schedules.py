@@ -121,7 +121,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def is_active(self) -> bool:
         """Whether it fires."""
-        return self.state is ScheduleState.ACTIVE
+        return is_active(self.state)
 
     @property
     def is_paused(self) -> bool:
@@ -136,7 +136,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def owner(self) -> str:
         """The owner of its occurrences."""
-        return owner_text(Owner(SCHEDULE, self.id))
+        return owner_of(self.id)
 
     @property
     def size(self) -> int:
@@ -147,6 +147,16 @@ class Schedule(Struct, frozen=True, kw_only=True):
 def schedule_id(namespace: str, key: str) -> str:
     """The id of a caller's key. Those of one namespace stand together, by their keys."""
     return f"{_quote_namespace(namespace)}/{key}"
+
+
+def is_active(state: ScheduleState) -> bool:
+    """Whether a schedule in this state fires."""
+    return state is ScheduleState.ACTIVE
+
+
+def owner_of(schedule_id: str) -> str:
+    """The owner of the occurrences of the schedule with this id."""
+    return owner_text(Owner(SCHEDULE, schedule_id))
 
 
 @lru_cache(maxsize=1_024)
@@ -264,10 +274,11 @@ def judge(
     verdict = stands(schedule, occurrence, now)
     if schedule is None or verdict is not Verdict.FIRE or occurrence.kind is OccurrenceKind.ASKED:
         return verdict
+    rule = schedule.definition.misfire
+    if rule.mode is MisfireMode.FIRE or occurrence.attempts:
+        return Verdict.FIRE
     late = lateness(occurrence.due, occurrence.accepted_at, now, tick)
-    if occurrence.attempts == 0 and is_missed(schedule.definition.misfire, late, misfire_after=misfire_after):
-        return Verdict.SKIP
-    return Verdict.FIRE
+    return Verdict.SKIP if is_missed(rule, late, misfire_after=misfire_after) else Verdict.FIRE
 
 
 def missed_until(rule: Misfire, now: datetime, *, misfire_after: timedelta) -> datetime | None:

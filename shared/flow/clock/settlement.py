@@ -12,6 +12,7 @@ up first: a process that slept must not bury what another one has delivered.
 """
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -91,10 +92,10 @@ class Settlement:
     async def settle(self, attempts: Sequence[Attempt]) -> list[Occurrence]:
         """Settle them all, in a few round trips; returns the series' documents that have moved on."""
         claimed = await self._keep_claimed(attempts)
-        for attempt in claimed:
-            self._measure(attempt)
         answered = [attempt for attempt in claimed if attempt.answered]
-        await self._store_outcomes(answered)
+        outcomes = [self._outcome(attempt) for attempt in answered]
+        _count(claimed, outcomes)
+        await self._store_outcomes(answered, outcomes)
         await self._try_again([attempt for attempt in claimed if _is_tried_again(attempt)])
         done = [attempt for attempt in answered if _is_done(attempt)]
         passed_over = {
@@ -111,10 +112,11 @@ class Settlement:
         lost = {occurrence.id for occurrence in refused} - {occurrence.id for occurrence in ours}
         return [attempt for attempt in attempts if attempt.occurrence.id not in lost]
 
-    async def _store_outcomes(self, answered: Sequence[Attempt]) -> None:
-        dead = [attempt for attempt in answered if attempt.result is OutcomeResult.DEAD]
+    async def _store_outcomes(self, answered: Sequence[Attempt], outcomes: Sequence[Outcome]) -> None:
+        ended = zip(answered, outcomes, strict=True)
+        dead = [attempt for attempt, outcome in ended if outcome.result is OutcomeResult.DEAD]
         await self._store.dead_letters.add([_letter(attempt) for attempt in dead])
-        await self._store.outcomes.add([self._outcome(attempt) for attempt in answered])
+        await self._store.outcomes.add(outcomes)
 
     async def _try_again(self, attempts: Sequence[Attempt]) -> None:
         # One chance for all: what is put off to the same moment is written at once.
@@ -157,32 +159,17 @@ class Settlement:
 
     def _outcome(self, attempt: Attempt) -> Outcome:
         occurrence = attempt.occurrence
+        late = lateness(occurrence.due, occurrence.accepted_at, attempt.at, self._tick)
         return Outcome(
             id=outcome_id(occurrence, attempt.number),
             owner=occurrence.owner,
             due=occurrence.due,
             at=attempt.at,
-            late_ms=self._late(attempt) // timedelta(milliseconds=1),
+            late_ms=late // timedelta(milliseconds=1),
             attempt=attempt.number,
             result=attempt.result,
             error=str(attempt.error or ""),
         )
-
-    def _measure(self, attempt: Attempt) -> None:
-        result = attempt.result if attempt.answered else "unanswered"
-        FIRED.labels(type(attempt.schedule.definition.callback).__struct_config__.tag, result).inc()
-        match result:
-            case OutcomeResult.FIRED if attempt.number == 1:
-                LATENESS.observe(self._late(attempt).total_seconds())
-            case OutcomeResult.FAILED:
-                RETRIES.inc()
-            case OutcomeResult.DEAD:
-                DEAD.inc()
-            case _:
-                pass
-
-    def _late(self, attempt: Attempt) -> timedelta:
-        return lateness(attempt.occurrence.due, attempt.occurrence.accepted_at, attempt.at, self._tick)
 
 
 async def let_go_if_active(store: Store, schedule_ids: Sequence[str]) -> None:
@@ -190,6 +177,22 @@ async def let_go_if_active(store: Store, schedule_ids: Sequence[str]) -> None:
     for schedule in (await store.schedules.many(schedule_ids)).values():
         if schedule.is_active:
             await store.occurrences.let_go(schedule.owner, schedule.generation)
+
+
+def _count(attempts: Sequence[Attempt], outcomes: Sequence[Outcome]) -> None:
+    """Count the attempts by callback and result, and measure how late first ones were. Counters are asked once for all
+    that are alike: they cost more than what is counted."""
+    results = Counter(
+        (type(attempt.schedule.definition.callback), attempt.result if attempt.answered else "unanswered")
+        for attempt in attempts
+    )
+    for (callback, result), number in results.items():
+        FIRED.labels(callback.__struct_config__.tag, result).inc(number)
+    RETRIES.inc(sum(outcome.result is OutcomeResult.FAILED for outcome in outcomes))
+    DEAD.inc(sum(outcome.result is OutcomeResult.DEAD for outcome in outcomes))
+    for outcome in outcomes:
+        if outcome.result is OutcomeResult.FIRED and outcome.attempt == 1:
+            LATENESS.observe(outcome.late_ms / 1000)
 
 
 def _is_tried_again(attempt: Attempt) -> bool:

@@ -67,8 +67,10 @@ class Occurrences:
         await self._occurrences.create_index([("owner", ASCENDING), ("due", ASCENDING)])
 
     async def add(self, occurrences: Sequence[Occurrence]) -> None:
-        """Insert those that are not there."""
-        await insert_new(self._occurrences, [_document(occurrence) for occurrence in occurrences])
+        """Insert those that are not there. Ids are hashes: in their order, those of a page of the index go in together,
+        which halves what each costs among many."""
+        ordered = sorted(occurrences, key=lambda occurrence: occurrence.id)
+        await insert_new(self._occurrences, [_document(occurrence) for occurrence in ordered])
 
     async def heads(self, visible: Visible) -> Heads | None:
         """What is visible; `None` for nothing. One query."""

@@ -25,9 +25,10 @@ class Outcomes:
 
     async def add(self, outcomes: Sequence[Outcome]) -> None:
         """Insert them. Where an attempt was made twice, by a process that died and by another one, one that says that
-        the target has it stays; otherwise the last one does."""
-        taken = await insert_new(self._outcomes, [_codec.document(outcome) for outcome in outcomes])
-        repeated = [outcomes[place] for place in taken]
+        the target has it stays; otherwise the last one does. In the order of their ids, as occurrences."""
+        ordered = sorted(outcomes, key=lambda outcome: outcome.id)
+        taken = await insert_new(self._outcomes, [_codec.document(outcome) for outcome in ordered])
+        repeated = [ordered[place] for place in taken]
         if repeated:
             with translate_errors():
                 await self._outcomes.bulk_write([_overrule(outcome) for outcome in repeated], ordered=False)

@@ -111,11 +111,12 @@ class Schedules:
         with translate_errors():
             return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
-    async def to_sweep(self, *, before: datetime, limit: int) -> list[Schedule]:
-        """Some of the schedules that the sweep was to look at before that moment."""
+    async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, ScheduleState]:
+        """The states of some of the schedules that the sweep was to look at before that moment, by id."""
         with translate_errors():
-            found = self._schedules.find({"sweep_at": {"$lt": before}}, _WITHOUT_INSTANTS, batch_size=_BATCH)
-            return [_value(document) async for document in found.limit(limit)]
+            cursor = self._schedules.find({"sweep_at": {"$lt": before}}, {"state": 1}, batch_size=limit + 1)
+            found = await cursor.limit(limit).to_list()
+        return {document["_id"]: ScheduleState(document["state"]) for document in found}
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
         """Have these, which `to_sweep` named, looked at again then."""

@@ -1,9 +1,7 @@
 """What an idle scheduler asks of the store: a promise to whoever pays for the database."""
 
 import asyncio
-from collections import Counter
 
-import pymongo.monitoring
 import pytest
 
 from services import assembly, connections
@@ -11,38 +9,13 @@ from services.parts import Parts
 from shared.runtime.configuration import load
 from shared.runtime.loops import Periodic
 from shared.runtime.metrics import LOOP_RUNS
+from tests.commands import count_commands
 from tests.queues import QUEUES
 from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.native, pytest.mark.alone]
 
 SECONDS = 10.0
-# How the driver keeps its connections alive is not ours to count, nor is a look at the server's clock a query.
-_NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCursors"})
-
-
-class Counting(pymongo.monitoring.CommandListener):
-    """Counts the commands that clients send which are made after it was registered."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
-        self.counts[event.command_name] += event.command_name not in _NOT_QUERIES
-
-    def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None:
-        pass
-
-
-@pytest.fixture
-def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    listener = Counting()
-    registered = pymongo.monitoring._LISTENERS
-    monkeypatch.setattr(pymongo.monitoring, "_LISTENERS", registered._replace(command_listeners=[listener]))
-    return listener
 
 
 def runs_of(loop: str) -> float:
@@ -57,8 +30,13 @@ async def first_looks_over(loops: list[str], runs_before: list[float]) -> None:
 
 
 async def test_an_idle_scheduler_asks_twice_a_second(
-    stack: Endpoints, mongo_database: str, rabbit_vhost: str, push_database: str, counting: Counting
+    stack: Endpoints,
+    mongo_database: str,
+    rabbit_vhost: str,
+    push_database: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    asked_for = count_commands(monkeypatch)
     environment = stack.environment(mongo_database, rabbit_vhost, push_database)
     capabilities = connections.Capabilities(load(environment), service="scheduler")
     try:
@@ -70,13 +48,13 @@ async def test_an_idle_scheduler_asks_twice_a_second(
         for component in components:
             await component.start()
         await first_looks_over(loops, before)
-        counting.counts.clear()
+        asked_for.counts.clear()
         await asyncio.sleep(SECONDS)
-        asked = counting.counts.total()
+        asked = asked_for.counts.total()
         for component in components:
             await component.stop()
     finally:
         await capabilities.close()
     # One for claims each second; the rest is upkeep.
-    assert 0.8 * SECONDS <= asked <= 2 * SECONDS, counting.counts
-    assert counting.counts["find"] >= 0.8 * SECONDS
+    assert 0.8 * SECONDS <= asked <= 2 * SECONDS, asked_for.counts
+    assert asked_for.counts["find"] >= 0.8 * SECONDS

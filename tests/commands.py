@@ -1,0 +1,34 @@
+"""Counts what a client asks of MongoDB."""
+
+from collections import Counter
+
+import pymongo.monitoring
+import pytest
+
+# How the driver keeps its connections alive is not ours to count, nor is a look at the server's clock a query.
+_NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCursors"})
+
+
+class Commands(pymongo.monitoring.CommandListener):
+    """Counts the commands of clients that are made after it was registered."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
+        if event.command_name not in _NOT_QUERIES:
+            self.counts[event.command_name] += 1
+
+    def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+def count_commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Commands of the clients that this test makes from now on."""
+    listener = Commands()
+    registered = pymongo.monitoring._LISTENERS
+    monkeypatch.setattr(pymongo.monitoring, "_LISTENERS", registered._replace(command_listeners=[listener]))
+    return listener
