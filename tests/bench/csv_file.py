@@ -40,7 +40,7 @@ async def measure(place: Place) -> list[Measured]:
             runs = [await _run(place, house, topic) for _ in range(place.repeat)]
     figures = [
         Figure(f"planning a file of {size / 1e6:.0f} MB", [run.planning for run in runs], "s", Target(2, at_most=True)),
-        Figure("from end to end", [place.devices / run.whole for run in runs], "records/s", Target(100_000)),
+        Figure("from end to end", [place.devices / run.whole for run in runs], "records/s", Target(160_000)),
         Figure("worker, peak memory", [run.peak_mb for run in runs], "MB", Target(250, at_most=True)),
     ]
     note = (
