@@ -10,14 +10,16 @@ _NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCurso
 
 
 class Commands(pymongo.monitoring.CommandListener):
-    """Counts the commands of clients that are made after it was registered."""
+    """Counts the commands of clients that are made after it was registered: each kind, and each kind by collection."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.by_collection: Counter[str] = Counter()
 
     def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
         if event.command_name not in _NOT_QUERIES:
             self.counts[event.command_name] += 1
+            self.by_collection[f"{event.command_name} {event.command[event.command_name]}"] += 1
 
     def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None:
         pass

@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import sys
-from collections import Counter
 from datetime import datetime, timedelta
 from time import perf_counter, process_time
 
@@ -27,11 +26,11 @@ from tests.bench.machine import Meter
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target, Wrong
 from tests.bench.schedules import Sizes, clock_house, database, far_ahead, fill_pending
+from tests.commands import Commands
 from tests.e2e.house import House
 
 _RATE, _ROUND_TRIPS = 7_000, 4
 _LONGEST_SECONDS = 120
-_NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions"})
 
 
 class ClaimRun(Struct, frozen=True):
@@ -42,23 +41,6 @@ class ClaimRun(Struct, frozen=True):
     commands: dict[str, int]
     slices: int
     entries: int
-
-
-class Commands(pymongo.monitoring.CommandListener):
-    """Counts what every client asks that is made after it was registered."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
-        if event.command_name not in _NOT_QUERIES:
-            self.counts[event.command_name] += 1
-
-    def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 class Completing:

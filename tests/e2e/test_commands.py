@@ -1,15 +1,14 @@
 """What a batch costs: the commands to MongoDB on its way from its message to its successor's."""
 
-from collections import Counter
 from typing import Any
 
-import pymongo.monitoring
 import pytest
 
 from services.worker.push.send import Sender
 from shared.domain.jobs.batches import SLOTS, BatchStatus
 from shared.domain.jobs.tasks import SendBatch
 from shared.store.jobs.batches import Batches
+from tests.commands import Commands, count_commands
 from tests.e2e.house import House
 
 pytestmark = pytest.mark.native
@@ -19,33 +18,11 @@ COMMANDS = {
     "find jobs": 1,  # the gate
     "findAndModify batches": 3,  # take, settle, queue the successor
 }
-# How the driver keeps its connections alive is not ours to count.
-_NOT_QUERIES = frozenset({"hello", "ismaster", "ping", "endSessions", "killCursors"})
-
-
-class Commands(pymongo.monitoring.CommandListener):
-    """Counts every command of the clients that are made after it was registered."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
-        if event.command_name not in _NOT_QUERIES:
-            self.counts[f"{event.command_name} {event.command[event.command_name]}"] += 1
-
-    def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
-    listener = Commands()
-    registered = pymongo.monitoring._LISTENERS
-    monkeypatch.setattr(pymongo.monitoring, "_LISTENERS", registered._replace(command_listeners=[listener]))
-    return listener
+    return count_commands(monkeypatch)
 
 
 async def planned(house: House) -> str:
@@ -62,11 +39,11 @@ async def test_a_batch_costs_five_commands(commands: Commands, house: House) -> 
     batches = house.capabilities.store.batches
     [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
     await sender.run(SendBatch(key, 1, 1))  # the job's own document is read once, whatever it has of batches
-    commands.counts.clear()
+    commands.by_collection.clear()
 
     await sender.run(SendBatch(key, 0, 1))
 
-    assert commands.counts == COMMANDS
+    assert commands.by_collection == COMMANDS
     successor = await batches.get(key, SLOTS)
     assert successor is not None
     assert successor.status is BatchStatus.QUEUED
@@ -77,11 +54,11 @@ async def test_the_last_batch_of_a_chain_looks_for_no_successor(commands: Comman
     key = await planned(house)
     [sender] = [stage for stage in house.parts.stages if isinstance(stage, Sender)]
     await sender.run(SendBatch(key, 1, 1))
-    commands.counts.clear()
+    commands.by_collection.clear()
 
     await sender.run(SendBatch(key, 2, 1))
 
-    assert commands.counts == {
+    assert commands.by_collection == {
         "find batches": 2,  # what the message names, and whether any is left
         "find jobs": 2,  # the gate, and whether the job may be closed
         "findAndModify batches": 2,  # take and settle
