@@ -23,8 +23,6 @@ from shared.runtime import configuration, memory
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import Settings
 
-_INTERRUPTED = 130  # what shells make of Ctrl-C
-
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
 
 
@@ -60,12 +58,14 @@ def run_async(work: Coroutine[Any, Any, int]) -> None:
 
     import uvloop
 
+    from shared.runtime.lifecycle import EXIT_INTERRUPTED
+
     try:
         code = uvloop.run(work)
     except CarillonError as error:
         raise click.ClickException(describe_error(error)) from error
     except (KeyboardInterrupt, CancelledError):
-        code = _INTERRUPTED
+        code = EXIT_INTERRUPTED
     sys.exit(code)
 
 

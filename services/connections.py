@@ -191,31 +191,23 @@ def _s3(chosen: BlobSettings) -> Blobs:
     scheme = urlsplit(chosen.url).scheme
     if scheme != "s3":
         raise Invalid(f"s3:// or file://, not {scheme}://", field="blobs.url")
-    bucket, _ = check_settings(
-        chosen.url,
-        endpoint_url=chosen.endpoint_url,
-        public_endpoint_url=chosen.public_endpoint_url,
-        access_key=chosen.access_key,
-        secret_key=chosen.secret_key,
-        allowed_buckets=chosen.allowed_buckets,
-    )
-    return LateBlobs(bucket, partial(_load_s3, chosen))
+    checked: dict[str, Any] = {
+        "endpoint_url": chosen.endpoint_url,
+        "public_endpoint_url": chosen.public_endpoint_url,
+        "access_key": chosen.access_key,
+        "secret_key": chosen.secret_key,
+        "allowed_buckets": chosen.allowed_buckets,
+    }
+    bucket, _ = check_settings(chosen.url, **checked)
 
+    def load() -> Callable[[], Blobs]:
+        from shared.blobs.s3 import S3Blobs
 
-def _load_s3(chosen: BlobSettings) -> Callable[[], Blobs]:
-    from shared.blobs.s3 import S3Blobs
+        return partial(
+            S3Blobs.open, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, **checked
+        )
 
-    return partial(
-        S3Blobs.open,
-        chosen.url,
-        endpoint_url=chosen.endpoint_url,
-        public_endpoint_url=chosen.public_endpoint_url,
-        region=chosen.region,
-        access_key=chosen.access_key,
-        secret_key=chosen.secret_key,
-        allowed_buckets=chosen.allowed_buckets,
-        timeout_seconds=chosen.timeout_seconds,
-    )
+    return LateBlobs(bucket, load)
 
 
 def _mail(capabilities: Capabilities) -> Mail:
@@ -233,7 +225,7 @@ def _mail(capabilities: Capabilities) -> Mail:
         case "sendgrid":
             from shared.mail.sendgrid import SendGridMail
 
-            post = _Post(capabilities)
+            post = _Post(capabilities.outgoing)
             return SendGridMail.open(chosen.url, sender=sender, post=post, timeout_seconds=chosen.timeout_seconds)
         case scheme:
             raise Invalid(f"smtp://, smtps:// or sendgrid://, not {scheme}://", field="mail.url")
@@ -242,13 +234,13 @@ def _mail(capabilities: Capabilities) -> Mail:
 class _Post:
     """Lends our HTTP client to a mail service that is called by HTTP."""
 
-    def __init__(self, capabilities: Capabilities) -> None:
-        self._capabilities = capabilities
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
 
     async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes, message_id: str) -> Answer:
         now = int(SystemClock().now().timestamp())
         try:
-            return await self._capabilities.outgoing.call(Call(url, "POST", dict(headers), body, message_id, now))
+            return await self._outgoing.call(Call(url, "POST", dict(headers), body, message_id, now))
         except Unreachable as error:
             raise Unavailable(str(error)) from error
         except Blocked as error:

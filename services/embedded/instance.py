@@ -33,7 +33,7 @@ from services.embedded.processes import ProcessMark
 from services.parts import Parts, find_processes
 from shared.domain.errors import Conflict, Unavailable
 from shared.runtime import health
-from shared.runtime.lifecycle import EXIT_DRAINED, Background, Component, run
+from shared.runtime.lifecycle import EXIT_DRAINED, EXIT_INTERRUPTED, Background, Component, run
 from shared.runtime.loop_watch import LoopWatch
 from shared.runtime.masking import without_secrets
 from shared.runtime.private import make_private_folder, private_files
@@ -43,7 +43,6 @@ from shared.runtime.waiting import pause
 
 FIRST_ADMIN = "admin@example.com"
 OURS = ("up.lock", "carillon.log")  # each of them tells that we made the folder
-EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
 _LOOK_SECONDS = 0.5
 
 log = structlog.get_logger(__name__)

@@ -21,6 +21,7 @@ from shared.runtime.health import Phase, ProcessHealth
 from shared.runtime.settings import ShutdownSettings
 
 EXIT_DRAINED = 0
+EXIT_INTERRUPTED = 130  # what shells make of Ctrl-C
 EXIT_FAILED = 1  # a component could not start, failed while it ran, or failed to stop
 EXIT_CUT_OFF = 3  # the grace period was over before the work in hand was done; 2 is a wrong command line
 EXIT_SIGNAL = 128  # plus the number of the second signal

@@ -51,7 +51,7 @@ class Meter:
         left = totals.planned - totals.done if sized else _like_the_settled(totals)
         if not planned or not rate or left <= 0:
             return Progress(self._summed, rate)
-        return Progress(self._summed, rate, self._now + timedelta(seconds=left / rate))
+        return Progress(self._summed, rate, self._now + timedelta(milliseconds=int(left / rate * 1_000)))
 
 
 def _like_the_settled(totals: Totals) -> float:

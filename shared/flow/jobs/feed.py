@@ -64,8 +64,12 @@ class Feed:
         the plan: that batch has a gate of its own.
         """
         successor = batch.ordinal + SLOTS
-        goes_on = gated is not None and gated.feeds_batch(successor) and not batch.has_failed
-        if gated is not None and goes_on and await self._queue(batch.job_id, self._kinds.of(gated.service), successor):
+        if (
+            gated is not None
+            and not batch.has_failed
+            and gated.feeds_batch(successor)
+            and await self._queue(batch.job_id, self._kinds.of(gated.service), successor)
+        ):
             return
         standing = await self._store.jobs.get_standing(batch.job_id)
         if standing is None:
