@@ -5,6 +5,7 @@ The body is an array, or NDJSON: an item a line, empty lines left out. Answers c
 whole again is safe: what was made before is answered as it is.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -36,6 +37,7 @@ ITEMS = 10_000
 BODY_BYTES = 32 * 2**20
 CHUNK_ITEMS = 500
 CHUNK_INSTANTS = 20_000
+CHUNK_BYTES = 4 * 2**20  # what is encoded for the database in one go holds the loop
 NDJSON = "application/x-ndjson"
 
 _NDJSON_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
@@ -77,6 +79,7 @@ class BulkResource(Resource):
     async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace = own_namespace(request)
         content = await request.body()
+        await asyncio.sleep(0)  # putting 32 MB together was a turn of its own
         in_lines = _is_ndjson(request, content)
         items = _lines(content) if in_lines else _elements(content)
         if not 1 <= len(items) <= ITEMS:
@@ -114,15 +117,16 @@ class BulkResource(Resource):
             start += len(read)
 
     async def _read_chunk(self, items: Sequence[bytes], namespace: str, turns: Turns) -> list[Wanted | Invalid]:
-        """So many of the first items as go in at once, bounded by the number of their instants."""
+        """So many of the first items as go in at once, bounded by their bytes and the number of their instants."""
         chunk: list[Wanted | Invalid] = []
-        instants = 0
+        instants = size = 0
         for item in items:
             wanted = self._read(item, namespace)
             await turns.give()
             chunk.append(wanted)
             instants += len(wanted.definition.instants) if isinstance(wanted, Wanted) else 0
-            if instants >= CHUNK_INSTANTS:
+            size += len(item)
+            if instants >= CHUNK_INSTANTS or size >= CHUNK_BYTES:
                 break
         return chunk
 
