@@ -34,8 +34,9 @@ from shared.audience.connections import Connections
 from shared.audience.dividing import Divided, DividedUsers, divided_users, keys_of
 from shared.audience.reading import devices_of
 from shared.audience.tables import KEY, USER
-from shared.domain.audience.audiences import Cut, conditions, merge_cuts, zone_condition
+from shared.domain.audience.audiences import conditions, zone_condition
 from shared.domain.audience.counts import Counted
+from shared.domain.audience.cuts import Cut, cut_keys, merge_cuts
 from shared.domain.audience.devices import NOBODY, Devices
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Invalid
@@ -106,10 +107,11 @@ class Audience:
             begun = bool(cuts) and cuts[0].size < size and scan < SCANS
             if after >= upto or (cuts and not begun):
                 break
-            bounds = (after, upto, size, size * batches, self._scan_rows)
-            page = [Cut(*row) for row in await self._tables.ask(table, wanted, statements.cut, *bounds)]
-            after = page[-1].upto
-            cuts = merge_cuts(cuts, [found for found in page if found.size], size)
+            bounds = (after, upto, size * batches, self._scan_rows)
+            [(keys, edge)] = await self._tables.ask(table, wanted, statements.cut, *bounds)
+            found = cut_keys(keys_of(keys or b""), size)
+            after = found[-1].upto if found else edge
+            cuts = merge_cuts(cuts, found, size)
         return cuts[:batches]
 
     async def read(

@@ -103,30 +103,24 @@ def of_users(table: Table, conditions: Sequence[Condition]) -> str:
 
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
-    """The ends and sizes of up to $4 rows' worth of pages of $3 rows, out of the first $5 rows between $1 and $2. Where
-    the filters keep none of these, one page of size 0 tells how far the scan went.
+    """The first $3 keys between $1 and $2 that the filters keep, as integers of 8 bytes in their order, out of the
+    first $4 rows; of the last key, all of them. Where the filters keep none of these, `upto` tells how far the scan
+    went.
 
     Both come from one statement, and so from one snapshot: a row that somebody deletes between two statements would
     move the end of the scan beyond rows that it never looked at.
 
     The inner limit bounds how far one statement scans, however few rows the filters keep. It stands between the order
-    and the filters, so every plan has to walk along the index of keys. The limits take ties whole and `rank` puts them
-    into one page, so that no key is in two pages.
+    and the filters, so every plan has to walk along the index of keys.
     """
+    edge = f"SELECT {KEY}::bigint FROM {_interval(table)} ORDER BY {KEY} OFFSET $4::bigint - 1 LIMIT 1"
     return f"""
-WITH pages AS (
-    SELECT max({KEY})::bigint AS upto, count(*) AS size
-    FROM (SELECT {KEY}, (rank() OVER (ORDER BY {KEY}) - 1) / $3::bigint AS page
-          FROM (SELECT {KEY}
-                FROM (SELECT {KEY}, {_all_clauses(table, conditions, first=6)} AS kept
-                      FROM {_interval(table)} ORDER BY {KEY} FETCH FIRST ($5::bigint) ROWS WITH TIES) scanned
-                WHERE kept ORDER BY {KEY} FETCH FIRST ($4::bigint) ROWS WITH TIES) found) paged
-    GROUP BY page)
-SELECT upto, size FROM pages
-UNION ALL
-SELECT coalesce((SELECT {KEY}::bigint FROM {_interval(table)} ORDER BY {KEY} OFFSET $5::bigint - 1 LIMIT 1), $2), 0
-WHERE NOT EXISTS (SELECT FROM pages)
-ORDER BY upto"""
+SELECT keys, CASE WHEN keys IS NULL THEN coalesce(({edge}), $2) END AS upto
+FROM (SELECT string_agg(int8send({KEY}::bigint), ''::bytea) AS keys
+      FROM (SELECT {KEY}
+            FROM (SELECT {KEY}, {_all_clauses(table, conditions, first=5)} AS kept
+                  FROM {_interval(table)} ORDER BY {KEY} FETCH FIRST ($4::bigint) ROWS WITH TIES) scanned
+            WHERE kept ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES) found) told"""
 
 
 def tally(table: Table, conditions: Sequence[Condition]) -> str:

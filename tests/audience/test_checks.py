@@ -7,7 +7,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING, MAX_VALUE_BYTES, Cut
+from shared.domain.audience.audiences import BEGINNING, MAX_VALUE_BYTES
+from shared.domain.audience.cuts import Cut
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.errors import Invalid
 

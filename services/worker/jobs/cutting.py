@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Sequence
 from msgspec import Struct
 
 from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING, Cut, table_name
+from shared.domain.audience.audiences import BEGINNING, table_name
+from shared.domain.audience.cuts import Cut
 from shared.domain.audience.ranges import KeyRange, Range
 from shared.domain.jobs.jobs import Job
 

@@ -5,7 +5,7 @@ a key that contains `NOT` means none of them. Several keys must all hold. A NULL
 Values are data: nothing here becomes part of a statement's text but an app name that passed its rule.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -34,13 +34,6 @@ class Condition(Struct, frozen=True):
     negated: bool
     field: str
     or_null: bool = False
-
-
-class Cut(Struct, frozen=True):
-    """One page of an audience: the range that ends at `upto`, included, holds `size` rows that the filters keep."""
-
-    upto: int
-    size: int
 
 
 def table_name(app_name: str, service: str) -> str:
@@ -110,13 +103,6 @@ def zone_condition(zone: str) -> tuple[Condition, ...]:
         return ()
     others = zone == REST
     return (Condition("tz", texts(zone), negated=others, field="localized", or_null=others),)
-
-
-def merge_cuts(cuts: Sequence[Cut], more: Sequence[Cut], size: int) -> list[Cut]:
-    """Neighbouring cuts in a row; the two at the seam become one where that is no larger than `size`."""
-    if cuts and more and cuts[-1].size + more[0].size <= size:
-        return [*cuts[:-1], Cut(more[0].upto, cuts[-1].size + more[0].size), *more[1:]]
-    return [*cuts, *more]
 
 
 def _check_text(text: str, what: str, limit: int, field: str) -> None:

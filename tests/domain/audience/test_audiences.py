@@ -3,8 +3,6 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shared.domain.accounts.apps import check_app_name
 from shared.domain.audience.audiences import (
@@ -13,10 +11,8 @@ from shared.domain.audience.audiences import (
     MAX_FILTERS,
     MAX_VALUE_BYTES,
     Condition,
-    Cut,
     conditions,
     match_case,
-    merge_cuts,
     table_name,
     zone_condition,
 )
@@ -168,19 +164,3 @@ def test_the_rows_of_a_zone_have_one_of_its_texts_and_those_of_the_rest_none_of_
 
 def test_everybody_lies_behind_the_beginning() -> None:
     assert BEGINNING == -(2**63)  # the least `bigint`; no sequence gives it
-
-
-@given(st.lists(st.integers(1, 20)), st.lists(st.integers(1, 20)), st.integers(1, 20))
-def test_joining_cuts_keeps_their_end_and_their_sum(first: list[int], second: list[int], size: int) -> None:
-    cuts = [Cut(place, rows) for place, rows in enumerate([*first, *second])]
-    whole = merge_cuts(cuts[: len(first)], cuts[len(first) :], size)
-    assert sum(cut.size for cut in whole) == sum(first) + sum(second)
-    assert [cut.upto for cut in whole[-1:]] == [cut.upto for cut in cuts[-1:]]
-    assert len(cuts) - len(whole) <= 1
-
-
-def test_two_short_cuts_become_one_that_is_no_larger_than_a_page() -> None:
-    assert merge_cuts([Cut(3, 2)], [Cut(9, 3), Cut(12, 5)], 5) == [Cut(9, 5), Cut(12, 5)]
-    assert merge_cuts([Cut(3, 3)], [Cut(9, 3)], 5) == [Cut(3, 3), Cut(9, 3)]
-    assert merge_cuts([Cut(1, 4), Cut(3, 2)], [Cut(9, 3)], 5) == [Cut(1, 4), Cut(9, 5)]
-    assert merge_cuts([], [Cut(9, 3)], 5) == merge_cuts([Cut(9, 3)], [], 5) == [Cut(9, 3)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from shared.audience import Audience
-from shared.domain.audience.audiences import Cut
+from shared.domain.audience.cuts import Cut
 from shared.domain.audience.devices import Devices
 from shared.domain.audience.ranges import KeyRange
 
