@@ -1,10 +1,18 @@
-"""How soon each process is ready after its start, and what memory it holds while it has nothing to do."""
+"""How soon each process is ready after its start, and what memory it holds while it has nothing to do.
+
+It runs in an environment with what the image has and nothing else: some libraries look for others when they are
+imported, and find them among the tools of development.
+"""
 
 import asyncio
+import hashlib
 import json
+import subprocess
 import time
+import venv
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -13,6 +21,9 @@ from tests.bench.machine import cpu_seconds, memory
 from tests.bench.place import Place
 from tests.bench.report import Figure, Measured, Target
 from tests.e2e.house import House
+from tests.stack.places import home
+
+REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "run.txt"
 
 _SETTLE_SECONDS = 3.0
 _READY_MS = 600
@@ -32,6 +43,7 @@ async def measure(place: Place) -> list[Measured]:
     """One process after the other, in turns."""
     processes = list(find_processes())
     async with place.house() as house:
+        house.python = await asyncio.to_thread(make_environment)
         turns = [{process: await start(house, process) for process in processes} for _ in range(place.repeat)]
     note = f"Idle means {_SETTLE_SECONDS:g} s after the start. The files lie in S3, and none is touched."
     return [
@@ -48,6 +60,17 @@ def figures(process: str, runs: Sequence[StartRun]) -> list[Figure]:
         Figure("CPU time of the start", [run.cpu for run in runs], "ms"),
         Figure("memory, idle", [run.memory for run in runs], "MB", most),
     ]
+
+
+def make_environment() -> str:
+    """The Python of an environment with the libraries of the image. It is made once for each state of the list."""
+    content = REQUIREMENTS.read_bytes()
+    python = home() / f"image-{hashlib.sha256(content).hexdigest()[:12]}" / "bin" / "python"
+    if not python.exists():
+        venv.create(python.parents[1], with_pip=True, clear=True)
+        install = ["-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(REQUIREMENTS)]
+        subprocess.run([str(python), *install], check=True)
+    return str(python)
 
 
 async def start(house: House, process: str) -> StartRun:

@@ -96,6 +96,7 @@ class House:
         forks: bool = True,
     ) -> None:
         self.environment = environment
+        self.python = sys.executable
         self._forks = forks
         self.capabilities = parts.capabilities
         self.parts = parts
@@ -136,7 +137,7 @@ class House:
             return fork(service, environment, log)
         with log.open("wb") as output:
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "services", service, env=environment, stdout=output, stderr=output
+                self.python, "-m", "services", service, env=environment, stdout=output, stderr=output
             )
 
     async def devices(self, count: int, service: str = APNS) -> None:
