@@ -94,16 +94,16 @@ class Occurrences:
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
         """What a token claims, by id. Occurrences of a kind that only a later version knows are left to their lease."""
         found: list[Occurrence] = []
-        while missing := limit - len(found):
+        while len(found) < limit:
             # Kinds are looked at here: for one more field, the embedded database would look through all occurrences.
-            claimed = self._occurrences.find({"token": token, "_id": {"$gt": after}}, batch_size=missing)
+            claimed = self._occurrences.find({"token": token, "_id": {"$gt": after}}, batch_size=limit)
             with translate_errors():
-                documents = await claimed.sort("_id", ASCENDING).limit(missing).to_list()
+                documents = await claimed.sort("_id", ASCENDING).limit(limit).to_list()
             found += [_value(document) for document in documents if document["kind"] in _KINDS]
-            if len(documents) < missing:
+            if len(documents) < limit:
                 break
             after = documents[-1]["_id"]
-        return found
+        return found[:limit]
 
     async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
         """Those of these that are still there, under the same token and not held back by a pause. One query."""
