@@ -64,6 +64,13 @@ async def test_taken_ids_are_told_and_left_alone(store: Store) -> None:
     }
 
 
+async def test_what_the_driver_inserts_once_more_is_taken_by_nobody_else(store: Store) -> None:
+    """It repeats an insert whose reply was lost; a server that was restarted may not remember the first."""
+    await store.schedules.add([made("a", generation="g0")])
+    for _ in range(2):
+        assert await store.schedules.add([made(key) for key in "abc"]) == {"ns/a"}
+
+
 @pytest.fixture
 async def keys(store: Store) -> list[str]:
     keys = ["a", "a-", "a.b", "a:b", "a~", "a~~", "aa", "ab", "b"]
@@ -116,6 +123,14 @@ async def test_replacing_asks_for_the_generation(store: Store) -> None:
     assert await store.schedules.get("ns/a") == replace(fresh, created_at=NOON)
     assert not await store.schedules.replace(made("nothing"), generation="g1")
     assert await store.schedules.get("ns/nothing") is None
+
+
+async def test_what_the_driver_replaces_once_more_was_replaced(store: Store) -> None:
+    await store.schedules.add([made("a")])
+    fresh = made("a", SERIES, generation="g2")
+    assert [await store.schedules.replace(fresh, generation="g1") for _ in range(2)] == [True, True]
+    assert not await store.schedules.replace(made("a", generation="g3"), generation="g1")
+    assert await store.schedules.get("ns/a") == fresh
 
 
 async def test_of_many_who_replace_one_wins(store: Store) -> None:
