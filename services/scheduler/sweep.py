@@ -33,14 +33,14 @@ class Sweep:
 
     async def run_once(self) -> Swept:
         """Finish what has ended, and look at one shard for what was left behind. Raises `Unavailable`."""
-        finished = await self._finish()
+        finished = await self._finish(await self._time.now())
         return Swept(claimed=await self._let_go(), discarded=finished)
 
-    async def _finish(self) -> int:
-        finished = 0
+    async def _finish(self, now: datetime) -> int:
+        """Finish what has ended by `now`; returns how many. What this puts off it does not see again, however long it
+        takes."""
+        finished, before = 0, now - _PAST_FOR
         while True:
-            now = await self._time.now()
-            before = now - _PAST_FOR
             past = await self._store.schedules.to_sweep(before=before, limit=_LOOK)
             ids = list(past)
             for start in range(0, len(ids), _FINISHED_AT_ONCE):

@@ -1,6 +1,9 @@
 """The sweep, on a real database: what has ended is finished, and what was left held back goes on."""
 
+from datetime import datetime
+
 import pytest
+from msgspec.structs import replace
 
 from services.scheduler.sweep import Sweep
 from shared.domain.clock.occurrences import HELD_BACK, SHARDS
@@ -8,7 +11,7 @@ from shared.domain.clock.schedules import ScheduleState
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.time import DatabaseTime
 from shared.store import Store
-from tests.flow.made import GONE, LIST, OTHER, accepted, past_schedule, pending, stored, wanted
+from tests.flow.made import GONE, HOUR, LIST, OTHER, accepted, past_schedule, pending, stored, wanted
 
 pytestmark = pytest.mark.native
 
@@ -38,6 +41,22 @@ async def test_what_has_ended_is_finished_once(store: Store, flow: ScheduleFlow,
     assert [(await sweep.run_once()).discarded for _ in range(2)] == [1, 0]
     assert (await stored(store)).state is ScheduleState.FINISHED
     assert (await stored(store, "b")).state is ScheduleState.ACTIVE
+
+
+async def test_a_sweep_that_takes_long_ends(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it put off is due again by then; something else than to finish is to be done too."""
+
+    class Late(DatabaseTime):
+        looks = 0
+
+        async def now(self) -> datetime:
+            self.looks += 1
+            assert self.looks < 10
+            return await super().now() + self.looks * HOUR
+
+    monkeypatch.setattr("services.scheduler.sweep._LOOK", 1)
+    await store.schedules.add([replace(past_schedule(), state=ScheduleState.PAUSED)])
+    assert (await Sweep(store, Late(store)).run_once()).discarded == 0
 
 
 async def test_what_is_paused_is_looked_at_again_later(store: Store, flow: ScheduleFlow, sweep: Sweep) -> None:
