@@ -9,7 +9,7 @@ back what its own `begin` has counted.
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from pymongo import ASCENDING, DeleteMany, UpdateMany
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
+from shared.domain.clock.schedules import COMMITTED_WITHIN
 from shared.store.documents import Codec, Document, insert_new, translate_errors
 
 _KINDS = frozenset(kind.value for kind in OccurrenceKind)
@@ -248,6 +249,20 @@ class Occurrences:
     async def remove_of(self, *owners: str, generation: str = "") -> None:
         """Forget all that owners have, or all of one generation, claimed or not."""
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
+        with translate_errors():
+            await self._occurrences.delete_many(query)
+
+    async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
+        """Forget what lies ahead of these owners, each with its generation, and is of none of these generations, if no
+        schedule can come for it any more. What is due the clock meets by itself."""
+        if not generations:
+            return
+        query: Document = {
+            "owner": {"$in": list(generations)},
+            "due": {"$gt": now},
+            "generation": {"$nin": list(generations.values())},
+            "accepted_at": {"$lt": now - COMMITTED_WITHIN},
+        }
         with translate_errors():
             await self._occurrences.delete_many(query)
 

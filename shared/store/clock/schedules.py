@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -17,9 +18,17 @@ from shared.store.documents import Document, Page, insert_new, read_page, transl
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
+_ENDING = {"state": 1, "generation": 1}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
+
+
+class Ending(Struct, frozen=True):
+    """What the sweep needs of a schedule that may have ended."""
+
+    state: ScheduleState
+    generation: str
 
 
 class Schedules:
@@ -112,12 +121,12 @@ class Schedules:
         with translate_errors():
             return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
-    async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, ScheduleState]:
-        """The states of some of the schedules that the sweep was to look at before that moment, by id."""
+    async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, Ending]:
+        """Some of the schedules that the sweep was to look at before that moment, by id."""
         with translate_errors():
-            cursor = self._schedules.find({"sweep_at": {"$lt": before}}, {"state": 1}, batch_size=limit + 1)
+            cursor = self._schedules.find({"sweep_at": {"$lt": before}}, _ENDING, batch_size=limit + 1)
             found = await cursor.limit(limit).to_list()
-        return {document["_id"]: ScheduleState(document["state"]) for document in found}
+        return {document["_id"]: Ending(ScheduleState(document["state"]), document["generation"]) for document in found}
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
         """Have these, which `to_sweep` named, looked at again then."""

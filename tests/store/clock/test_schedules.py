@@ -10,6 +10,7 @@ from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.recurrence import Cron
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
 from shared.store import Store
+from shared.store.clock.schedules import Ending
 
 pytestmark = pytest.mark.native
 
@@ -175,7 +176,7 @@ async def test_those_with_an_end_are_swept_whatever_their_state(store: Store) ->
     await store.schedules.add([*ended, made("endless", SERIES)])
     await store.schedules.move("ns/a", to=PAUSED)
     found = await store.schedules.to_sweep(before=NOON + 3 * HOUR, limit=10)
-    assert found == {"ns/a": PAUSED, "ns/b": ACTIVE}
+    assert found == {"ns/a": Ending(PAUSED, "g1"), "ns/b": Ending(ACTIVE, "g1")}
     assert len(await store.schedules.to_sweep(before=NOON + 3 * HOUR, limit=1)) == 1
 
 
