@@ -130,16 +130,23 @@ class Capabilities:
     @cached_property
     def _folder(self) -> "FolderBlobs | None":
         """The folder of the blobs, where they lie in one."""
-        if urlsplit(self.settings.blobs.url).scheme != "file":
+        if _scheme(self.settings.blobs.url, field="blobs.url") != "file":
             return None
         from shared.blobs.files import FolderBlobs
 
         return FolderBlobs.open(self.settings.blobs.url, allowed_buckets=self.settings.blobs.allowed_buckets)
 
 
+def _scheme(url: str, *, field: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError as error:
+        raise Invalid(f"not a URL: {error}", field=field) from None
+
+
 def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
     timeout = settings.broker.publish_timeout_seconds
-    match urlsplit(settings.broker.url).scheme:
+    match _scheme(settings.broker.url, field="broker.url"):
         case "amqp" | "amqps":
             from shared.broker.rabbitmq import RabbitBroker
 
@@ -160,7 +167,7 @@ def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
 
 def _stream(settings: Settings, name: str) -> Stream:
     stream, lanes = settings.stream, settings.worker.lanes
-    match urlsplit(stream.url).scheme:
+    match _scheme(stream.url, field="stream.url"):
         case "kafka":
             from shared.stream.kafka import KafkaStream
 
@@ -188,7 +195,7 @@ def _stream(settings: Settings, name: str) -> Stream:
 
 
 def _s3(chosen: BlobSettings) -> Blobs:
-    scheme = urlsplit(chosen.url).scheme
+    scheme = _scheme(chosen.url, field="blobs.url")
     if scheme != "s3":
         raise Invalid(f"s3:// or file://, not {scheme}://", field="blobs.url")
     checked: dict[str, Any] = {
@@ -213,7 +220,7 @@ def _s3(chosen: BlobSettings) -> Blobs:
 def _mail(capabilities: Capabilities) -> Mail:
     chosen = capabilities.settings.mail
     sender = MailSender(chosen.sender_name, chosen.sender_address)
-    match urlsplit(chosen.url).scheme:
+    match _scheme(chosen.url, field="mail.url"):
         case "":
             from shared.mail.none import NoMail
 

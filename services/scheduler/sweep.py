@@ -1,16 +1,18 @@
-"""The sweep finishes schedules whose last instant is past and of which nothing is left. It also lets go what is held
-back although its schedule is not paused: a process died half-way into a pause, a resume or a replacement.
+"""The sweep finishes schedules whose last instant is past and of which nothing is left. It also removes what is left of
+nobody's, and lets go what is held back although its schedule is not paused: a process died half-way into a request.
 """
 
 import itertools
+import random
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from shared.domain.clock.occurrences import SHARDS, read_owner
-from shared.domain.clock.schedules import Schedule, ScheduleState, is_active, owner_of
+from shared.domain.clock.schedules import Schedule, is_active, owner_of
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept
 from shared.store import Store
+from shared.store.clock.schedules import Ending
 
 _STEP = 1_000
 _LOOK = 10_000
@@ -30,17 +32,21 @@ class Sweep:
         self._shards = shards or itertools.cycle(range(SHARDS))
         self._shard: int | None = None
         self._after = ""
+        self._busy: dict[str, str] = {}
+        self._busy_seen = 0
 
     async def run_once(self) -> Swept:
-        """Finish what has ended, and look at one shard for what was left behind. Raises `Unavailable`."""
-        finished = await self._finish()
+        """Finish what has ended, and look at some for what was left behind. Raises `Unavailable`."""
+        now = await self._time.now()
+        finished = await self._finish(now)
+        await self._remove_void(now)
         return Swept(claimed=await self._let_go(), discarded=finished)
 
-    async def _finish(self) -> int:
-        finished = 0
+    async def _finish(self, now: datetime) -> int:
+        """Finish what has ended by `now`; returns how many. What this puts off it does not see again, however long it
+        takes."""
+        finished, before = 0, now - _PAST_FOR
         while True:
-            now = await self._time.now()
-            before = now - _PAST_FOR
             past = await self._store.schedules.to_sweep(before=before, limit=_LOOK)
             ids = list(past)
             for start in range(0, len(ids), _FINISHED_AT_ONCE):
@@ -49,14 +55,28 @@ class Sweep:
             if len(past) < _LOOK:
                 return finished
 
-    async def _finish_some(self, past: Mapping[str, ScheduleState], before: datetime, now: datetime) -> int:
+    async def _finish_some(self, past: Mapping[str, Ending], before: datetime, now: datetime) -> int:
         """Finish those of these that have ended, and have the others looked at again; returns how many ended."""
-        busy = await self._store.occurrences.with_any([owner_of(id) for id in past])
-        ended = [id for id, state in past.items() if is_active(state) and owner_of(id) not in busy]
+        active = [id for id, ending in past.items() if is_active(ending.state)]
+        busy = await self._store.occurrences.with_any([owner_of(id) for id in active])
+        ended = [id for id in active if owner_of(id) not in busy]
         await self._store.schedules.finish(ended, before=before, at=now)
         others = past.keys() - set(ended)
         await self._store.schedules.sweep_again(list(others), before=before, at=now + _AGAIN)
+        self._note_busy({owner_of(id): past[id].generation for id in active if owner_of(id) in busy})
         return len(ended)
+
+    def _note_busy(self, some: dict[str, str]) -> None:
+        """Keep these, or those of before, by chance: so everybody's turn comes, however many there are."""
+        self._busy_seen += len(some)
+        if some and random.random() * self._busy_seen < len(some):
+            self._busy = some
+
+    async def _remove_void(self, now: datetime) -> None:
+        """Remove what keeps a few schedules from their end and belongs to nobody: a process died as it made or replaced
+        one."""
+        some, self._busy, self._busy_seen = self._busy, {}, 0
+        await self._store.occurrences.remove_void(some, now=now)
 
     async def _let_go(self) -> int:
         """Let go what was left behind: so many owners a round, however much is held back."""

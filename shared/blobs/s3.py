@@ -90,7 +90,11 @@ class S3Blobs:
         `public_endpoint_url`, or for `endpoint_url` if that is empty.
 
         A question takes at most `timeout_seconds`, all attempts together; one in which nothing comes for
-        `silence_seconds` is given up. Raises `Invalid`.
+        `silence_seconds` is given up.
+
+        Raises:
+            Invalid: a setting cannot be right.
+            Denied: the environment names what is not there, such as a profile. It is read anew each time.
         """
         bucket, buckets = check_settings(
             url,
@@ -100,11 +104,14 @@ class S3Blobs:
             secret_key=secret_key,
             allowed_buckets=[*allowed_buckets],
         )
-        session = aioboto3.Session(
-            aws_access_key_id=access_key or None,
-            aws_secret_access_key=secret_key or None,
-            region_name=region or None,
-        )
+        try:
+            session = aioboto3.Session(
+                aws_access_key_id=access_key or None,
+                aws_secret_access_key=secret_key or None,
+                region_name=region or None,
+            )
+        except FAILURES as error:
+            raise Denied(f"what is around the process for S3 cannot be used: {error}") from error
         return cls(
             session,
             bucket,

@@ -33,7 +33,7 @@ class Late(Generic[AnyConnected]):
 
     async def get(self) -> AnyConnected:
         """What is open by now. Raises `Unavailable` after `close`."""
-        if self._opened is None:
+        if self._opened is None or self._closed:
             async with self._opening:
                 if self._closed:
                     raise Unavailable(f"{self._name} is closed")

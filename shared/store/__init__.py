@@ -123,7 +123,7 @@ class Store:
             database = client.get_default_database().with_options(
                 write_concern=DURABLE, read_concern=ReadConcern("majority"), read_preference=ReadPreference.PRIMARY
             )
-        except (InvalidURI, ConfigurationError) as error:
+        except (InvalidURI, ConfigurationError, ValueError) as error:
             raise Invalid(f"not a mongodb:// URL with a database: {error}", field="store.url") from error
         return cls(client, database, observe)
 

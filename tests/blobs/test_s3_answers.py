@@ -4,9 +4,11 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import pytest
 
+from shared.blobs.late import LateBlobs
 from shared.blobs.s3 import S3Blobs
 from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Hidden, Invalid, Unavailable
@@ -248,6 +250,19 @@ async def test_without_credentials_it_says_so_and_looks_again(monkeypatch: pytes
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tell-no-one")
         assert (await blobs.stat(PATH)).size == 5
+
+
+async def test_with_a_profile_that_is_not_there_it_says_so_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_PROFILE", "of-somebody-else")
+    async with answering(lambda _: answer(200, b"", length=5, ETag=ETAG)) as url:
+        late = LateBlobs("bucket", lambda: partial(opened, url))
+        with pytest.raises(Denied, match="of-somebody-else"):
+            await late.stat(PATH)
+        monkeypatch.delenv("AWS_PROFILE")
+        assert (await late.stat(PATH)).size == 5
+        await late.close()
 
 
 async def test_after_the_end_nothing_is_asked() -> None:

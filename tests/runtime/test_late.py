@@ -72,6 +72,13 @@ async def test_nothing_is_opened_once_it_is_closed(late: Late[Thing], loads: Loa
     assert loads.count == 0
 
 
+async def test_what_was_opened_is_not_given_out_once_it_is_closed(late: Late[Thing]) -> None:
+    await late.get()
+    await late.close()
+    with pytest.raises(Unavailable, match="the thing is closed"):
+        await late.get()
+
+
 async def test_the_loop_goes_on_while_it_loads() -> None:
     loop, goes_on = asyncio.get_running_loop(), asyncio.Event()
 

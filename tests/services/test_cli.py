@@ -101,6 +101,22 @@ def test_a_url_that_no_part_can_read_is_told_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("section", "url"),
+    [
+        ("store", "mongodb://[::1/carillon"),
+        ("store", "mongodb://db:99999/carillon"),
+        ("broker", "amqp://[::1/carillon"),
+        ("stream", "kafka://[::1"),
+        ("blobs", "s3://[bucket"),
+    ],
+)
+def test_a_url_that_is_none_is_told_in_one_line(section: str, url: str) -> None:
+    ports = {"CARILLON_API_PORT": "0", "CARILLON_HEALTH_PORT": "0"}
+    line = refused(carillon("worker", **ports, **{f"CARILLON_{section.upper()}_URL": url}))
+    assert line.startswith(f"Error: {section}.url: not a ")
+
+
+@pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
         ("URL", "s3://bucket/folder", "blobs.url: needs s3://<bucket> and nothing behind it"),

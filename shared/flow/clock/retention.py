@@ -41,9 +41,10 @@ class Retention:
         a dead letter that is tried again, still has something to do."""
         finished = await self._store.schedules.find_finished(before=before, limit=_STEP)
         busy = await self._store.occurrences.with_any([schedule.owner for schedule in finished])
-        await self._store.schedules.keep_finished(
-            [schedule.id for schedule in finished if schedule.owner in busy], at=now
-        )
+        kept = [schedule for schedule in finished if schedule.owner in busy]
+        await self._store.schedules.keep_finished([schedule.id for schedule in kept], at=now)
+        # What belongs to nobody keeps a schedule once, not until it is due.
+        await self._store.occurrences.remove_void({schedule.owner: schedule.generation for schedule in kept}, now=now)
         ended = [schedule.id for schedule in finished if schedule.owner not in busy]
         await self._store.schedules.forget_finished(ended, before=before)
         return len(finished)

@@ -55,7 +55,8 @@ class ScheduleFlow:
         return await self._time.now()
 
     async def accept(self, wanted: Sequence[Wanted]) -> list[Answer]:
-        """Make schedules, however many in two or three round trips; an answer for each, in their order.
+        """Make schedules, however many in two or three round trips, and three more where keys turn out to be taken; an
+        answer for each, in their order.
 
         The same content under a key that exists changes nothing; another one is a `Conflict`. A list of which no
         instant lies ahead is `Invalid`, unless it is there already.

@@ -9,7 +9,7 @@ back what its own `begin` has counted.
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from pymongo import ASCENDING, DeleteMany, UpdateMany
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
+from shared.domain.clock.schedules import COMMITTED_WITHIN
 from shared.store.documents import Codec, Document, insert_new, translate_errors
 
 _KINDS = frozenset(kind.value for kind in OccurrenceKind)
@@ -94,16 +95,16 @@ class Occurrences:
     async def read(self, token: str, *, after: str = "", limit: int) -> list[Occurrence]:
         """What a token claims, by id. Occurrences of a kind that only a later version knows are left to their lease."""
         found: list[Occurrence] = []
-        while missing := limit - len(found):
+        while len(found) < limit:
             # Kinds are looked at here: for one more field, the embedded database would look through all occurrences.
-            claimed = self._occurrences.find({"token": token, "_id": {"$gt": after}}, batch_size=missing)
+            claimed = self._occurrences.find({"token": token, "_id": {"$gt": after}}, batch_size=limit)
             with translate_errors():
-                documents = await claimed.sort("_id", ASCENDING).limit(missing).to_list()
+                documents = await claimed.sort("_id", ASCENDING).limit(limit).to_list()
             found += [_value(document) for document in documents if document["kind"] in _KINDS]
-            if len(documents) < missing:
+            if len(documents) < limit:
                 break
             after = documents[-1]["_id"]
-        return found
+        return found[:limit]
 
     async def ours(self, claimed: Sequence[Occurrence], *, also_held_back: bool = False) -> list[Occurrence]:
         """Those of these that are still there, under the same token and not held back by a pause. One query."""
@@ -248,6 +249,20 @@ class Occurrences:
     async def remove_of(self, *owners: str, generation: str = "") -> None:
         """Forget all that owners have, or all of one generation, claimed or not."""
         query: Document = {"owner": {"$in": owners}} | ({"generation": generation} if generation else {})
+        with translate_errors():
+            await self._occurrences.delete_many(query)
+
+    async def remove_void(self, generations: Mapping[str, str], *, now: datetime) -> None:
+        """Forget what lies ahead of these owners, each with its generation, and is of none of these generations, if no
+        schedule can come for it any more. What is due the clock meets by itself."""
+        if not generations:
+            return
+        query: Document = {
+            "owner": {"$in": list(generations)},
+            "due": {"$gt": now},
+            "generation": {"$nin": list(generations.values())},
+            "accepted_at": {"$lt": now - COMMITTED_WITHIN},
+        }
         with translate_errors():
             await self._occurrences.delete_many(query)
 

@@ -3,10 +3,11 @@
 A list of up to 10,000 instants is a field of its own, so that whoever fires reads a schedule without it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -17,9 +18,17 @@ from shared.store.documents import Document, Page, insert_new, read_page, transl
 
 _definitions = msgspec.json.Decoder(Definition)
 _WITHOUT_INSTANTS = {"instants": 0}
+_ENDING = {"state": 1, "generation": 1}
 _BATCH = 64  # a payload of 256 KiB takes up to 512 as a text in JSON, and 10,000 instants take 140
 _FIELDS = frozenset(Schedule.__struct_fields__)
 _OPTIONAL = ("sweep_at", "finished_at")  # absent rather than null: their indexes are sparse
+
+
+class Ending(Struct, frozen=True):
+    """What the sweep needs of a schedule that may have ended."""
+
+    state: ScheduleState
+    generation: str
 
 
 class Schedules:
@@ -35,9 +44,10 @@ class Schedules:
         await self._schedules.create_index([("finished_at", ASCENDING)], sparse=True)
 
     async def add(self, schedules: Sequence[Schedule]) -> set[str]:
-        """Insert those whose ids are free; the ids that were taken."""
-        taken = await insert_new(self._schedules, [_document(schedule) for schedule in schedules])
-        return {schedules[index].id for index in taken}
+        """Insert those whose ids are free; the ids that others have taken."""
+        places = await insert_new(self._schedules, [_document(schedule) for schedule in schedules])
+        taken = {schedules[place].id: schedules[place].generation for place in places}
+        return taken.keys() - await self._find_own(taken)
 
     async def get(self, id: str) -> Schedule | None:
         """The whole schedule."""
@@ -86,7 +96,7 @@ class Schedules:
                 {"_id": schedule.id, "generation": generation},
                 [{"$set": literal | {"state": state}}, {"$unset": unset}],
             )
-        return result.matched_count == 1
+        return result.matched_count == 1 or bool(await self._find_own({schedule.id: schedule.generation}))
 
     async def move(self, id: str, *, to: ScheduleState) -> Schedule | None:
         """Give the schedule this state; `None` where it has one that this does not follow. What has it already stays as
@@ -111,12 +121,12 @@ class Schedules:
         with translate_errors():
             return _maybe(await self._schedules.find_one_and_delete({"_id": id}, _WITHOUT_INSTANTS))
 
-    async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, ScheduleState]:
-        """The states of some of the schedules that the sweep was to look at before that moment, by id."""
+    async def to_sweep(self, *, before: datetime, limit: int) -> dict[str, Ending]:
+        """Some of the schedules that the sweep was to look at before that moment, by id."""
         with translate_errors():
-            cursor = self._schedules.find({"sweep_at": {"$lt": before}}, {"state": 1}, batch_size=limit + 1)
+            cursor = self._schedules.find({"sweep_at": {"$lt": before}}, _ENDING, batch_size=limit + 1)
             found = await cursor.limit(limit).to_list()
-        return {document["_id"]: ScheduleState(document["state"]) for document in found}
+        return {document["_id"]: Ending(ScheduleState(document["state"]), document["generation"]) for document in found}
 
     async def sweep_again(self, ids: Sequence[str], *, before: datetime, at: datetime) -> None:
         """Have these, which `to_sweep` named, looked at again then."""
@@ -157,6 +167,17 @@ class Schedules:
         with translate_errors():
             result = await self._schedules.delete_many({"_id": {"$in": list(ids)}, "finished_at": {"$lt": before}})
         return result.deleted_count
+
+    async def _find_own(self, generations: Mapping[str, str]) -> set[str]:
+        """The ids of those that are there with the generation that we gave them. The driver repeats a write whose reply
+        was lost. Not every server remembers the first: then the repeated one finds what that wrote in its way."""
+        if not generations:
+            return set()
+        with translate_errors():
+            found = await self._schedules.find(
+                {"_id": {"$in": list(generations)}}, {"generation": 1}, batch_size=len(generations) + 1
+            ).to_list()
+        return {document["_id"] for document in found if document["generation"] == generations[document["_id"]]}
 
     async def _update_swept(self, ids: Sequence[str], query: Document, before: datetime, change: Document) -> None:
         # Whatever replaced one meanwhile has an instant ahead, or none that it ends at.

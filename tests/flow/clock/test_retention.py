@@ -3,15 +3,16 @@
 from datetime import datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.clock.outcomes import DeadLetter
-from shared.domain.clock.schedules import ScheduleState
+from shared.domain.clock.schedules import ScheduleState, occurrences
 from shared.flow.clock.retention import Retention
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
 from shared.store import Store
-from tests.flow.made import past_schedule, pending, stored
+from tests.flow.made import LIST, past_schedule, pending, stored
 
 pytestmark = pytest.mark.native
 
@@ -66,6 +67,18 @@ async def test_what_is_still_to_fire_keeps_its_schedule(
         await store.occurrences.remove(each.id)
     await retention.run_once()
     assert await store.schedules.get("ns/a") is not None
+    await store.schedules.keep_finished(["ns/a"], at=now - 8 * DAY)
+    await retention.run_once()
+    assert await store.schedules.get("ns/a") is None
+
+
+async def test_what_belongs_to_nobody_keeps_no_schedule(store: Store, retention: Retention) -> None:
+    """It is forgotten itself, and its schedule in its time."""
+    now = await store.now()
+    await finished(store, now - 8 * DAY)
+    await store.occurrences.add(occurrences(replace(past_schedule(), definition=LIST, generation="dead")))
+    await retention.run_once()
+    assert await pending(store) == []
     await store.schedules.keep_finished(["ns/a"], at=now - 8 * DAY)
     await retention.run_once()
     assert await store.schedules.get("ns/a") is None

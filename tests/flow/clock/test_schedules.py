@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -180,6 +181,26 @@ async def test_a_process_that_slept_does_not_make_what_it_stored_count(store: St
         await ScheduleFlow(store, Sleepy(store)).accept([wanted()])
     assert await store.schedules.get("ns/a") is None
     assert (await accepted(flow, wanted())).created
+
+
+@pytest.mark.parametrize("move", ["add", "replace"])
+async def test_a_write_that_the_driver_repeats_does_not_void_what_it_wrote(
+    store: Store, flow: ScheduleFlow, monkeypatch: pytest.MonkeyPatch, move: str
+) -> None:
+    """The reply to the first was lost, as was the server's memory of it."""
+    write = getattr(store.schedules, move)
+
+    async def write_twice(*arguments: Any, **options: Any) -> Any:
+        await write(*arguments, **options)
+        return await write(*arguments, **options)
+
+    monkeypatch.setattr(store.schedules, move, write_twice)
+    assert (await flow.put(wanted(definition=OTHER))).created
+    await check_whole(store, "a", OTHER)
+    assert (await flow.put(wanted())).changed
+    await check_whole(store, "a", LIST)
+    assert (await accepted(flow, wanted("b"))).created
+    await check_whole(store, "b", LIST)
 
 
 async def test_whoever_loses_a_race_leaves_nothing_behind(store: Store) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from shared.domain.clock.occurrences import HELD_BACK, SHARDS, Occurrence, OccurrenceKind, once, retry_entry, series
 from shared.store import Store
 from shared.store.clock.occurrences import Heads, Retry, Visible, fresh_token
+from tests.commands import count_commands
 
 pytestmark = pytest.mark.native
 
@@ -114,6 +115,21 @@ async def test_a_slice_is_read_page_by_page(store: Store) -> None:
         found += page
     assert sizes == [10, 10, 5]
     assert found == sorted(entries, key=lambda each: each.id)
+
+
+@pytest.mark.parametrize("known", [0, 9, 10, 12])
+async def test_what_only_a_later_version_knows_costs_no_more_than_its_pages(
+    monkeypatch: pytest.MonkeyPatch, mongo_database: str, store: Store, known: int
+) -> None:
+    commands = count_commands(monkeypatch)
+    entries = sorted((replace(due_at(number), token="ours") for number in range(60)), key=lambda each: each.id)
+    await store.occurrences.add(entries)
+    later = {"_id": {"$in": [each.id for each in entries[known:]]}}
+    await store._database["occurrences"].update_many(later, {"$set": {"kind": "of-tomorrow"}})
+    counted = Store.open(mongo_database)
+    assert await counted.occurrences.read("ours", limit=10) == entries[: min(known, 10)]
+    assert commands.counts["find"] <= 7
+    await counted.close()
 
 
 async def test_heads_name_the_shards_and_the_oldest(store: Store) -> None:

@@ -10,6 +10,7 @@ from shared.domain.clock.callbacks import HttpCallback
 from shared.domain.clock.recurrence import Cron
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, digest, schedule_id
 from shared.store import Store
+from shared.store.clock.schedules import Ending
 
 pytestmark = pytest.mark.native
 
@@ -62,6 +63,13 @@ async def test_taken_ids_are_told_and_left_alone(store: Store) -> None:
         "ns/c": "g1",
         "ns/d": "g2",
     }
+
+
+async def test_what_the_driver_inserts_once_more_is_taken_by_nobody_else(store: Store) -> None:
+    """It repeats an insert whose reply was lost; a server that was restarted may not remember the first."""
+    await store.schedules.add([made("a", generation="g0")])
+    for _ in range(2):
+        assert await store.schedules.add([made(key) for key in "abc"]) == {"ns/a"}
 
 
 @pytest.fixture
@@ -118,6 +126,14 @@ async def test_replacing_asks_for_the_generation(store: Store) -> None:
     assert await store.schedules.get("ns/nothing") is None
 
 
+async def test_what_the_driver_replaces_once_more_was_replaced(store: Store) -> None:
+    await store.schedules.add([made("a")])
+    fresh = made("a", SERIES, generation="g2")
+    assert [await store.schedules.replace(fresh, generation="g1") for _ in range(2)] == [True, True]
+    assert not await store.schedules.replace(made("a", generation="g3"), generation="g1")
+    assert await store.schedules.get("ns/a") == fresh
+
+
 async def test_of_many_who_replace_one_wins(store: Store) -> None:
     await store.schedules.add([made("a")])
     wins = await asyncio.gather(
@@ -160,7 +176,7 @@ async def test_those_with_an_end_are_swept_whatever_their_state(store: Store) ->
     await store.schedules.add([*ended, made("endless", SERIES)])
     await store.schedules.move("ns/a", to=PAUSED)
     found = await store.schedules.to_sweep(before=NOON + 3 * HOUR, limit=10)
-    assert found == {"ns/a": PAUSED, "ns/b": ACTIVE}
+    assert found == {"ns/a": Ending(PAUSED, "g1"), "ns/b": Ending(ACTIVE, "g1")}
     assert len(await store.schedules.to_sweep(before=NOON + 3 * HOUR, limit=1)) == 1
 
 
