@@ -8,6 +8,7 @@ from services import assembly
 from services.connections import Capabilities
 from services.embedded.ports import check_ports
 from services.parts import Parts
+from services.schema_watch import SchemaWatch
 from shared.domain.errors import CarillonError
 from shared.runtime import health, logs, memory
 from shared.runtime.lifecycle import Component, run
@@ -34,10 +35,13 @@ def build(capabilities: Capabilities, services: Sequence[str], known: health.Pro
     """What the process runs, in the order in which it starts. Raises `Invalid` for settings that cannot be used."""
     parts = Parts(capabilities, services)
     assembly.watch(services, parts, known)
+    schema = SchemaWatch(capabilities.store.schema)
+    known.add("schema", schema.check)
     components: list[Component] = [
         health.server(known, capabilities.settings.health),
         LoopWatch(),
         assembly.connections_closer(capabilities),
+        schema,
     ]
     for service in services:
         components += assembly.components(service, parts)

@@ -86,15 +86,7 @@ class Audience:
         return rows[0][0] or 0
 
     async def cut(
-        self,
-        table: str,
-        filters: Mapping[str, str],
-        *,
-        zone: str = "",
-        after: int,
-        upto: int,
-        size: int,
-        batches: int,
+        self, table: str, filters: Mapping[str, str], *, zone: str = "", after: int, upto: int, size: int, batches: int
     ) -> list[Cut]:
         """The next cuts of about `size` rows behind `after` and not beyond `upto`; none means that none are left.
 

@@ -43,6 +43,7 @@ from shared.store.jobs.mails import Mails
 from shared.store.jobs.templates import Templates
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
+from shared.store.schema import Schema
 
 DURABLE = WriteConcern(w="majority", j=True)
 CONNECT_MS = 5_000
@@ -102,6 +103,7 @@ class Store:
         self.imports = self.add("imports", Imports)
         self.revocations = self.add("revocations", Revocations)
         self.signing_secrets = self.add("signing_secrets", SigningSecretStore)
+        self.schema = self.add("schema", Schema)
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20, observe: Observe = _leave_unobserved) -> Self:

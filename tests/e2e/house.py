@@ -116,28 +116,30 @@ class House:
         self.app_id = str(uuid.uuid4())
         self.topic = f"push-{self.app}_apns-massive"
 
-    async def start(self, service: str, *, fault: str = "", **environment: str) -> Process:
-        """Start a process, armed with faults; returns when it is ready."""
-        process = await self.spawn(service, fault=fault, **environment)
+    async def start(self, service: str, tree: Path | None = None, /, *, fault: str = "", **environment: str) -> Process:
+        """Start a process, armed with faults; returns when it is ready. `tree` holds the files of another version."""
+        process = await self.spawn(service, tree, fault=fault, **environment)
         await process.ready()
         return process
 
-    async def spawn(self, service: str, *, fault: str = "", **environment: str) -> Process:
+    async def spawn(self, service: str, tree: Path | None = None, /, *, fault: str = "", **environment: str) -> Process:
         number = next(self._numbers)
         log, faults = self._folder / f"{service}-{number}.log", self._folder / f"{service}-{number}.faults"
         armed = {"CARILLON_FAULT": fault, "CARILLON_FAULT_FILE": str(faults)}
-        child = await self._child(service, {**os.environ, **self.environment, **armed, **environment}, log)
+        child = await self._child(service, {**os.environ, **self.environment, **armed, **environment}, log, tree)
         process = Process(child, log, faults)
         self._processes.append(process)
         return process
 
-    async def _child(self, service: str, environment: dict[str, str], log: Path) -> asyncio.subprocess.Process | Forked:
+    async def _child(
+        self, service: str, environment: dict[str, str], log: Path, tree: Path | None
+    ) -> asyncio.subprocess.Process | Forked:
         # A library is only loaded before others by a program that starts.
-        if self._forks and "LD_PRELOAD" not in environment:
+        if self._forks and tree is None and "LD_PRELOAD" not in environment:
             return fork(service, environment, log)
         with log.open("wb") as output:
             return await asyncio.create_subprocess_exec(
-                self.python, "-m", "services", service, env=environment, stdout=output, stderr=output
+                self.python, "-m", "services", service, env=environment, cwd=tree, stdout=output, stderr=output
             )
 
     async def devices(self, count: int, service: str = APNS) -> None:

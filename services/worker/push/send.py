@@ -8,8 +8,6 @@ rendering come before the take, so that a transaction is short. Exactly once is 
 compare-and-set that names the lane), the transaction (records and receipt as one), and recovery (fence, then look).
 """
 
-import asyncio
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +41,6 @@ from shared.stream import Aborted, Lane, Stream
 
 log = structlog.get_logger(__name__)
 
-_BESIDE = int(os.environ.get("BESIDE", "2"))
 _REMEMBERED_JOBS, _REMEMBERED_LANES = 16, 1_000
 _TAKES = 3
 OUTCOME_UNKNOWN = "outcome-unknown"
@@ -83,8 +80,7 @@ class Sender(Stage[SendBatch]):
         stream_settings: StreamSettings,
         rules: RecordRules,
     ) -> None:
-        self.in_flight = worker.sends_in_flight + _BESIDE
-        self._sends = asyncio.Semaphore(worker.sends_in_flight)
+        self.in_flight = worker.sends_in_flight
         self._store = store
         self._reader = reader
         self._stream = stream
@@ -115,10 +111,9 @@ class Sender(Stage[SendBatch]):
                     # Whoever settled it may have died before the look.
                     await self._breaker.look(batch.job_id)
                 left, standing = await self._recover(batch), None
-                async with self._sends:
-                    while left is not None and left.is_on_its_way:
-                        standing = await self._store.jobs.get_standing(task.job_id)
-                        left = await self._send_part(left, standing)
+                while left is not None and left.is_on_its_way:
+                    standing = await self._store.jobs.get_standing(task.job_id)
+                    left = await self._send_part(left, standing)
                 await self._feed_after(left, gated=standing)
 
     async def put_off(self, task: SendBatch) -> None:

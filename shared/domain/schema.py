@@ -1,0 +1,33 @@
+"""Which versions of Carillon may work on one database.
+
+Processes of two neighbouring releases run side by side, in any mixture. So a release ignores fields that it does not
+know, and whatever needs more than that comes in two steps: one release reads it, the next one writes it. `VERSION`
+counts the releases that changed what is stored. `OLDEST` is the one that still reads all that this one writes.
+"""
+
+from msgspec import Struct
+
+from shared.domain.errors import CarillonError
+
+VERSION = 1
+OLDEST = 1
+
+
+class Stamp(Struct, frozen=True):
+    """What `carillon init` has noted in the database: the version of the newest, and the oldest that may work there."""
+
+    version: int
+    oldest: int
+
+
+class TooOld(CarillonError):
+    """This process is of a release that must not work on this database any more."""
+
+
+def check_stamp(stamp: Stamp) -> None:
+    """Raise `TooOld` where a later release shut this one out."""
+    if stamp.oldest > VERSION:
+        raise TooOld(
+            f"the database was set up by a release that works with version {stamp.oldest} of its documents or later, "
+            f"and this process knows version {VERSION}: run a newer release"
+        )

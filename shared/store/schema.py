@@ -1,0 +1,26 @@
+"""The stamp of the database: which versions of Carillon may work on it."""
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.schema import OLDEST, VERSION, Stamp
+from shared.store.documents import Document, translate_errors
+
+_ID = "schema"
+
+
+class Schema:
+    """The `meta` collection, with one document: `{_id: "schema", version, oldest}`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._meta = database["meta"]
+
+    async def setup(self) -> None:
+        """Note this version; what a later one has noted stays."""
+        with translate_errors():
+            await self._meta.update_one({"_id": _ID}, {"$max": {"version": VERSION, "oldest": OLDEST}}, upsert=True)
+
+    async def read(self) -> Stamp | None:
+        """The stamp; `None` for a database that nobody has set up."""
+        with translate_errors():
+            found = await self._meta.find_one({"_id": _ID})
+        return None if found is None else Stamp(found["version"], found["oldest"])

@@ -1,0 +1,62 @@
+"""A process works on a database only if that was set up, and if no later release has shut it out."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from services import schema_watch
+from services.schema_watch import SchemaWatch
+from shared.domain.errors import Unavailable
+from shared.domain.schema import OLDEST, VERSION, Stamp, TooOld
+from shared.store import Store
+
+pytestmark = pytest.mark.native
+
+
+@pytest.fixture
+async def store(mongo_database: str) -> AsyncIterator[Store]:
+    store = Store.open(mongo_database)
+    yield store
+    await store.close()
+
+
+async def shut_out(store: Store) -> None:
+    """Do as the `init` of a later release does."""
+    await store._database["meta"].update_one({"_id": "schema"}, {"$set": {"oldest": VERSION + 1}})
+
+
+async def test_a_process_is_ready_once_somebody_has_set_the_database_up(store: Store) -> None:
+    watch = SchemaWatch(store.schema)
+    await watch.start()
+    with pytest.raises(Unavailable, match="carillon init has not been run"):
+        await watch.check()
+    await store.schema.setup()
+    await watch.check()
+    await watch.stop()
+
+
+async def test_the_stamp_of_a_later_release_stays(store: Store) -> None:
+    await store.schema.setup()
+    assert await store.schema.read() == Stamp(VERSION, OLDEST)
+    later = {"version": VERSION + 2, "oldest": OLDEST, "of_a_later_version": 1}
+    await store._database["meta"].replace_one({"_id": "schema"}, later)
+    await store.schema.setup()
+    assert await store.schema.read() == Stamp(VERSION + 2, OLDEST)
+    watch = SchemaWatch(store.schema)
+    await watch.start()
+    await watch.check()
+    await watch.stop()
+
+
+async def test_a_later_release_ends_a_process_that_it_shuts_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_watch, "_KNOWN_SECONDS", 0.01)
+    await store.schema.setup()
+    watch = SchemaWatch(store.schema)
+    await watch.start()
+    await shut_out(store)
+    async with asyncio.timeout(10):
+        with pytest.raises(TooOld, match="run a newer release"):
+            await watch.wait()
+    with pytest.raises(TooOld):
+        await SchemaWatch(store.schema).start()
