@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
-STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/chaos/test_storm.py
+STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/chaos/test_storm.py tests/upgrade
 
 BIN := .venv/bin
 RUN := $(BIN)/python -m
