@@ -111,6 +111,7 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
 
     The jobs of a localized push have its `group_id`, and a `zone` each; `zones`, all of them from west to east, are
     only in the answer to start. `control_group_csv_path` is where those stand who were held out, once it is completed.
+    `redacted` says that context, metadata and the paths of files are left out, because the caller is a viewer.
     """
 
     id: str
@@ -151,6 +152,7 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     created_at_ns: int = field(name="createdAt")
     updated_at_ns: int = field(name="updatedAt")
     status_events: tuple[JobStage, ...] | None = None
+    redacted: bool = False
 
     @property
     def starts_at(self) -> datetime | None:

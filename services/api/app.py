@@ -14,10 +14,11 @@ from services.api.http import errors
 from services.api.http.bodies import Bodies
 from services.api.http.documentation import DocumentationResource
 from services.api.http.guards import Guarded, guard_rules
-from services.api.http.identity import Directory, IdentifyCaller, has_caller, protected_paths
+from services.api.http.identity import Directory, IdentifyCaller, has_caller
 from services.api.http.limits import Limited
 from services.api.http.observed import Observed
 from services.api.http.paging import PUBLIC_PATH, public_path
+from services.api.http.rights import protected_paths
 from services.api.http.routes import Resource
 from shared.runtime.settings import ApiSettings
 

@@ -22,21 +22,23 @@ class Unknown(AssertionError):
 
 
 class Role(StrEnum):
-    """Whom an operation's `security` lets in."""
+    """Whom an operation's `security` lets in. Who needs a role over a namespace has it over their own."""
 
     EVERYBODY = "everybody"
     KNOWN = "known"
+    OF_NAMESPACE = "namespace"
     OF_APP = "app"
     ADMIN = "admin"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path."""
+    """One method of one path. `least` is the role over an app or a namespace that it takes."""
 
     method: str
     path: str
     role: Role
+    least: str
     statuses: frozenset[str]
     query: tuple[str, ...]
     body: str | None
@@ -101,22 +103,24 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
         for method in set(methods) & set(_METHODS):
             described = methods[method]
             parameters = described["parameters"]
+            role, _, least = _role(described["security"]).partition("/")
             yield Operation(
                 method=method.upper(),
                 path=path,
-                role=_role(described["security"]),
+                role=Role(role),
+                least=least,
                 statuses=frozenset(described["responses"]),
                 query=tuple(each["name"] for each in parameters if each["in"] == "query" and each["required"]),
                 body=_body(described.get("requestBody")),
             )
 
 
-def _role(security: list[dict[str, list[str]]]) -> Role:
+def _role(security: list[dict[str, list[str]]]) -> str:
     """The role is the same in each way of proving who one is."""
     if not security:
         return Role.EVERYBODY
     [roles] = {tuple(roles) for way in security for roles in way.values()}
-    return Role(roles[0]) if roles else Role.KNOWN
+    return roles[0] if roles else Role.KNOWN
 
 
 def _body(described: Mapping[str, Any] | None) -> str | None:

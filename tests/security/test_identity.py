@@ -59,7 +59,7 @@ def refused(operation: Operation, *, known: bool) -> set[int] | None:
         return None
     if not known:
         return {401}
-    if operation.role is not Role.KNOWN:
+    if operation.role in {Role.OF_APP, Role.ADMIN}:
         return {403}
     return {404} if operation.parameters and not operation.makes else None
 

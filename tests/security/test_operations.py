@@ -13,7 +13,12 @@ REFERENCE = {"$ref": "#/components/schemas/KiteBody"}
 def described(**fields: Any) -> dict[str, Any]:
     """A document with one operation."""
     body = {"content": {"application/json": {"schema": REFERENCE}}}
-    standard = {"security": [{"token": ["app"]}], "parameters": [], "responses": {"201": {}}, "requestBody": body}
+    standard = {
+        "security": [{"token": ["app/operator"]}],
+        "parameters": [],
+        "responses": {"201": {}},
+        "requestBody": body,
+    }
     return {"paths": {"/kites/{kiteId}": {"post": standard | fields}}}
 
 
@@ -23,7 +28,9 @@ def only(document: dict[str, Any]) -> Operation:
 
 
 def test_who_may_is_read_from_the_security() -> None:
-    assert only(described()).role is Role.OF_APP
+    assert (only(described()).role, only(described()).least) == (Role.OF_APP, "operator")
+    viewed = only(described(security=[{"token": ["namespace/viewer"]}, {"person": ["namespace/viewer"]}]))
+    assert (viewed.role, viewed.least) == (Role.OF_NAMESPACE, "viewer")
     assert only(described(security=[{"token": []}, {"person": []}])).role is Role.KNOWN
     assert only(described(security=[])).role is Role.EVERYBODY
 

@@ -8,8 +8,9 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
+from services.api.http.rights import ADMIN, KNOWN, OWN_APP, VIEW_APP
 from services.api.http.routes import Resource, Route
 from shared.domain.accounts.apps import App, check_app, name_key
 from shared.domain.errors import Conflict, Forbidden, NotFound
@@ -95,7 +96,7 @@ class AppsResource(Resource):
 
     @Route(
         "GET", APPS, summary="List the apps, the oldest first.",
-        who=Who.KNOWN, answers={HTTPStatus.OK: list[AppView]}, paged=True,
+        who=KNOWN, answers={HTTPStatus.OK: list[AppView]}, paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
@@ -105,7 +106,7 @@ class AppsResource(Resource):
 
     @Route(
         "POST", APPS, summary="Make an app.",
-        who=Who.ADMIN, body=AppBody, answers={HTTPStatus.CREATED: AppView}, problems=(HTTPStatus.CONFLICT,),
+        who=ADMIN, body=AppBody, answers={HTTPStatus.CREATED: AppView}, problems=(HTTPStatus.CONFLICT,),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), AppBody)
@@ -124,7 +125,7 @@ class AppsResource(Resource):
 
     @Route(
         "GET", APP, summary="Show an app.",
-        who=Who.OF_APP, answers={HTTPStatus.OK: AppView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=VIEW_APP, answers={HTTPStatus.OK: AppView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def show(self, app_id: FromPath[str]) -> Response[bytes]:
         return wire.answer(app_view(await app_of(self._store, app_id)))
@@ -133,7 +134,7 @@ class AppsResource(Resource):
         "PUT", APP,
         summary="Change an app's bundle id and, as an admin, its name. "
                 "Jobs that exist keep the name they were made with.",
-        who=Who.OF_APP, body=AppBody, answers={HTTPStatus.OK: AppView},
+        who=OWN_APP, body=AppBody, answers={HTTPStatus.OK: AppView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def update(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
@@ -154,7 +155,7 @@ class AppsResource(Resource):
 
     @Route(
         "DELETE", APP, summary="Delete an app with its templates and jobs, if none of these is unfinished.",
-        who=Who.OF_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+        who=OWN_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def remove(self, app_id: FromPath[str]) -> Response[None]:
         """The app takes no new jobs once this has begun; the same request again does what was cut off."""

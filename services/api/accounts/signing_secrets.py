@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from services.api.accounts.namespaces import NAMESPACE, namespace_of
 from services.api.http import wire
-from services.api.http.identity import Who
+from services.api.http.rights import OWN_NAMESPACE
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
 from shared.domain.instants import format_instant
@@ -33,8 +33,8 @@ class SigningSecretsResource(Resource):
     @Route(
         "POST", "/signing-secrets",
         summary="Give a namespace a new signing secret; the answer holds it, for this one time.",
-        who=Who.KNOWN, answers={HTTPStatus.CREATED: SigningSecretView},
-        problems=(HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
+        who=OWN_NAMESPACE, answers={HTTPStatus.CREATED: SigningSecretView},
+        problems=(HTTPStatus.CONFLICT,), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         issued = await self._signing.issue(namespace_of(request))

@@ -8,12 +8,14 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Meta, Struct
 
-from services.api.accounts.users import AllowedApps, read_apps
+from services.api.accounts.users import AllowedApps, Roles, read_apps
 from services.api.http import paging, wire
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
+from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
 from shared.domain.accounts.callers import Token, check_token_name, secret_digest
+from shared.domain.accounts.roles import Role, read_roles
 from shared.domain.errors import NotFound
 from shared.domain.ids import read_uuid
 from shared.flow.clock.revocations import RevocationFlow
@@ -30,6 +32,7 @@ class TokenBody(wire.Body, frozen=True, kw_only=True):
     name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 255, "examples": ["billing"]})] = ""
     is_admin: bool = False
     allowed_apps: AllowedApps = None
+    roles: Roles = None
 
 
 class TokenView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -41,6 +44,7 @@ class TokenView(Struct, frozen=True, kw_only=True, rename="camel"):
     allowed_apps: tuple[str, ...]
     created_by: str
     created_at: int
+    roles: dict[str, Role]
 
 
 class IssuedToken(TokenView, frozen=True, kw_only=True, rename="camel"):
@@ -59,7 +63,7 @@ class TokensResource(Resource):
 
     @Route(
         "GET", "/tokens", summary="List the tokens, the oldest first, without their secrets.",
-        who=Who.ADMIN, answers={HTTPStatus.OK: list[TokenView]}, paged=True,
+        who=ADMIN, answers={HTTPStatus.OK: list[TokenView]}, paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
@@ -69,7 +73,7 @@ class TokensResource(Resource):
 
     @Route(
         "POST", "/tokens", summary="Make a token; the answer holds its secret, for this one time.",
-        who=Who.ADMIN, body=TokenBody, answers={HTTPStatus.CREATED: IssuedToken},
+        who=ADMIN, body=TokenBody, answers={HTTPStatus.CREATED: IssuedToken},
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), TokenBody)
@@ -82,6 +86,7 @@ class TokensResource(Resource):
             digest=secret_digest(secret),
             is_admin=body.is_admin,
             allowed_apps=read_apps(body.allowed_apps or ()),
+            roles=read_roles(body.roles or {}),
             created_by=caller_of(request).name,
             created_at=now,
         )
@@ -90,7 +95,7 @@ class TokensResource(Resource):
 
     @Route(
         "DELETE", "/tokens/{token_id:str}", summary="Revoke a token and pause all that it has scheduled.",
-        who=Who.ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+        who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def remove(self, token_id: FromPath[str]) -> Response[None]:
         token = await self._store.tokens.get(read_uuid(token_id, field="tokenId"))

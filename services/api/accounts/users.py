@@ -8,10 +8,12 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
+from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
 from shared.domain.accounts.callers import User, check_email
+from shared.domain.accounts.roles import Role, read_roles
 from shared.domain.errors import Conflict, NotFound
 from shared.domain.ids import read_uuid
 from shared.flow.clock.revocations import RevocationFlow
@@ -22,6 +24,13 @@ Email = Annotated[str, Meta(extra_json_schema={"format": "email", "minLength": 3
 AppId = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 AllowedApps = Annotated[
     tuple[AppId, ...] | None, Meta(description="The ids of the apps that may be used; all of them by an admin.")
+]
+Roles = Annotated[
+    dict[str, str] | None,
+    Meta(
+        description="`viewer`, `operator` or `admin`, by what it holds over: `*`, `app/<id>`, `namespace/<namespace>`.",
+        extra_json_schema={"additionalProperties": {"enum": [*Role]}, "examples": [{"*": "viewer"}]},
+    ),
 ]
 
 USERS = "/users"
@@ -34,6 +43,7 @@ class UserBody(wire.Body, frozen=True, kw_only=True):
     email: Email = ""
     is_admin: bool = False
     allowed_apps: AllowedApps = None
+    roles: Roles = None
 
 
 class UserView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -46,6 +56,7 @@ class UserView(Struct, frozen=True, kw_only=True, rename="camel"):
     created_by: str
     created_at: int
     updated_at: int
+    roles: dict[str, Role]
 
 
 def user_view(user: User) -> UserView:
@@ -58,6 +69,7 @@ def user_view(user: User) -> UserView:
         created_by=user.created_by,
         created_at=user.created_at,
         updated_at=user.updated_at,
+        roles=user.roles,
     )
 
 
@@ -77,7 +89,7 @@ class UsersResource(Resource):
 
     @Route(
         "GET", USERS, summary="List the users, the oldest first.",
-        who=Who.ADMIN, answers={HTTPStatus.OK: list[UserView]}, paged=True,
+        who=ADMIN, answers={HTTPStatus.OK: list[UserView]}, paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
@@ -87,7 +99,7 @@ class UsersResource(Resource):
 
     @Route(
         "POST", USERS, summary="Make a user.",
-        who=Who.ADMIN, body=UserBody, answers={HTTPStatus.CREATED: UserView}, problems=(HTTPStatus.CONFLICT,),
+        who=ADMIN, body=UserBody, answers={HTTPStatus.CREATED: UserView}, problems=(HTTPStatus.CONFLICT,),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), UserBody)
@@ -98,6 +110,7 @@ class UsersResource(Resource):
             email=body.email,
             is_admin=body.is_admin,
             allowed_apps=_allowed_apps(body),
+            roles=read_roles(body.roles or {}),
             created_by=caller_of(request).name,
             created_at=now,
             updated_at=now,
@@ -107,7 +120,7 @@ class UsersResource(Resource):
 
     @Route(
         "GET", USER, summary="Show a user.",
-        who=Who.ADMIN, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=ADMIN, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def show(self, user_id: FromPath[str]) -> Response[bytes]:
         user = await self._store.users.get(read_uuid(user_id, field="userId"))
@@ -115,7 +128,7 @@ class UsersResource(Resource):
 
     @Route(
         "PUT", USER, summary="Change what a user may do. The body holds a valid email, which is otherwise ignored.",
-        who=Who.ADMIN, body=UserBody, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=ADMIN, body=UserBody, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def update(self, request: Request[Any, Any, Any], user_id: FromPath[str]) -> Response[bytes]:
         body = wire.read(await request.body(), UserBody)
@@ -124,13 +137,14 @@ class UsersResource(Resource):
             read_uuid(user_id, field="userId"),
             is_admin=body.is_admin,
             allowed_apps=_allowed_apps(body),
+            roles=read_roles(body.roles or {}),
             at=self._clock.now_ns(),
         )
         return wire.answer(user_view(_require_user(user, user_id)))
 
     @Route(
         "DELETE", USER, summary="Delete a user and pause all that they have scheduled.",
-        who=Who.ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+        who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def remove(self, user_id: FromPath[str]) -> Response[None]:
         user = _require_user(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)

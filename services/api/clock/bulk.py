@@ -22,7 +22,7 @@ from services.api.clock.schedules import KEY, SCHEDULES, sameness
 from services.api.http import wire
 from services.api.http.errors import STATUS
 from services.api.http.idempotency import idempotency_of
-from services.api.http.identity import Who
+from services.api.http.rights import KNOWN
 from services.api.http.routes import JSON, Resource, Route
 from shared.domain.clock.callbacks import Targets
 from shared.domain.errors import Invalid, Refused
@@ -73,8 +73,8 @@ class BulkResource(Resource):
     @Route(
         "POST", SCHEDULES + "/bulk",
         summary="Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson).",
-        who=Who.KNOWN, body=list[ScheduleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
-        answers={HTTPStatus.OK: list[ItemView]}, problems=(HTTPStatus.FORBIDDEN,), parameters=(KEY,),
+        who=KNOWN, body=list[ScheduleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
+        answers={HTTPStatus.OK: list[ItemView]}, parameters=(KEY,),
     )  # fmt: skip
     async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace = own_namespace(request)

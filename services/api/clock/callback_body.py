@@ -3,8 +3,10 @@ without its secret."""
 
 from collections.abc import Mapping
 from typing import assert_never
+from urllib.parse import urlsplit
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from shared.domain.clock.callbacks import (
     HEADER_BYTES,
@@ -129,6 +131,19 @@ def callback_view(callback: Callback) -> CallbackBody:
             )
         case _:
             assert_never(callback)
+
+
+def redact(callback: Callback) -> Callback:
+    """The callback for a viewer: where it goes, without what it says, and without the path of a URL, which may hold a
+    secret."""
+    bare = replace(callback, payload="null", headers={})
+    match bare:
+        case HttpCallback():
+            return replace(bare, url=urlsplit(bare.url)._replace(path="/…", query="", fragment="").geturl())
+        case KafkaCallback():
+            return replace(bare, key=None)
+        case _:
+            return bare
 
 
 def _rabbit(data: RabbitData, targets: Targets) -> RabbitCallback:

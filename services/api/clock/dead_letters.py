@@ -1,5 +1,6 @@
 """`/dead-letters`: instants of the caller's schedules that were refused to the last attempt, to be tried again or
-given up. Admins name another namespace by `?namespace=`."""
+given up. Whoever has a role over another namespace names it by
+`?namespace=`."""
 
 from functools import partial
 from http import HTTPStatus
@@ -14,7 +15,7 @@ from services.api.accounts.namespaces import NAMESPACE, namespace_of
 from services.api.clock.schedule_body import decode_body
 from services.api.clock.schedule_view import DeadLetterView, dead_letter_view
 from services.api.http import paging, wire
-from services.api.http.identity import Who
+from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE
 from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.errors import Conflict, NotFound
@@ -26,7 +27,7 @@ _NAMED = Parameter(name="key", description="Only those of the schedule with this
 
 LETTERS = "/dead-letters"
 LETTER = "/dead-letters/{letter_id:str}"
-_route = partial(Route, who=Who.KNOWN, segments={"letter_id": {"type": "string"}})
+_route = partial(Route, segments={"letter_id": {"type": "string"}})
 
 
 class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ class DeadLettersResource(Resource):
 
     @_route(
         "GET", LETTERS, summary="List the dead letters of a namespace.",
-        answers={HTTPStatus.OK: list[DeadLetterView]}, problems=(HTTPStatus.FORBIDDEN,), parameters=(_NAMED, NAMESPACE),
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[DeadLetterView]}, parameters=(_NAMED, NAMESPACE),
         paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
@@ -75,7 +76,7 @@ class DeadLettersResource(Resource):
 
     @_route(
         "POST", LETTERS + "/retry", summary="Try all dead letters of a namespace again, or those of one key.",
-        body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedView}, problems=(HTTPStatus.FORBIDDEN,),
+        who=OPERATE_NAMESPACE, body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedView},
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
@@ -85,8 +86,8 @@ class DeadLettersResource(Resource):
 
     @_route(
         "POST", LETTER + "/retry", summary="Try a dead letter again, with what its schedule says now.",
-        answers={HTTPStatus.ACCEPTED: RetryView},
-        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN), parameters=(NAMESPACE,),
+        who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: RetryView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def retry(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
         letter = await self._letter(request, letter_id)
@@ -96,7 +97,7 @@ class DeadLettersResource(Resource):
 
     @_route(
         "POST", LETTER + "/discard", summary="Give a dead letter up.",
-        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN),
+        who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def discard(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:

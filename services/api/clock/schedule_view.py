@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec import UNSET, Struct, UnsetType
 
-from services.api.clock.callback_body import CallbackBody, callback_view
+from services.api.clock.callback_body import CallbackBody, callback_view, redact
 from services.api.clock.schedule_body import MisfireBody, RetryBody, Within
 from services.api.http.wire import Timestamp
 from shared.domain.clock.occurrences import Occurrence
@@ -43,7 +43,8 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     """A schedule as it was asked for and as it stands. In a list without `schedules`, `next`, `skipped`, `outcomes`.
 
     `next` are pending instants, with their delay within the window; `skipped` are those that were past when it was
-    made. `updated_at` tells when the content was given.
+    made. `updated_at` tells when the content was given. `redacted` says that the callback is shown without its payload,
+    headers, key and the path of its URL, because the caller is a viewer.
     """
 
     key: str
@@ -65,6 +66,7 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     outcomes: list[OutcomeView] | UnsetType = UNSET
     created_at: Timestamp
     updated_at: Timestamp
+    redacted: bool = False
 
 
 class PreviewView(Struct, frozen=True):
@@ -97,8 +99,10 @@ def schedule_view(
     ahead: Iterable[datetime] | None = None,
     skipped: Sequence[datetime] | None = None,
     outcomes: Sequence[Outcome] | None = None,
+    personal: bool = True,
 ) -> ScheduleView:
-    """The schedule as it is shown, with those of the lists that are given; `ahead` is shown as `next`."""
+    """The schedule as it is shown, with those of the lists that are given; `ahead` is shown as `next`. Without personal
+    data unless `personal`."""
     definition = schedule.definition
     recurrence = definition.recurrence
     return ScheduleView(
@@ -114,7 +118,8 @@ def schedule_view(
         misfire=_misfire(definition.misfire),
         retry=_retry(definition),
         labels=definition.labels,
-        callback=callback_view(definition.callback),
+        callback=callback_view(definition.callback if personal else redact(definition.callback)),
+        redacted=not personal,
         state=schedule.state,
         next=UNSET if ahead is None else [format_instant(instant) for instant in ahead],
         skipped=UNSET if skipped is None else [format_instant(instant) for instant in skipped],

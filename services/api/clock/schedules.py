@@ -26,7 +26,8 @@ from services.api.clock.schedule_view import (
 )
 from services.api.http import paging, wire
 from services.api.http.idempotency import Sameness, idempotency_of
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
+from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind
@@ -68,10 +69,10 @@ _SEGMENTS = {
     "timestamp": {"type": "string", "format": "date-time"},
 }
 _MADE = {HTTPStatus.CREATED: ScheduleView, HTTPStatus.OK: ScheduleView}
-_route = partial(Route, who=Who.KNOWN, segments=_SEGMENTS)
+_route = partial(Route, segments=_SEGMENTS)
 _move = partial(
-    _route, "POST", answers={HTTPStatus.OK: ScheduleView},
-    problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN), parameters=(NAMESPACE,),
+    _route, "POST", who=OPERATE_NAMESPACE, answers={HTTPStatus.OK: ScheduleView},
+    problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
 )  # fmt: skip
 
 
@@ -87,7 +88,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "GET", SCHEDULES, summary="List the schedules of a namespace by key, without their instants.",
-        answers={HTTPStatus.OK: list[ScheduleView]}, problems=(HTTPStatus.FORBIDDEN,),
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[ScheduleView]},
         parameters=(*_FILTERS, NAMESPACE), paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
@@ -100,11 +101,12 @@ class SchedulesResource(Resource):
             namespace, prefix=prefix, state=state, after=asked.after or "", limit=asked.limit
         )
         headers = paging.links(request, asked, schedules, lambda schedule: schedule.key)
-        return wire.answer([schedule_view(schedule) for schedule in schedules], headers=headers)
+        personal = sees_personal_data(request)
+        return wire.answer([schedule_view(schedule, personal=personal) for schedule in schedules], headers=headers)
 
     @_route(
         "POST", SCHEDULES, summary="Make a schedule; what is there already with the same content stays as it is.",
-        body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN), parameters=(KEY,),
+        who=KNOWN, body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY,),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace = own_namespace(request)
@@ -125,7 +127,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "POST", SCHEDULES + "/preview", summary="Tell the next instants of a schedule that is not made.",
-        body=ScheduleBody, answers={HTTPStatus.OK: PreviewView},
+        who=KNOWN, body=ScheduleBody, answers={HTTPStatus.OK: PreviewView},
     )  # fmt: skip
     async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         key, definition = schedule_body.read_preview(await request.body(), self._targets)
@@ -136,19 +138,20 @@ class SchedulesResource(Resource):
 
     @_route(
         "GET", SCHEDULE, summary="Show a schedule, its next instants and its last outcomes.",
-        answers={HTTPStatus.OK: ScheduleView}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN),
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: ScheduleView}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         schedule = require(await self._store.schedules.get(id_of(request, key)), key)
         occurrences = await self._find_pending(schedule)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
-        return wire.answer(schedule_view(schedule, ahead=pending_instants(schedule, occurrences), outcomes=outcomes))
+        ahead, personal = pending_instants(schedule, occurrences), sees_personal_data(request)
+        return wire.answer(schedule_view(schedule, ahead=ahead, outcomes=outcomes, personal=personal))
 
     @_route(
         "PUT", SCHEDULE,
         summary="Make a schedule, or replace all that is pending of it; the same content changes nothing.",
-        body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.FORBIDDEN,),
+        who=KNOWN, body=ScheduleBody, answers=_MADE,
     )  # fmt: skip
     async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace = own_namespace(request)
@@ -159,7 +162,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "DELETE", SCHEDULE, summary="Delete a schedule and all that is pending of it.",
-        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN),
+        who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
@@ -169,8 +172,8 @@ class SchedulesResource(Resource):
 
     @_route(
         "DELETE", SCHEDULE + "/occurrences/{timestamp:str}", summary="Take one pending instant out of a list.",
-        answers={HTTPStatus.NO_CONTENT: None},
-        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.FORBIDDEN), parameters=(NAMESPACE,),
+        who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def cancel(
         self, request: Request[Any, Any, Any], key: FromPath[str], timestamp: FromPath[str]
@@ -196,7 +199,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "POST", SCHEDULE + "/fire", summary="Have a schedule's callback done once, now.",
-        answers={HTTPStatus.ACCEPTED: FiredView}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN),
+        who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: FiredView}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(KEY, NAMESPACE),
     )  # fmt: skip
     async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
@@ -278,8 +281,8 @@ def read_state(text: str) -> ScheduleState | None:
 
 def sameness(request: Request[Any, Any, Any], content: bytes) -> Sameness:
     """What must be the same in a repeated request: the route, the namespace where it is another's, and the body."""
-    own, namespace = caller_of(request).namespace, namespace_of(request)
-    return f"{request.method} {request.url.path}", "" if namespace == own else namespace, content
+    own, named = caller_of(request).namespace, paging.first(request, NAMESPACE.name)
+    return f"{request.method} {request.url.path}", "" if named == own else named, content
 
 
 def _encode_made(schedule: Schedule) -> str:

@@ -16,9 +16,9 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
-from services.api.http.identity import Who
 from services.api.http.openapi import TITLE, document
 from services.api.http.paging import public_path
+from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import JSON
 from shared.domain.errors import NotFound
@@ -76,21 +76,21 @@ class DocumentationResource(Resource):
         assets = files("services.api.http") / "assets"
         self._compressed = {name: (assets / f"{name}.gz").read_bytes() for name in _VENDORED}
 
-    @Route("GET", "/openapi.json", summary="The OpenAPI document.", who=Who.EVERYBODY, answers={HTTPStatus.OK: None})
+    @Route("GET", "/openapi.json", summary="The OpenAPI document.", who=EVERYBODY, answers={HTTPStatus.OK: None})
     async def openapi(self) -> Response[bytes]:
         async with self._describing:
             if not self._document:  # it takes as long as all else at the start, and few ask for it
                 self._document = await asyncio.to_thread(self._describe)
         return Response(self._document, media_type=JSON)
 
-    @Route("GET", "/docs", summary="The page that shows it.", who=Who.EVERYBODY, answers={HTTPStatus.OK: None})
+    @Route("GET", "/docs", summary="The page that shows it.", who=EVERYBODY, answers={HTTPStatus.OK: None})
     async def page(self) -> Response[str]:
         headers = {"content-security-policy": POLICY}
         return Response(self._page, media_type="text/html", headers=headers)
 
     @Route(
         "GET", "/docs/{name:str}", summary="A file that the page needs.",
-        who=Who.EVERYBODY, answers={HTTPStatus.OK: None},
+        who=EVERYBODY, answers={HTTPStatus.OK: None},
     )  # fmt: skip
     async def asset(self, name: FromPath[str]) -> Response[Any]:
         kind = _TYPES.get(name.rpartition(".")[2], "")

@@ -12,7 +12,7 @@ from litestar import Response
 from msgspec import Struct
 
 from services.api.http import wire
-from services.api.http.identity import Who
+from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
 from shared.audience import Audience
 from shared.domain.errors import Unavailable
@@ -41,7 +41,7 @@ class HealthResource(Resource):
 
     @Route(
         "GET", "/healthcheck", summary="Tell whether the API and its databases are well.",
-        who=Who.EVERYBODY, answers={HTTPStatus.OK: Health, HTTPStatus.INTERNAL_SERVER_ERROR: Health},
+        who=EVERYBODY, answers={HTTPStatus.OK: Health, HTTPStatus.INTERNAL_SERVER_ERROR: Health},
     )  # fmt: skip
     async def show(self) -> Response[bytes]:
         healthy = await self._is_healthy()

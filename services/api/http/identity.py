@@ -1,4 +1,4 @@
-"""Who is asking, and what they may.
+"""Who is asking.
 
 A person is named by `x-forwarded-email`, which is believed only when the peer itself is a trusted proxy: whoever can
 reach the port past the proxy could write that header. Where an address proves too little, the proxy also shows a secret
@@ -10,20 +10,17 @@ nothing, not even which paths there are.
 import hmac
 import ipaddress
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from functools import lru_cache
-from typing import Any, assert_never
+from typing import Any
 
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers
-from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api.http import errors
 from services.api.http.ids import fresh_id
 from shared.domain.accounts.callers import Caller, Token, User, check_email, secret_digest, token_caller, user_caller
-from shared.domain.errors import Conflict, Forbidden, Unauthorized
-from shared.domain.ids import read_uuid
+from shared.domain.errors import Conflict, Unauthorized
 from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import Coalescer
@@ -36,15 +33,6 @@ _SCHEME = "bearer"
 _CALLER = "caller"
 
 Connection = ASGIConnection[Any, Any, Any, Any]
-
-
-class Who(Enum):
-    """Who may use a route."""
-
-    EVERYBODY = "everybody"
-    KNOWN = "whoever is known"
-    OF_APP = "admins, and those whose allowed apps hold the path's"
-    ADMIN = "admins"
 
 
 class Proxies:
@@ -148,7 +136,7 @@ class IdentifyCaller:
         self._protected = protected
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if _first_of(scope["path"]) in self._protected:
+        if first_of(scope["path"]) in self._protected:
             peer = scope.get("client")
             try:
                 caller = await self._directory.caller(Headers.from_scope(scope), peer[0] if peer else None)
@@ -168,13 +156,6 @@ def _address(host: str) -> Address | None:
         return None
 
 
-def protected_paths(handlers: Iterable[HTTPRouteHandler]) -> frozenset[str]:
-    """The first parts of all paths with a route that is not for everybody."""
-    return frozenset(
-        _first_of(path) for handler in handlers for path in handler.paths if handler.opt["who"] is not Who.EVERYBODY
-    )
-
-
 def has_caller(connection: Connection) -> bool:
     """Whether the path of a request is protected: then its caller is known by now."""
     return connection.scope["state"].get(_CALLER) is not None
@@ -192,33 +173,6 @@ def caller_of(connection: Connection) -> Caller:
     return caller
 
 
-async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
-    """The guard of every route: hold the caller against the route's `who`. A coroutine, since Litestar runs others in
-    a thread.
-
-    Raises:
-        Forbidden: this caller may not do this.
-        Invalid: the caller's rights depend on the path's app, and its id is malformed.
-    """
-    who: Who = handler.opt["who"]
-    match who:
-        case Who.EVERYBODY:
-            return
-        case Who.KNOWN:
-            caller_of(connection)
-        case Who.OF_APP:
-            _permit_app(caller_of(connection), connection.path_params["app_id"])
-        case Who.ADMIN:
-            if not caller_of(connection).is_admin:
-                raise Forbidden("only admins may do this")
-        case _:
-            assert_never(who)
-
-
-def _permit_app(caller: Caller, app_id: str) -> None:
-    if not caller.is_admin and not caller.may_use(read_uuid(app_id, field="appId")):
-        raise Forbidden("this app is none of yours")
-
-
-def _first_of(path: str) -> str:
+def first_of(path: str) -> str:
+    """The first part of a path."""
     return path.strip("/").split("/", maxsplit=1)[0]

@@ -10,7 +10,8 @@ from litestar.handlers import HTTPRouteHandler
 
 from services.api.http import wire
 from services.api.http.errors import PROBLEM, Problem
-from services.api.http.identity import EMAIL_HEADER, Who
+from services.api.http.identity import EMAIL_HEADER
+from services.api.http.rights import EVERYBODY, May, Of, Who
 from services.api.http.routes import Parameter, Route
 
 Json = dict[str, Any]
@@ -20,9 +21,11 @@ DESCRIPTION = (
     "Timed messages at scale: push jobs, exactly once. Clients of Marathon work against these routes as they are. "
     "In a body, `null` is the same as absent. Bodies of apps, templates, jobs, users and tokens are read as Marathon "
     "does: keys are matched without regard to case, and unknown ones are ignored. Those of schedules and dead letters "
-    "are read strictly: case matters, and a field that nobody knows is refused by its name. An operation whose "
-    "`security` names the role `admin` is for admins; the role `app` is that of admins and of whoever's allowed apps "
-    "hold the path's."
+    "are read strictly: case matters, and a field that nobody knows is refused by its name. In its "
+    "`security` an operation names the role that it takes: `app/viewer` over the path's app, `namespace/operator` over "
+    "the namespace that `?namespace=` names (everybody is the admin of their own), `admin` over the deployment. A "
+    "viewer's answers leave personal data out. Admins of the deployment may do everything, and whose `allowedApps` "
+    "hold an app is its admin."
 )
 VERSION = "1"
 SECURITY: Json = {
@@ -34,8 +37,6 @@ SECURITY: Json = {
         "description": "The e-mail address of a user, believed only from a trusted proxy.",
     },
 }
-# OpenAPI 3.1 lets a security requirement of any scheme name the roles that it takes.
-_ROLES: dict[Who, list[str]] = {Who.KNOWN: [], Who.OF_APP: ["app"], Who.ADMIN: ["admin"]}
 RULES_AGAINST_UNSET = {"enum", "minLength", "minProperties", "pattern"}
 _PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
 _WORD = re.compile(r"[A-Za-z0-9]+")
@@ -81,7 +82,14 @@ def _operation(name: str, route: Route) -> Json:
 
 
 def _security(who: Who) -> list[Json]:
-    return [] if who is Who.EVERYBODY else [{name: _ROLES[who]} for name in SECURITY]
+    return [] if who is EVERYBODY else [{name: _roles(who)} for name in SECURITY]
+
+
+def _roles(who: Who) -> list[str]:
+    """OpenAPI 3.1 lets a security requirement of any scheme name the roles that it takes."""
+    if not isinstance(who, May):
+        return []
+    return [who.role] if who.of is Of.DEPLOYMENT else [f"{who.of.value}/{who.role}"]
 
 
 def _responses(route: Route, *, takes_input: bool) -> Json:
@@ -89,10 +97,10 @@ def _responses(route: Route, *, takes_input: bool) -> Json:
     problems = {*route.problems, HTTPStatus.MISDIRECTED_REQUEST}
     if route.method != "GET":
         problems |= {HTTPStatus.FORBIDDEN}
-    if route.who is not Who.EVERYBODY:
+    if route.who is not EVERYBODY:
         problems |= {HTTPStatus.UNAUTHORIZED, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
         problems |= {HTTPStatus.TOO_MANY_REQUESTS}
-    if route.who in {Who.ADMIN, Who.OF_APP}:
+    if isinstance(route.who, May):
         problems |= {HTTPStatus.FORBIDDEN}
     if takes_input:
         problems |= {HTTPStatus.UNPROCESSABLE_ENTITY}

@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from litestar import Request
+from litestar.connection import ASGIConnection
 from msgspec import Struct
 
 from shared.domain.errors import Invalid
@@ -61,7 +62,7 @@ def public_path(public_url: str) -> str:
     return urlsplit(public_url).path.rstrip("/")
 
 
-def first(request: Request[Any, Any, Any], name: str) -> str:
+def first(request: ASGIConnection[Any, Any, Any, Any], name: str) -> str:
     """The first value of a query parameter, `""` without one."""
     values = request.query_params.getall(name, [])
     return str(values[0]) if values else ""

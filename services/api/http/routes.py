@@ -17,7 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 from msgspec import Struct
 
-from services.api.http.identity import Who, permit
+from services.api.http.rights import Who, permit
 
 JSON = "application/json"
 _ROUTE = "route"

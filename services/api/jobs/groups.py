@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import wire
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
+from services.api.http.rights import OPERATE_APP, VIEW_APP
 from services.api.http.routes import Resource, Route
 from services.api.jobs.job_view import STATUS
 from shared.domain.errors import NotFound
@@ -61,7 +62,7 @@ class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 GROUP = APP + "/groups/{group_id:str}"
-_move = partial(Route, "PUT", who=Who.OF_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,))
+_move = partial(Route, "PUT", who=OPERATE_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,))
 
 
 class GroupsResource(Resource):
@@ -74,7 +75,7 @@ class GroupsResource(Resource):
 
     @Route(
         "GET", GROUP, summary="Show a localized push: its zones, and the progress of all together.",
-        who=Who.OF_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=VIEW_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def show(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
         return await self._answer(await self._group(app_id, group_id))

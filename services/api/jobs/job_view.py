@@ -4,6 +4,7 @@ import uuid
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.api.accounts.apps import AppView, app_view
 from shared.domain.accounts.apps import App
@@ -60,7 +61,8 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent; in lists both are there once
     the job has ended. `rate` is in recipients a second over the last half minute, `estimatedEnd` follows from it.
     `failure` says what stopped a job that no user stopped. `statusEvents` and `context` are only there for a single
-    job: in lists the one is `null`, the other `{}`.
+    job: in lists the one is `null`, the other `{}`. `redacted` says that `context`, `metadata` and the paths of files
+    are left out, because the caller is a viewer.
     """
 
     id: str
@@ -104,6 +106,12 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     status_events: list[StatusEvent] | None
     zone: str
     zones: list[ZoneView]
+    redacted: bool = False
+
+
+def redact(view: JobView) -> JobView:
+    """The job for a viewer: without what may tell of persons."""
+    return replace(view, context={}, metadata={}, csv_path="", control_group_csv_path="", redacted=True)
 
 
 def job_view(

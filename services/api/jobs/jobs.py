@@ -10,12 +10,13 @@ from msgspec import Meta, Struct
 from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
 from services.api.http.idempotency import idempotency_of
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
+from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.jobs import job_body
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDrafts
-from services.api.jobs.job_view import JobView, job_view
+from services.api.jobs.job_view import JobView, job_view, redact
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.idempotency import Idempotency
@@ -64,7 +65,7 @@ class JobsResource(Resource):
 
     @Route(
         "GET", JOBS, summary="List an app's jobs, the oldest first; an unknown app has none.",
-        who=Who.OF_APP, answers={HTTPStatus.OK: list[JobView]}, parameters=(NAMED,), paged=True,
+        who=VIEW_APP, answers={HTTPStatus.OK: list[JobView]}, parameters=(NAMED,), paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         asked = paging.read_page(request, JobPosition)
@@ -76,13 +77,12 @@ class JobsResource(Resource):
         jobs = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.limit)
         headers = paging.links(request, asked, jobs, lambda job: JobPosition(job.created_at, job.id))
         totals = await sum_up(self._store, jobs)
-        return wire.answer(
-            [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs], headers=headers
-        )
+        views = [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs]
+        return wire.answer(views if sees_personal_data(request) else [redact(view) for view in views], headers=headers)
 
     @Route(
         "POST", JOBS, summary="Make a job, which starts at once or at `startsAt`.",
-        who=Who.OF_APP, body=JobBody, answers={HTTPStatus.CREATED: JobView, HTTPStatus.OK: JobView},
+        who=OPERATE_APP, body=JobBody, answers={HTTPStatus.CREATED: JobView, HTTPStatus.OK: JobView},
         problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE, KEY),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
@@ -112,11 +112,13 @@ class JobsResource(Resource):
 
     @Route(
         "GET", JOB, summary="Show a job and its progress.",
-        who=Who.OF_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=VIEW_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+    async def show(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
-        return await answer_job(self._store, job, app)
+        return await answer_job(self._store, job, app, personal=sees_personal_data(request))
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
         """What the same request made before."""
@@ -155,7 +157,10 @@ async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
     return app, job
 
 
-async def answer_job(store: Store, job: Job, app: App, group: Group | None = None) -> Response[bytes]:
-    """The job and its progress."""
+async def answer_job(
+    store: Store, job: Job, app: App, group: Group | None = None, *, personal: bool = True
+) -> Response[bytes]:
+    """The job and its progress, without personal data unless `personal`."""
     totals, progress = await measure(store, job)
-    return wire.answer(job_view(job, app, totals, group, progress=progress))
+    view = job_view(job, app, totals, group, progress=progress)
+    return wire.answer(view if personal else redact(view))

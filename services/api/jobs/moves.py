@@ -7,7 +7,8 @@ from typing import Any
 from litestar import Request, Response
 from litestar.params import FromPath
 
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
+from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import Resource, Route
 from services.api.jobs.job_view import JobView
 from services.api.jobs.jobs import JOB, answer_job, job_of
@@ -16,7 +17,7 @@ from shared.domain.jobs.jobs import Job
 from shared.flow.jobs.jobs import JobFlow
 from shared.store import Store
 
-_move = partial(Route, "PUT", who=Who.OF_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,))
+_move = partial(Route, "PUT", who=OPERATE_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,))
 
 
 class JobMovesResource(Resource):

@@ -11,8 +11,9 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.apps import APP, AppView, app_of, app_view
 from services.api.http import paging, wire
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
+from services.api.http.rights import OPERATE_APP, VIEW_APP
 from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.errors import Invalid, NotFound
@@ -97,7 +98,7 @@ class TemplatesResource(Resource):
 
     @Route(
         "GET", TEMPLATES, summary="List an app's templates, the oldest first; an unknown app has none.",
-        who=Who.OF_APP, answers={HTTPStatus.OK: list[TemplateView]}, paged=True,
+        who=VIEW_APP, answers={HTTPStatus.OK: list[TemplateView]}, paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         asked = paging.read_page(request, str)
@@ -110,7 +111,7 @@ class TemplatesResource(Resource):
 
     @Route(
         "POST", TEMPLATES, summary="Make a template, or with `multiple=true` several, all or none.",
-        who=Who.OF_APP, body=TemplateBody | list[TemplateBody],
+        who=OPERATE_APP, body=TemplateBody | list[TemplateBody],
         answers={HTTPStatus.CREATED: TemplateView | list[TemplateView]}, problems=(HTTPStatus.CONFLICT,),
         parameters=(MULTIPLE,),
     )  # fmt: skip
@@ -134,7 +135,7 @@ class TemplatesResource(Resource):
 
     @Route(
         "GET", TEMPLATE, summary="Show a template.",
-        who=Who.OF_APP, answers={HTTPStatus.OK: TemplateView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=VIEW_APP, answers={HTTPStatus.OK: TemplateView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def show(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[bytes]:
         app = await app_of(self._store, app_id)
@@ -146,7 +147,7 @@ class TemplatesResource(Resource):
     @Route(
         "PUT", TEMPLATE,
         summary="Change a template; its defaults stay where none are given. Jobs that are being sent keep their copy.",
-        who=Who.OF_APP, body=TemplateBody, answers={HTTPStatus.OK: TemplateView},
+        who=OPERATE_APP, body=TemplateBody, answers={HTTPStatus.OK: TemplateView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def update(
@@ -166,7 +167,7 @@ class TemplatesResource(Resource):
 
     @Route(
         "DELETE", TEMPLATE, summary="Delete a template.",
-        who=Who.OF_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+        who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def remove(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
         app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")

@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from msgspec import Struct, field
 
 from services.api.http import paging, wire
-from services.api.http.identity import Who
+from services.api.http.rights import EVERYBODY, KNOWN
 from services.api.http.routes import Parameter, Resource, Route
 from shared.blobs import Blobs, Uploads
 from shared.runtime.clock import Clock
@@ -41,7 +41,7 @@ class UploadUrlResource(Resource):
 
     @Route(
         "GET", "/uploadurl", summary="Give out a URL at which a file can be put without further credentials.",
-        who=Who.KNOWN, answers={HTTPStatus.OK: UploadUrlView},
+        who=KNOWN, answers={HTTPStatus.OK: UploadUrlView},
     )  # fmt: skip
     async def url(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         seconds = self._clock.now_ns() // 10**9
@@ -63,7 +63,7 @@ class UploadsResource(Resource):
 
     @Route(
         "PUT", "/uploads/{path:path}", summary="Take a file at the URL that was given for it.",
-        who=Who.EVERYBODY, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.FORBIDDEN,),
+        who=EVERYBODY, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.FORBIDDEN,),
         parameters=(EXPIRES, SIGNATURE), segments={"path": {"type": "string"}},
         max_body_bytes=lambda uploads: uploads.max_file_bytes, streams=True,
     )  # fmt: skip

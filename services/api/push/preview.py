@@ -18,7 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.http import paging, wire
-from services.api.http.identity import Who, caller_of
+from services.api.http.identity import caller_of
+from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import Resource, Route
 from services.api.jobs import job_body
 from services.api.jobs.file_counting import FileCounting
@@ -73,7 +74,7 @@ class PreviewResource(Resource):
 
     @Route(
         "POST", JOBS + "/preview", summary="Tell who would get a job and what they would get, and store nothing.",
-        who=Who.OF_APP, body=JobBody, answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,),
+        who=OPERATE_APP, body=JobBody, answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,),
         parameters=(TEMPLATE,),
     )  # fmt: skip
     async def preview(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:

@@ -6,13 +6,14 @@ from services.api.accounts.apps import AppsResource
 from services.api.accounts.signing_secrets import SigningSecretsResource
 from services.api.accounts.tokens import TokensResource
 from services.api.accounts.users import UsersResource
+from services.api.accounts.whoami import WhoamiResource
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.accounts.common import AccountsPart
 
 
 class AccountsApi(Part):
-    """Apps, users, tokens and signing secrets."""
+    """Apps, users, tokens, signing secrets, and who asks."""
 
     def resources(self) -> Sequence[Resource]:
         accounts, clock = self.parts.of(AccountsPart), self.capabilities.clock
@@ -21,4 +22,5 @@ class AccountsApi(Part):
             UsersResource(self.store, accounts.revocations, clock, first_admin=self.settings.api.first_admin),
             TokensResource(self.store, accounts.revocations, clock),
             SigningSecretsResource(accounts.signing),
+            WhoamiResource(),
         )

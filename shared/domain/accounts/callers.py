@@ -5,12 +5,14 @@ The rules of their fields are Marathon's, and the text of an error begins as Mar
 
 import hashlib
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
 
 from shared.domain.accounts.apps import NAME_CHARACTERS
+from shared.domain.accounts.roles import Role, role_over_app, role_over_namespace
 from shared.domain.errors import Invalid
 
 EMAIL_CHARACTERS = 254
@@ -22,12 +24,13 @@ EMAIL = re.compile(
 
 
 class User(Struct, frozen=True, kw_only=True):
-    """A person. Admins may do everything; others what belongs to their `allowed_apps`."""
+    """A person. Admins may do everything; others what their `allowed_apps` and `roles` say (`roles`)."""
 
     id: str
     email: str
     is_admin: bool = False
     allowed_apps: tuple[str, ...] | None = None
+    roles: dict[str, Role] = {}
     created_by: str = ""
     created_at: int = 0
     updated_at: int = 0
@@ -41,6 +44,7 @@ class Token(Struct, frozen=True, kw_only=True):
     digest: str
     is_admin: bool = False
     allowed_apps: tuple[str, ...] = ()
+    roles: dict[str, Role] = {}
     created_by: str = ""
     created_at: int = 0
 
@@ -52,10 +56,19 @@ class Caller(Struct, frozen=True, kw_only=True):
     name: str
     is_admin: bool
     allowed_apps: frozenset[str]
+    roles: Mapping[str, Role] = {}
 
-    def may_use(self, app_id: str) -> bool:
-        """Whether the caller may touch what belongs to this app."""
-        return self.is_admin or app_id in self.allowed_apps
+    def role_over_app(self, app_id: str) -> Role | None:
+        """What the caller may do with this app and what belongs to it; `None` for nothing."""
+        if self.is_admin or app_id in self.allowed_apps:
+            return Role.ADMIN
+        return role_over_app(self.roles, app_id)
+
+    def role_over_namespace(self, namespace: str) -> Role | None:
+        """What the caller may do with what this namespace owns; `None` for nothing."""
+        if self.is_admin or namespace == self.namespace:
+            return Role.ADMIN
+        return role_over_namespace(self.roles, namespace)
 
 
 class RevokedKind(StrEnum):
@@ -97,6 +110,7 @@ def user_caller(user: User) -> Caller:
         name=user.email,
         is_admin=user.is_admin,
         allowed_apps=frozenset(user.allowed_apps or ()),
+        roles=user.roles,
     )
 
 
@@ -107,6 +121,7 @@ def token_caller(token: Token) -> Caller:
         name=token.name,
         is_admin=token.is_admin,
         allowed_apps=frozenset(token.allowed_apps),
+        roles=token.roles,
     )
 
 

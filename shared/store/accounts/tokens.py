@@ -9,7 +9,7 @@ from shared.domain.accounts.callers import Token
 from shared.domain.errors import Conflict
 from shared.store.documents import Codec, Document, Page, read_page, translate_errors
 
-_codec = Codec(Token)
+_codec = Codec(Token, json=("roles",))
 _BATCH = 32  # what may use 27,000 apps has a megabyte
 
 

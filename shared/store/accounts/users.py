@@ -1,24 +1,26 @@
 """Users: one document each, found by their e-mail address with every request."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.accounts.callers import User
+from shared.domain.accounts.roles import Role
 from shared.domain.errors import Conflict
 from shared.store.documents import (
     Codec,
     Document,
     Page,
     insert_new,
+    json_text,
     read_page,
     replace_unchanged,
     translate_errors,
     with_ids,
 )
 
-_codec = Codec(User)
+_codec = Codec(User, json=("roles",))
 _BATCH = 32  # who may use 27,000 apps has a megabyte
 
 
@@ -79,10 +81,19 @@ class Users:
         query = {"_id": {"$gt": after}}
         return await read_page(self._users, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
-    async def update(self, user_id: str, *, is_admin: bool, allowed_apps: Sequence[str] | None, at: int) -> User | None:
+    async def update(
+        self,
+        user_id: str,
+        *,
+        is_admin: bool,
+        allowed_apps: Sequence[str] | None,
+        roles: Mapping[str, Role],
+        at: int,
+    ) -> User | None:
         """Change what the user may do; `None` when there is none."""
         allowed = None if allowed_apps is None else list(allowed_apps)
-        change = {"$set": {"is_admin": is_admin, "allowed_apps": allowed, "updated_at": at}}
+        fields = {"is_admin": is_admin, "allowed_apps": allowed, "roles": json_text(roles), "updated_at": at}
+        change = {"$set": fields}
         with translate_errors():
             return _codec.maybe(
                 await self._users.find_one_and_update({"_id": user_id}, change, return_document=ReturnDocument.AFTER)

@@ -3,6 +3,7 @@
 import hashlib
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.accounts.callers import (
     Revocation,
@@ -15,6 +16,7 @@ from shared.domain.accounts.callers import (
     token_caller,
     user_caller,
 )
+from shared.domain.accounts.roles import Role
 from shared.domain.errors import Invalid
 from shared.domain.instants import EPOCH
 
@@ -24,9 +26,14 @@ ADMIN = User(id="3", email="root@example.com", is_admin=True)
 
 
 def test_a_caller_may_use_their_apps_and_an_admin_all() -> None:
-    assert [user_caller(USER).may_use(app) for app in ("a", "b", "c")] == [True, True, False]
-    assert [token_caller(TOKEN).may_use(app) for app in ("a", "b")] == [True, False]
-    assert user_caller(ADMIN).may_use("any")
+    assert [user_caller(USER).role_over_app(app) for app in ("a", "b", "c")] == [Role.ADMIN, Role.ADMIN, None]
+    assert [token_caller(TOKEN).role_over_app(app) for app in ("a", "b")] == [Role.ADMIN, None]
+    assert user_caller(ADMIN).role_over_app("any") is Role.ADMIN
+
+
+def test_a_caller_has_the_roles_of_their_user_or_token() -> None:
+    roles = {"*": Role.VIEWER}
+    assert user_caller(replace(USER, roles=roles)).roles == token_caller(replace(TOKEN, roles=roles)).roles == roles
 
 
 def test_who_is_not_said_to_be_an_admin_is_none_and_has_no_apps() -> None:
@@ -34,7 +41,7 @@ def test_who_is_not_said_to_be_an_admin_is_none_and_has_no_apps() -> None:
     service = Token(id="2", name="billing", digest="d")
     for caller in (user_caller(nobody), token_caller(service)):
         assert not caller.is_admin
-        assert not caller.may_use("a")
+        assert (caller.role_over_app("a"), caller.role_over_namespace("user:other"), caller.roles) == (None, None, {})
     assert (nobody.created_at, nobody.updated_at, service.created_at) == (0, 0, 0)
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from pymongo.asynchronous.database import AsyncDatabase
 
 from services.api.http import wire
-from services.api.http.identity import Who
+from services.api.http.rights import KNOWN
 from services.api.http.routes import Resource, Route
 from services.parts import Check, Part
 from services.parts.jobs.common import JobsPart
@@ -73,7 +73,7 @@ class BellsResource(Resource):
 
     @Route(
         "POST", "/bells", summary="Hang up a bell that rings in a moment.",
-        who=Who.KNOWN, answers={HTTPStatus.CREATED: BellView},
+        who=KNOWN, answers={HTTPStatus.CREATED: BellView},
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         await self._part.bells.hang(NAME)

@@ -3,6 +3,7 @@
 import pytest
 
 from shared.domain.accounts.callers import User
+from shared.domain.accounts.roles import Role
 from shared.domain.errors import Conflict
 from shared.store import Store
 
@@ -27,15 +28,16 @@ async def test_an_address_is_unique(store: Store) -> None:
 
 async def test_update_changes_rights_only(store: Store) -> None:
     await store.users.add(User(id="1", email="a@example.com", created_at=3))
-    changed = await store.users.update("1", is_admin=True, allowed_apps=["x"], at=9)
+    changed = await store.users.update("1", is_admin=True, allowed_apps=["x"], roles={"*": Role.VIEWER}, at=9)
     assert changed == User(
-        id="1", email="a@example.com", is_admin=True, allowed_apps=("x",), created_at=3, updated_at=9
-    )
+        id="1", email="a@example.com", is_admin=True, allowed_apps=("x",), roles={"*": Role.VIEWER}, created_at=3,
+        updated_at=9,
+    )  # fmt: skip
     assert await store.users.get("1") == changed
-    without = await store.users.update("1", is_admin=False, allowed_apps=None, at=10)
+    without = await store.users.update("1", is_admin=False, allowed_apps=None, roles={}, at=10)
     assert without is not None
-    assert without.allowed_apps is None
-    assert await store.users.update("2", is_admin=True, allowed_apps=None, at=9) is None
+    assert (without.allowed_apps, without.roles) == (None, {})
+    assert await store.users.update("2", is_admin=True, allowed_apps=None, roles={}, at=9) is None
 
 
 async def test_pages_and_removal(store: Store) -> None:

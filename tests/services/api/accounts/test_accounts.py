@@ -156,9 +156,38 @@ async def test_a_user_is_made_once_and_shown(house: House) -> None:
     made = await house.admin.post("/users", {"email": "zoë@exämple.com", "isAdmin": None, "allowedApps": None})
     assert made.status == 201
     user = made.json
-    assert list(user) == ["id", "email", "isAdmin", "allowedApps", "createdBy", "createdAt", "updatedAt"]
+    assert list(user) == ["id", "email", "isAdmin", "allowedApps", "createdBy", "createdAt", "updatedAt", "roles"]
     assert (user["isAdmin"], user["allowedApps"], user["createdBy"]) == (False, None, ADMIN)
     assert (await house.admin.get(f"/users/{user['id']}")).json == user
     again = await house.admin.post("/users", {"email": "zoë@exämple.com"})
     assert (again.status, again.json["field"]) == (409, "email")
     assert "uix_users_email" in again.json["reason"]
+
+
+async def test_roles_are_given_shown_and_taken_away(house: House) -> None:
+    app = await house.app()
+    roles = {"*": "viewer", f"app/{app.upper()}": "operator", "namespace/user:zoë@example.com": "admin"}
+    canonical = {place.replace(app.upper(), app): role for place, role in roles.items()}
+    made = await house.admin.post("/users", {"email": "roles@example.com", "roles": roles})
+    assert (made.status, made.json["roles"]) == (201, canonical)
+    path = f"/users/{made.json['id']}"
+    assert (await house.admin.get(path)).json["roles"] == canonical
+    refused = await house.admin.put(path, {"email": "roles@example.com", "roles": {"*": "owner"}})
+    assert (refused.status, refused.json["field"]) == (422, "roles.*")
+    assert (await house.admin.get(path)).json["roles"] == canonical
+    without = await house.admin.put(path, {"email": "roles@example.com"})
+    assert (without.status, without.json["roles"]) == (200, {})
+    token = await house.admin.post("/tokens", {"name": "reader", "roles": roles})
+    assert token.json["roles"] == canonical
+    [shown] = [each for each in (await house.admin.get("/tokens")).json if each["id"] == token.json["id"]]
+    assert shown["roles"] == canonical
+
+
+async def test_callers_are_told_who_they_are(house: House) -> None:
+    app = await house.app()
+    service = await house.service(app)
+    told = (await service.get("/whoami")).json
+    assert (told["isAdmin"], told["allowedApps"], told["roles"]) == (False, [app], {})
+    assert told["namespace"].startswith("token:")
+    admin = (await house.admin.get("/whoami")).json
+    assert (admin["namespace"], admin["name"], admin["isAdmin"]) == (f"user:{ADMIN}", ADMIN, True)

@@ -115,6 +115,7 @@ async def test_a_schedule_is_answered_with_every_field(house: House) -> None:
         "state": "active",
         "next": [instants[1], instants[0]],
         "skipped": [],
+        "redacted": False,
     }  # fmt: skip
     callback = (await schedule(house, key)).definition.callback
     assert isinstance(callback, HttpCallback)

@@ -11,20 +11,20 @@ from litestar import Litestar, Request, Response
 
 from services.api.http import errors
 from services.api.http.bodies import SMALL_BYTES, Bodies
-from services.api.http.identity import Who
+from services.api.http.rights import EVERYBODY
 from services.api.http.routes import Resource, Route
 
 LIMIT = 1_000_000
 
 
 class BodiesResource(Resource):
-    @Route("POST", "/hold", summary="Read the body whole.", who=Who.EVERYBODY, answers={HTTPStatus.OK: str})
+    @Route("POST", "/hold", summary="Read the body whole.", who=EVERYBODY, answers={HTTPStatus.OK: str})
     async def hold(self, request: Request[Any, Any, Any]) -> Response[str]:
         return Response(str(len(await request.body())))
 
     @Route(
         "POST", "/stream", summary="Read the body in pieces.",
-        who=Who.EVERYBODY, answers={HTTPStatus.OK: str}, streams=True,
+        who=EVERYBODY, answers={HTTPStatus.OK: str}, streams=True,
     )  # fmt: skip
     async def stream(self, request: Request[Any, Any, Any]) -> Response[str]:
         return Response(str(sum([len(part) async for part in request.stream()])))

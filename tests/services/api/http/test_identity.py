@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from services.api.http.identity import protected_paths
+from services.api.http.rights import protected_paths
 from services.parts import Parts
 from shared.domain.accounts.callers import secret_digest
 from tests.services.api.client import ADMIN, Client, Reply
@@ -83,7 +83,7 @@ async def test_a_token_works_from_anywhere_until_it_is_revoked_and_is_stored_as_
     listed = next(token for token in (await house.admin.get("/tokens")).json if token["id"] == token_id)
     assert listed == {
         "id": token_id, "name": "billing", "isAdmin": False, "allowedApps": [app_id], "createdBy": ADMIN,
-        "createdAt": house.clock.now_ns(),
+        "createdAt": house.clock.now_ns(), "roles": {},
     }  # fmt: skip
 
     service = house.admin.service(secret)
@@ -135,5 +135,5 @@ async def test_what_asks_for_an_identity_is_known(house: House) -> None:
         handler for part in Parts(house.capabilities) for each in part.resources() for handler in each.handlers()
     ]
     assert protected_paths(handlers) == {
-        "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets",
+        "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami",
     }  # fmt: skip

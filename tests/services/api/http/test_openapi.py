@@ -68,8 +68,9 @@ async def test_who_may_use_an_operation_is_told_by_the_role_of_its_security(hous
         return list(paths[path][method]["security"])
 
     assert roles("get", "/healthcheck") == []
-    assert roles("get", "/schedules") == [{"token": []}, {"person": []}]
-    assert roles("get", "/apps/{appId}/jobs") == [{"token": ["app"]}, {"person": ["app"]}]
+    assert roles("get", "/uploadurl") == [{"token": []}, {"person": []}]
+    assert roles("get", "/schedules") == [{"token": ["namespace/viewer"]}, {"person": ["namespace/viewer"]}]
+    assert roles("get", "/apps/{appId}/jobs") == [{"token": ["app/viewer"]}, {"person": ["app/viewer"]}]
     assert roles("post", "/tokens") == [{"token": ["admin"]}, {"person": ["admin"]}]
 
 

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from litestar import Response
 from litestar.types import Empty
 
-from services.api.http.identity import Who
+from services.api.http.rights import ADMIN, KNOWN
 from services.api.http.routes import Resource, Route
 
 
@@ -13,7 +13,7 @@ class TowerResource(Resource):
     def __init__(self, largest: int) -> None:
         self.largest = largest
 
-    @Route("GET", "/towers", summary="List the towers.", who=Who.KNOWN, answers={HTTPStatus.OK: str})
+    @Route("GET", "/towers", summary="List the towers.", who=KNOWN, answers={HTTPStatus.OK: str})
     async def list_towers(self) -> Response[str]:
         return self._answer("towers")
 
@@ -22,12 +22,12 @@ class TowerResource(Resource):
 
     @Route(
         "PUT", "/bells", summary="Cast a bell.",
-        who=Who.ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=lambda tower: tower.largest,
+        who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=lambda tower: tower.largest,
     )  # fmt: skip
     async def cast(self) -> Response[str]:
         return self._answer("bells")
 
-    @Route("DELETE", "/bells", summary="Melt a bell.", who=Who.ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=7)
+    @Route("DELETE", "/bells", summary="Melt a bell.", who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=7)
     async def abolish(self) -> Response[str]:
         return self._answer("nothing")
 
@@ -35,7 +35,7 @@ class TowerResource(Resource):
 def test_the_methods_under_a_route_are_handled_in_the_order_of_their_definition() -> None:
     handlers = TowerResource(100).handlers()
     assert [(handler.handler_name, handler.opt["who"]) for handler in handlers] == [
-        ("list_towers", Who.KNOWN), ("cast", Who.ADMIN), ("abolish", Who.ADMIN),
+        ("list_towers", KNOWN), ("cast", ADMIN), ("abolish", ADMIN),
     ]  # fmt: skip
     assert [(*handler.http_methods, *handler.paths) for handler in handlers] == [
         ("GET", "/towers"), ("PUT", "/bells"), ("DELETE", "/bells"),

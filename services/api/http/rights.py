@@ -1,0 +1,117 @@
+"""What a caller must be to use a route. Each route says so by one of the values here, and `permit`, the guard of every
+route, holds the caller against it."""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import assert_never
+
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+from msgspec import Struct
+
+from services.api.http import paging
+from services.api.http.identity import Connection, caller_of, first_of
+from shared.domain.accounts.callers import Caller
+from shared.domain.accounts.roles import Role
+from shared.domain.errors import Forbidden
+from shared.domain.ids import read_uuid
+
+NAMESPACE = "namespace"
+"""The query parameter that names one."""
+
+_HELD = "role"
+
+
+class Of(Enum):
+    """What a role is held over."""
+
+    APP = "app"
+    """The app in the path."""
+
+    NAMESPACE = "namespace"
+    """The namespace that `?namespace=` names, or the caller's own."""
+
+    DEPLOYMENT = "deployment"
+    """All there is: only admins of the deployment."""
+
+
+class Anyone(Enum):
+    """Needs no role."""
+
+    EVERYBODY = "everybody"
+    KNOWN = "whoever is known"
+
+
+class May(Struct, frozen=True):
+    """Needs this role, or one that covers it."""
+
+    role: Role
+    of: Of
+
+
+Who = Anyone | May
+
+EVERYBODY, KNOWN = Anyone.EVERYBODY, Anyone.KNOWN
+VIEW_APP, OPERATE_APP, OWN_APP = (May(role, Of.APP) for role in Role)
+VIEW_NAMESPACE, OPERATE_NAMESPACE, OWN_NAMESPACE = (May(role, Of.NAMESPACE) for role in Role)
+ADMIN = May(Role.ADMIN, Of.DEPLOYMENT)
+
+
+async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
+    """The guard of every route. A coroutine, since Litestar runs others in a thread.
+
+    Raises:
+        Unauthorized: nobody is known.
+        Forbidden: this caller may not do this.
+        Invalid: the caller's rights depend on the path's app, and its id is malformed.
+    """
+    who: Who = handler.opt["who"]
+    if who is EVERYBODY:
+        return
+    caller = caller_of(connection)
+    if isinstance(who, May):
+        held = _find_role(caller, connection, who.of)
+        _check(held, who)
+        connection.scope["state"][_HELD] = held
+
+
+def sees_personal_data(connection: Connection) -> bool:
+    """Whether the caller, who has a role over what the request is about, is shown payloads, contexts and the like."""
+    held: Role = connection.scope["state"][_HELD]
+    return held.covers(Role.OPERATOR)
+
+
+def protected_paths(handlers: Iterable[HTTPRouteHandler]) -> frozenset[str]:
+    """The first parts of all paths with a route that is not for everybody."""
+    return frozenset(
+        first_of(path) for handler in handlers for path in handler.paths if handler.opt["who"] is not EVERYBODY
+    )
+
+
+def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
+    """The caller's role over what the request is about."""
+    if caller.is_admin:
+        return Role.ADMIN
+    match of:
+        case Of.APP:
+            return caller.role_over_app(read_uuid(connection.path_params["app_id"], field="appId"))
+        case Of.NAMESPACE:
+            return caller.role_over_namespace(paging.first(connection, NAMESPACE) or caller.namespace)
+        case Of.DEPLOYMENT:
+            return None
+        case _:
+            assert_never(of)
+
+
+def _check(held: Role | None, needed: May) -> None:
+    """Raise `Forbidden` where this is not enough."""
+    if held is None:
+        raise Forbidden(_NONE[needed.of], field=NAMESPACE if needed.of is Of.NAMESPACE else None)
+    if not held.covers(needed.role):
+        raise Forbidden(f"this needs the role {needed.role} over the {needed.of.value}: yours is {held}")
+
+
+_NONE = {
+    Of.APP: "this app is none of yours",
+    Of.NAMESPACE: "only admins, and who has a role over it, name another namespace than their own",
+    Of.DEPLOYMENT: "only admins may do this",
+}

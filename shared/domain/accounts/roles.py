@@ -1,0 +1,92 @@
+"""Roles: what a user or a token may do with an app's or a namespace's things, besides their own.
+
+    viewer     sees all but personal data: payloads, contexts, samples, paths of files
+    operator   sees these too; makes and moves jobs, templates, schedules, dead letters
+    admin      changes and deletes the app itself, and issues a namespace's secrets
+
+Each covers those above it. `{"*": "viewer"}` holds everywhere, `app/<id>` and `namespace/<namespace>` name one thing.
+An admin of the deployment (`is_admin`) needs none, whose `allowed_apps` hold an app is its admin, and everybody is the
+admin of their own namespace.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+
+from shared.domain.errors import Invalid
+from shared.domain.ids import read_uuid
+
+EVERYWHERE = "*"
+ROLES = 1_000
+"""As many a caller has at most."""
+
+NAMESPACE = re.compile(r"(token|user):[^\s\x00-\x1f\x7f]{1,300}")
+
+_APP, _NAMESPACE = "app/", "namespace/"
+
+
+class Role(StrEnum):
+    """What somebody may do, the least first."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def covers(self, other: "Role") -> bool:
+        """Whether this role may do what the other may."""
+        return _ORDER.index(self) >= _ORDER.index(other)
+
+
+_ORDER = tuple(Role)
+
+
+def role_over_app(roles: Mapping[str, Role], app_id: str) -> Role | None:
+    """The highest of the roles that hold over this app."""
+    return _highest(roles, _APP + app_id)
+
+
+def role_over_namespace(roles: Mapping[str, Role], namespace: str) -> Role | None:
+    """The highest of the roles that hold over this namespace."""
+    return _highest(roles, _NAMESPACE + namespace)
+
+
+def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
+    """Roles as somebody wrote them, by what they hold over.
+
+    Raises:
+        Invalid: one is no role, or holds over nothing that can be.
+    """
+    if len(given) > ROLES:
+        raise Invalid(f"at most {ROLES:,} roles", field="roles", value=len(given))
+    return {_read_place(place): _read_role(place, name) for place, name in given.items()}
+
+
+def check_namespace(namespace: str, *, field: str) -> None:
+    """Raise `Invalid` where this can be nobody's namespace."""
+    if NAMESPACE.fullmatch(namespace) is None:
+        rule = "a namespace is token: and a token's id, or user: and an e-mail address"
+        raise Invalid(rule, field=field, value=namespace)
+
+
+def _highest(roles: Mapping[str, Role], place: str) -> Role | None:
+    held = [role for role in (roles.get(EVERYWHERE), roles.get(place)) if role is not None]
+    return max(held, key=_ORDER.index, default=None)
+
+
+def _read_place(place: str) -> str:
+    field = f"roles.{place}"
+    if place.startswith(_APP):
+        return _APP + read_uuid(place.removeprefix(_APP), field=field)
+    if place.startswith(_NAMESPACE):
+        check_namespace(place.removeprefix(_NAMESPACE), field=field)
+        return place
+    if place != EVERYWHERE:
+        raise Invalid("a role holds over *, app/<id> or namespace/<namespace>", field=field, value=place)
+    return place
+
+
+def _read_role(place: str, name: str) -> Role:
+    try:
+        return Role(name)
+    except ValueError:
+        raise Invalid(f"one of {', '.join(Role)}", field=f"roles.{place}", value=name) from None
