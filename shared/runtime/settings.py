@@ -336,9 +336,12 @@ class AuditSettings(Section, frozen=True):
     """What is written down of who did what."""
 
     services: Annotated[
-        bool,
-        says("Whether what services do with schedules and dead letters is written down, too."),
-    ] = False
+        Literal["skipped", "written"],
+        says(
+            "Whether what services do with schedules and dead letters is written down, too, by two writes a request: "
+            "skipped or written."
+        ),
+    ] = "skipped"
     retention_days: Annotated[float, Meta(ge=0.001, le=36_500), rarely("How long it is remembered who did what.")] = (
         400.0
     )

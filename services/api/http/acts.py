@@ -57,7 +57,7 @@ class Acts:
     def __init__(self, store: Store, time: DatabaseTime, settings: AuditSettings) -> None:
         self._store = store
         self._time = time
-        self._of_services = settings.services
+        self._of_services = settings.services == "written"
 
     async def begin(self, act: str, connection: Connection) -> AuditRecord | None:
         """Write down that an act begins; `None` for one that is not written down. Raises `Unavailable`: then it must

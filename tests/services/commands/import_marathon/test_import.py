@@ -37,7 +37,7 @@ async def test_apps_users_and_templates_keep_their_ids_and_fields(house: House) 
         "roles": {},
     }  # fmt: skip
     assert await house.shown(f"/users/{admin}") == by | at | {
-        "id": admin, "email": "cy@example.com", "isAdmin": True, "allowedApps": None,
+        "id": admin, "email": "cy@example.com", "isAdmin": True, "allowedApps": None, "roles": {},
     }  # fmt: skip
     assert await house.shown(f"/apps/{app}/templates/{template}") == by | at | {
         "id": template, "appId": app, "app": an_app, "name": "like", "locale": "pt_BR",
