@@ -76,13 +76,15 @@ def _queues(parts: Parts) -> tuple[str, ...]:
 def build_api(parts: Parts) -> "Application":
     """The API as an ASGI application. Raises `Invalid` for settings that it cannot be built by."""
     from services.api.app import create
+    from services.api.http.acts import Acts
     from services.api.http.health import HealthResource
     from services.api.http.identity import Directory
 
     given, settings = parts.capabilities, parts.capabilities.settings.api
     resources = [resource for part in parts for resource in part.resources()]
     resources.append(HealthResource(given.store, given.audience))
-    return create(resources, Directory(given.store, given.clock, settings), settings)
+    acts = Acts(given.store, given.time, parts.capabilities.settings.audit)
+    return create(resources, Directory(given.store, given.clock, settings), acts, settings)
 
 
 class _ApiServer(HttpServer):

@@ -11,6 +11,7 @@ from litestar import Litestar, Request, Response
 from litestar.exceptions import MethodNotAllowedException, NotFoundException
 
 from services.api.http import errors
+from services.api.http.acts import ACTS, Acts
 from services.api.http.bodies import Bodies
 from services.api.http.documentation import DocumentationResource
 from services.api.http.guards import Guarded, guard_rules
@@ -26,7 +27,7 @@ Application = Litestar
 """What `create` makes: an ASGI application."""
 
 
-def create(resources: Sequence[Resource], directory: Directory, settings: ApiSettings) -> Application:
+def create(resources: Sequence[Resource], directory: Directory, acts: Acts, settings: ApiSettings) -> Application:
     """The application, whose callers stand in the directory."""
     handlers = [handler for resource in resources for handler in resource.handlers()]
     app = Litestar(
@@ -36,6 +37,7 @@ def create(resources: Sequence[Resource], directory: Directory, settings: ApiSet
         openapi_config=None,
         logging_config=None,
     )
+    app.state[ACTS] = acts
     app.state[PUBLIC_PATH] = public_path(settings.public_url)
     bodies = Bodies(Limited(app.asgi_handler, settings), settings.max_bodies_bytes)
     identified = IdentifyCaller(bodies, directory, protected_paths(handlers))

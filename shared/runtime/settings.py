@@ -332,6 +332,21 @@ class EmbeddedSettings(Section, frozen=True):
     data_dir: Annotated[str, Meta(min_length=1), says("The folder that holds all data.")] = ".carillon"
 
 
+class AuditSettings(Section, frozen=True):
+    """What is written down of who did what."""
+
+    services: Annotated[
+        Literal["skipped", "written"],
+        says(
+            "Whether what services do with schedules and dead letters is written down, too, by two writes a request: "
+            "skipped or written."
+        ),
+    ] = "skipped"
+    retention_days: Annotated[float, Meta(ge=0.001, le=36_500), rarely("How long it is remembered who did what.")] = (
+        400.0
+    )
+
+
 class Settings(Section, frozen=True):
     """The settings of a process, in sections."""
 
@@ -350,6 +365,7 @@ class Settings(Section, frozen=True):
     logs: LogSettings = LogSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
+    audit: AuditSettings = AuditSettings()
 
     def sections(self) -> dict[str, Any]:
         """Every section by its name."""

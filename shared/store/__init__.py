@@ -29,6 +29,7 @@ from shared.store.clock.dead_letters import DeadLetters
 from shared.store.clock.occurrences import Occurrences
 from shared.store.clock.outcomes import Outcomes
 from shared.store.clock.schedules import Schedules
+from shared.store.console.audit import AuditLog
 from shared.store.documents import Document, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
@@ -104,6 +105,7 @@ class Store:
         self.revocations = self.add("revocations", Revocations)
         self.signing_secrets = self.add("signing_secrets", SigningSecretStore)
         self.schema = self.add("schema", Schema)
+        self.audit = self.add("audit", AuditLog)
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20, observe: Observe = _leave_unobserved) -> Self:

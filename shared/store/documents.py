@@ -107,15 +107,17 @@ async def read_page(
     value: Callable[[Document], V],
     *,
     order: Sequence[str],
+    direction: int = ASCENDING,
     limit: int,
     without: Document | None = None,
     batch: int = BATCH,
 ) -> Page[V]:
-    """The first values of what matches, by the fields `order`: at most `limit`, and as many as have `PAGE_BYTES`
-    together, but always one. `without` is a projection; `batch` documents fit into a reply, however large they are."""
+    """The first values of what matches, by the fields `order` in this direction: at most `limit`, and as many as have
+    `PAGE_BYTES` together, but always one. `without` is a projection; `batch` documents fit into a reply, however large
+    they are."""
     options = collection.codec_options
     raw = collection.with_options(options.with_options(document_class=RawBSONDocument))
-    found = raw.find(query, without, batch_size=batch).sort([(field, ASCENDING) for field in order]).limit(limit + 1)
+    found = raw.find(query, without, batch_size=batch).sort([(field, direction) for field in order]).limit(limit + 1)
     page: Page[V] = Page()
     size = 0
     with translate_errors():

@@ -42,6 +42,7 @@ class Operation:
     statuses: frozenset[str]
     query: tuple[str, ...]
     body: str | None
+    act: str
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -112,6 +113,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
                 statuses=frozenset(described["responses"]),
                 query=tuple(each["name"] for each in parameters if each["in"] == "query" and each["required"]),
                 body=_body(described.get("requestBody")),
+                act=described.get("x-act", ""),
             )
 
 

@@ -32,6 +32,7 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "occurrences": Occurrence,
     "dead_letters": DeadLetter,
 }
+AUDIT = "audit"
 # What a document refers to: its field, and the collection that must have a document of that id.
 _PARENTS = {"templates": ("app_id", "apps"), "jobs": ("app_id", "apps"), "groups": ("app_id", "apps")}
 
@@ -44,12 +45,12 @@ class Snapshot:
     fields: dict[str, frozenset[str]]
 
     def differences(self, later: "Snapshot") -> list[str]:
-        """What was added, changed or removed since."""
+        """What was added, changed or removed since, but for the audit: that somebody tried is written down."""
         return [
             f"{'added' if key not in self.digests else 'removed' if key not in later.digests else 'changed'}: "
             f"{key[0]} {key[1]}"
             for key in sorted(self.digests.keys() | later.digests.keys())
-            if self.digests.get(key) != later.digests.get(key)
+            if self.digests.get(key) != later.digests.get(key) and key[0] != AUDIT
         ]
 
     def harmed(self, later: "Snapshot") -> list[str]:

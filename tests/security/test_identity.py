@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
 # The document promises these lists to everybody who is known, as Marathon's clients need them.
 SHOWN_TO_ALL = {"/apps"}
-# They differ each time that one looks.
-NEVER_THE_SAME = {"/uploadurl"}
+# They differ each time that one looks: all acts of everybody are in the audit.
+NEVER_THE_SAME = {"/uploadurl", "/audit"}
 
 
 async def asked(
@@ -85,6 +85,7 @@ async def test_who_is_not_known_gets_nowhere(
         "two tokens": {"authorization": victim.headers["authorization"] + f", {UNKNOWN['authorization']}"},
     }
     before, seen = database.snapshot(), await views(target, api, victim)
+    written = database.database["audit"].count_documents({})
     faults = [
         fault(
             operation,
@@ -97,6 +98,7 @@ async def test_who_is_not_known_gets_nowhere(
     assert [each for each in faults if each] == []
     assert await views(target, api, victim) == seen
     assert before.differences(database.snapshot()) == []
+    assert database.database["audit"].count_documents({}) == written
 
 
 async def revoked(target: Target, town: Town) -> dict[str, str]:

@@ -76,7 +76,7 @@ async def test_a_viewer_sees_no_personal_data(
     for key in ("calls", "tells"):
         theirs = Tenant(victim.mark, mine, victim.ids | {"jobId": job.json["id"], "key": key})
         for operation in api:
-            if operation.role in OVER and not operation.changes:
+            if operation.role in OVER and not operation.changes and operation.least != "admin":
                 answer = await asked(target, operation, bearer(secret), theirs)
                 assert answer.status == 200, f"{operation}: {answer}"
                 if word.encode() in answer.body:

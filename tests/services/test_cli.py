@@ -68,7 +68,7 @@ def test_every_command_explains_itself(command: str) -> None:
 
 
 def test_it_tells_its_version() -> None:
-    assert re.fullmatch(r"carillon, version \d+\.\d+\.\d+\n", carillon("--version").stdout)
+    assert re.fullmatch(r"carillon, version \d+\.\d+\.\d+(\.dev\d+)?\n", carillon("--version").stdout)
 
 
 @pytest.mark.parametrize(

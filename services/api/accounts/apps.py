@@ -106,7 +106,8 @@ class AppsResource(Resource):
 
     @Route(
         "POST", APPS, summary="Make an app.",
-        who=ADMIN, body=AppBody, answers={HTTPStatus.CREATED: AppView}, problems=(HTTPStatus.CONFLICT,),
+        act="app.create", who=ADMIN,
+        body=AppBody, answers={HTTPStatus.CREATED: AppView}, problems=(HTTPStatus.CONFLICT,),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), AppBody)
@@ -134,7 +135,7 @@ class AppsResource(Resource):
         "PUT", APP,
         summary="Change an app's bundle id and, as an admin, its name. "
                 "Jobs that exist keep the name they were made with.",
-        who=OWN_APP, body=AppBody, answers={HTTPStatus.OK: AppView},
+        act="app.update", who=OWN_APP, body=AppBody, answers={HTTPStatus.OK: AppView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def update(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
@@ -155,7 +156,8 @@ class AppsResource(Resource):
 
     @Route(
         "DELETE", APP, summary="Delete an app with its templates and jobs, if none of these is unfinished.",
-        who=OWN_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+        act="app.delete", who=OWN_APP,
+        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def remove(self, app_id: FromPath[str]) -> Response[None]:
         """The app takes no new jobs once this has begun; the same request again does what was cut off."""

@@ -33,7 +33,7 @@ class SigningSecretsResource(Resource):
     @Route(
         "POST", "/signing-secrets",
         summary="Give a namespace a new signing secret; the answer holds it, for this one time.",
-        who=OWN_NAMESPACE, answers={HTTPStatus.CREATED: SigningSecretView},
+        act="signing-secret.issue", who=OWN_NAMESPACE, answers={HTTPStatus.CREATED: SigningSecretView},
         problems=(HTTPStatus.CONFLICT,), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:

@@ -73,7 +73,7 @@ class TokensResource(Resource):
 
     @Route(
         "POST", "/tokens", summary="Make a token; the answer holds its secret, for this one time.",
-        who=ADMIN, body=TokenBody, answers={HTTPStatus.CREATED: IssuedToken},
+        act="token.create", who=ADMIN, body=TokenBody, answers={HTTPStatus.CREATED: IssuedToken},
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), TokenBody)
@@ -95,7 +95,7 @@ class TokensResource(Resource):
 
     @Route(
         "DELETE", "/tokens/{token_id:str}", summary="Revoke a token and pause all that it has scheduled.",
-        who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+        act="token.revoke", who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def remove(self, token_id: FromPath[str]) -> Response[None]:
         token = await self._store.tokens.get(read_uuid(token_id, field="tokenId"))

@@ -99,7 +99,8 @@ class UsersResource(Resource):
 
     @Route(
         "POST", USERS, summary="Make a user.",
-        who=ADMIN, body=UserBody, answers={HTTPStatus.CREATED: UserView}, problems=(HTTPStatus.CONFLICT,),
+        act="user.create", who=ADMIN,
+        body=UserBody, answers={HTTPStatus.CREATED: UserView}, problems=(HTTPStatus.CONFLICT,),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), UserBody)
@@ -128,7 +129,8 @@ class UsersResource(Resource):
 
     @Route(
         "PUT", USER, summary="Change what a user may do. The body holds a valid email, which is otherwise ignored.",
-        who=ADMIN, body=UserBody, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
+        act="user.update", who=ADMIN,
+        body=UserBody, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def update(self, request: Request[Any, Any, Any], user_id: FromPath[str]) -> Response[bytes]:
         body = wire.read(await request.body(), UserBody)
@@ -144,7 +146,8 @@ class UsersResource(Resource):
 
     @Route(
         "DELETE", USER, summary="Delete a user and pause all that they have scheduled.",
-        who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+        act="user.delete", who=ADMIN,
+        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def remove(self, user_id: FromPath[str]) -> Response[None]:
         user = _require_user(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)

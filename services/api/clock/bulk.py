@@ -73,7 +73,8 @@ class BulkResource(Resource):
     @Route(
         "POST", SCHEDULES + "/bulk",
         summary="Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson).",
-        who=KNOWN, body=list[ScheduleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
+        act="schedule.create-many", who=KNOWN,
+        body=list[ScheduleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
         answers={HTTPStatus.OK: list[ItemView]}, parameters=(KEY,),
     )  # fmt: skip
     async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:

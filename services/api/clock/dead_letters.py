@@ -76,7 +76,8 @@ class DeadLettersResource(Resource):
 
     @_route(
         "POST", LETTERS + "/retry", summary="Try all dead letters of a namespace again, or those of one key.",
-        who=OPERATE_NAMESPACE, body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedView},
+        act="dead-letter.retry-many", who=OPERATE_NAMESPACE,
+        body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedView},
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
@@ -86,7 +87,7 @@ class DeadLettersResource(Resource):
 
     @_route(
         "POST", LETTER + "/retry", summary="Try a dead letter again, with what its schedule says now.",
-        who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: RetryView},
+        act="dead-letter.retry", who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: RetryView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def retry(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
@@ -97,7 +98,8 @@ class DeadLettersResource(Resource):
 
     @_route(
         "POST", LETTER + "/discard", summary="Give a dead letter up.",
-        who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+        act="dead-letter.discard", who=OPERATE_NAMESPACE,
+        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def discard(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:

@@ -25,6 +25,7 @@ from services.api.clock.schedule_view import (
     schedule_view,
 )
 from services.api.http import paging, wire
+from services.api.http.acts import NOTHING
 from services.api.http.idempotency import Sameness, idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
@@ -106,7 +107,8 @@ class SchedulesResource(Resource):
 
     @_route(
         "POST", SCHEDULES, summary="Make a schedule; what is there already with the same content stays as it is.",
-        who=KNOWN, body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY,),
+        act="schedule.create", who=KNOWN,
+        body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY,),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace = own_namespace(request)
@@ -127,7 +129,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "POST", SCHEDULES + "/preview", summary="Tell the next instants of a schedule that is not made.",
-        who=KNOWN, body=ScheduleBody, answers={HTTPStatus.OK: PreviewView},
+        act=NOTHING, who=KNOWN, body=ScheduleBody, answers={HTTPStatus.OK: PreviewView},
     )  # fmt: skip
     async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         key, definition = schedule_body.read_preview(await request.body(), self._targets)
@@ -151,7 +153,7 @@ class SchedulesResource(Resource):
     @_route(
         "PUT", SCHEDULE,
         summary="Make a schedule, or replace all that is pending of it; the same content changes nothing.",
-        who=KNOWN, body=ScheduleBody, answers=_MADE,
+        act="schedule.replace", who=KNOWN, body=ScheduleBody, answers=_MADE,
     )  # fmt: skip
     async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace = own_namespace(request)
@@ -162,7 +164,8 @@ class SchedulesResource(Resource):
 
     @_route(
         "DELETE", SCHEDULE, summary="Delete a schedule and all that is pending of it.",
-        who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+        act="schedule.delete", who=OPERATE_NAMESPACE,
+        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
@@ -172,7 +175,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "DELETE", SCHEDULE + "/occurrences/{timestamp:str}", summary="Take one pending instant out of a list.",
-        who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None},
+        act="schedule.cancel", who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def cancel(
@@ -183,12 +186,16 @@ class SchedulesResource(Resource):
             raise NotFound("nothing is pending at this instant under this key", field="timestamp", value=timestamp)
         return wire.empty()
 
-    @_move(SCHEDULE + "/pause", summary="Hold a schedule: nothing of it fires until it is resumed.")
+    @_move(
+        SCHEDULE + "/pause", act="schedule.pause", summary="Hold a schedule: nothing of it fires until it is resumed."
+    )
     async def pause(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         return wire.answer(schedule_view(require(await self._flow.pause(id_of(request, key)), key)))
 
     @_move(
-        SCHEDULE + "/resume", summary="Let a schedule go on; what came due meanwhile is dealt with by its misfire rule."
+        SCHEDULE + "/resume",
+        act="schedule.resume",
+        summary="Let a schedule go on; what came due meanwhile is dealt with by its misfire rule.",
     )
     async def resume(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace, id = namespace_of(request), id_of(request, key)
@@ -199,7 +206,8 @@ class SchedulesResource(Resource):
 
     @_route(
         "POST", SCHEDULE + "/fire", summary="Have a schedule's callback done once, now.",
-        who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: FiredView}, problems=(HTTPStatus.NOT_FOUND,),
+        act="schedule.fire", who=OPERATE_NAMESPACE,
+        answers={HTTPStatus.ACCEPTED: FiredView}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(KEY, NAMESPACE),
     )  # fmt: skip
     async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:

@@ -74,6 +74,8 @@ def _operation(name: str, route: Route) -> Json:
         "parameters": named + [_parameter(parameter) for parameter in route.all_parameters],
         "responses": _responses(route, takes_input=bool(named or route.all_parameters or route.body)),
     }
+    if route.act:
+        described["x-act"] = route.act
     if route.body is not None:
         schema = {"schema": _schema(route.body)}
         content = dict.fromkeys(route.body_media, schema)

@@ -17,6 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 from msgspec import Struct
 
+from services.api.http.acts import enter, written_down
 from services.api.http.rights import Who, permit
 
 JSON = "application/json"
@@ -52,7 +53,8 @@ class Route(Struct, frozen=True):
     is the type of the request's body; the method itself reads it, in its own time, and takes it as any of `body_media`.
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
-    `segments` has the JSON schemas of what stands in the path, but for the usual ids.
+    `segments` has the JSON schemas of what stands in the path, but for the usual ids. What is no GET names its `act`,
+    `job.stop` for instance, which is written down (`acts`), or `NOTHING`.
     """
 
     method: Method
@@ -60,6 +62,7 @@ class Route(Struct, frozen=True):
     summary: str
     who: Who
     answers: dict[HTTPStatus, Any]
+    act: str | None = None
     problems: tuple[HTTPStatus, ...] = ()
     body: Any = None
     body_media: tuple[str, ...] = (JSON,)
@@ -98,6 +101,8 @@ class Resource:
         ]
 
     def _handler(self, route: Route, function: Callable[..., Any]) -> HTTPRouteHandler:
+        if route.act is None and route.method != "GET":
+            raise ValueError(f"{route.method} {route.path} does not say which act it is")
         limit = route.max_body_bytes
         if callable(limit):
             limit = limit(self)
@@ -107,12 +112,13 @@ class Resource:
             guards=[permit],
             opt={"who": route.who, "route": route, "streams": route.streams},
             request_max_body_size=Empty if limit is None else limit,
-        )(function)
+        )(written_down(route.act, function) if route.act else function)
 
 
 class _Handler(HTTPRouteHandler):
     """A handler that its guards cannot change: Litestar gives each guard a copy, for every request."""
 
     async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+        enter(connection)
         for guard in self.resolve_guards():
             await guard(connection, self)  # type: ignore[misc] # Litestar runs all guards as coroutines

@@ -80,17 +80,19 @@ class GroupsResource(Resource):
     async def show(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
         return await self._answer(await self._group(app_id, group_id))
 
-    @_move(GROUP + "/pause", summary="Hold all its jobs that have not ended.")
+    @_move(GROUP + "/pause", act="group.pause", summary="Hold all its jobs that have not ended.")
     async def pause(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
         return await self._move_all(app_id, group_id, partial(self._groups.pause, by=caller_of(request).name))
 
-    @_move(GROUP + "/resume", summary="Let all its held jobs go on, or start when their start comes.")
+    @_move(
+        GROUP + "/resume", act="group.resume", summary="Let all its held jobs go on, or start when their start comes."
+    )
     async def resume(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
         return await self._move_all(app_id, group_id, self._groups.resume)
 
-    @_move(GROUP + "/stop", summary="End all its jobs for good.")
+    @_move(GROUP + "/stop", act="group.stop", summary="End all its jobs for good.")
     async def stop(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:

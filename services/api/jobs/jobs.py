@@ -82,7 +82,7 @@ class JobsResource(Resource):
 
     @Route(
         "POST", JOBS, summary="Make a job, which starts at once or at `startsAt`.",
-        who=OPERATE_APP, body=JobBody, answers={HTTPStatus.CREATED: JobView, HTTPStatus.OK: JobView},
+        act="job.create", who=OPERATE_APP, body=JobBody, answers={HTTPStatus.CREATED: JobView, HTTPStatus.OK: JobView},
         problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE, KEY),
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:

@@ -27,7 +27,7 @@ class JobMovesResource(Resource):
         self._store = store
         self._flow = flow
 
-    @_move(JOB + "/pause", summary="Hold a job: nothing more is sent until it is resumed.")
+    @_move(JOB + "/pause", act="job.pause", summary="Hold a job: nothing more is sent until it is resumed.")
     async def pause(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
@@ -39,6 +39,7 @@ class JobMovesResource(Resource):
 
     @_move(
         JOB + "/resume",
+        act="job.resume",
         summary="Let a paused job, or one that broke its circuit, go on; before its `startsAt`, let it start then.",
     )
     async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
@@ -48,7 +49,11 @@ class JobMovesResource(Resource):
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
         return await answer_job(self._store, resumed, app)
 
-    @_move(JOB + "/stop", summary="End a job for good; what is not sent is dropped. A stopped job stays stopped.")
+    @_move(
+        JOB + "/stop",
+        act="job.stop",
+        summary="End a job for good; what is not sent is dropped. A stopped job stays stopped.",
+    )
     async def stop(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:

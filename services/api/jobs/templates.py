@@ -111,7 +111,7 @@ class TemplatesResource(Resource):
 
     @Route(
         "POST", TEMPLATES, summary="Make a template, or with `multiple=true` several, all or none.",
-        who=OPERATE_APP, body=TemplateBody | list[TemplateBody],
+        act="template.create", who=OPERATE_APP, body=TemplateBody | list[TemplateBody],
         answers={HTTPStatus.CREATED: TemplateView | list[TemplateView]}, problems=(HTTPStatus.CONFLICT,),
         parameters=(MULTIPLE,),
     )  # fmt: skip
@@ -147,7 +147,7 @@ class TemplatesResource(Resource):
     @Route(
         "PUT", TEMPLATE,
         summary="Change a template; its defaults stay where none are given. Jobs that are being sent keep their copy.",
-        who=OPERATE_APP, body=TemplateBody, answers={HTTPStatus.OK: TemplateView},
+        act="template.update", who=OPERATE_APP, body=TemplateBody, answers={HTTPStatus.OK: TemplateView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
     async def update(
@@ -167,7 +167,7 @@ class TemplatesResource(Resource):
 
     @Route(
         "DELETE", TEMPLATE, summary="Delete a template.",
-        who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
+        act="template.delete", who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def remove(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
         app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")

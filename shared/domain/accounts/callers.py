@@ -58,6 +58,11 @@ class Caller(Struct, frozen=True, kw_only=True):
     allowed_apps: frozenset[str]
     roles: Mapping[str, Role] = {}
 
+    @property
+    def is_service(self) -> bool:
+        """Whether it is a service with a token, and no person."""
+        return self.namespace.startswith(token_namespace(""))
+
     def role_over_app(self, app_id: str) -> Role | None:
         """What the caller may do with this app and what belongs to it; `None` for nothing."""
         if self.is_admin or app_id in self.allowed_apps:

@@ -73,7 +73,7 @@ class BellsResource(Resource):
 
     @Route(
         "POST", "/bells", summary="Hang up a bell that rings in a moment.",
-        who=KNOWN, answers={HTTPStatus.CREATED: BellView},
+        act="bell.hang", who=KNOWN, answers={HTTPStatus.CREATED: BellView},
     )  # fmt: skip
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         await self._part.bells.hang(NAME)

@@ -18,13 +18,13 @@ LIMIT = 1_000_000
 
 
 class BodiesResource(Resource):
-    @Route("POST", "/hold", summary="Read the body whole.", who=EVERYBODY, answers={HTTPStatus.OK: str})
+    @Route("POST", "/hold", summary="Read the body whole.", who=EVERYBODY, act="", answers={HTTPStatus.OK: str})
     async def hold(self, request: Request[Any, Any, Any]) -> Response[str]:
         return Response(str(len(await request.body())))
 
     @Route(
         "POST", "/stream", summary="Read the body in pieces.",
-        who=EVERYBODY, answers={HTTPStatus.OK: str}, streams=True,
+        who=EVERYBODY, act="", answers={HTTPStatus.OK: str}, streams=True,
     )  # fmt: skip
     async def stream(self, request: Request[Any, Any, Any]) -> Response[str]:
         return Response(str(sum([len(part) async for part in request.stream()])))

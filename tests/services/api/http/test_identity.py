@@ -135,5 +135,5 @@ async def test_what_asks_for_an_identity_is_known(house: House) -> None:
         handler for part in Parts(house.capabilities) for each in part.resources() for handler in each.handlers()
     ]
     assert protected_paths(handlers) == {
-        "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami",
+        "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami", "audit",
     }  # fmt: skip

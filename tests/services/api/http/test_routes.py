@@ -2,9 +2,11 @@
 
 from http import HTTPStatus
 
+import pytest
 from litestar import Response
 from litestar.types import Empty
 
+from services.api.http.acts import NOTHING
 from services.api.http.rights import ADMIN, KNOWN
 from services.api.http.routes import Resource, Route
 
@@ -22,12 +24,15 @@ class TowerResource(Resource):
 
     @Route(
         "PUT", "/bells", summary="Cast a bell.",
-        who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=lambda tower: tower.largest,
+        act=NOTHING, who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=lambda tower: tower.largest,
     )  # fmt: skip
     async def cast(self) -> Response[str]:
         return self._answer("bells")
 
-    @Route("DELETE", "/bells", summary="Melt a bell.", who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=7)
+    @Route(
+        "DELETE", "/bells", summary="Melt a bell.",
+        act=NOTHING, who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=7,
+    )  # fmt: skip
     async def abolish(self) -> Response[str]:
         return self._answer("nothing")
 
@@ -47,3 +52,13 @@ async def test_a_handler_is_of_the_resource_that_it_came_from() -> None:
     assert [handler.request_max_body_size for handler in small] == [Empty, 100, 7]
     assert [handler.request_max_body_size for handler in large] == [Empty, 2_000, 7]
     assert (await large[1].fn()).content == "bells of 2000"
+
+
+def test_whatever_changes_something_says_which_act_it_is() -> None:
+    class SilentResource(Resource):
+        @Route("POST", "/bells", summary="Hang up a bell.", who=ADMIN, answers={HTTPStatus.OK: str})
+        async def add(self) -> Response[str]:
+            return Response("")
+
+    with pytest.raises(ValueError, match="POST /bells does not say which act it is"):
+        SilentResource().handlers()

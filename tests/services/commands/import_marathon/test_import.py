@@ -34,9 +34,10 @@ async def test_apps_users_and_templates_keep_their_ids_and_fields(house: House) 
     assert await house.shown(f"/apps/{app}") == an_app
     assert await house.shown(f"/users/{user}") == by | {
         "id": user, "email": "bo@example.com", "isAdmin": False, "allowedApps": [app], "createdAt": 3, "updatedAt": 4,
+        "roles": {},
     }  # fmt: skip
     assert await house.shown(f"/users/{admin}") == by | at | {
-        "id": admin, "email": "cy@example.com", "isAdmin": True, "allowedApps": None,
+        "id": admin, "email": "cy@example.com", "isAdmin": True, "allowedApps": None, "roles": {},
     }  # fmt: skip
     assert await house.shown(f"/apps/{app}/templates/{template}") == by | at | {
         "id": template, "appId": app, "app": an_app, "name": "like", "locale": "pt_BR",

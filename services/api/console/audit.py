@@ -1,0 +1,105 @@
+"""`/audit`: who did what. Admins see all of it, and the admin of an app what was done with the app and what belongs to
+it."""
+
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.params import FromPath
+from msgspec import Struct
+
+from services.api.http import paging, wire
+from services.api.http.rights import ADMIN, OWN_APP
+from services.api.http.routes import Parameter, Resource, Route
+from services.api.http.wire import Timestamp
+from shared.domain.console.audit import ActOutcome, AuditRecord
+from shared.domain.ids import read_uuid
+from shared.domain.instants import format_instant
+from shared.flow.time import DatabaseTime
+from shared.store import Store
+
+_ACT = Parameter(name="act", description="Only these acts, `job.stop` for instance.", schema={"type": "string"})
+_ON = Parameter(name="on", description="Only acts on the thing with this id or key.", schema={"type": "string"})
+_BY = Parameter(name="by", description="Only acts of this namespace.", schema={"type": "string"})
+_FIELDS = {"act": "act", "on": "on.id", "by": "who.namespace"}
+
+
+class ActorView(Struct, frozen=True, kw_only=True):
+    """Who did it: a caller, how they proved who they are (`token` or `proxy`), and from where."""
+
+    namespace: str
+    name: str
+    way: str
+    address: str
+
+
+class ActedOnView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What it was done to, and the app or the namespace that this belongs to."""
+
+    kind: str
+    id: str
+    app_id: str
+    namespace: str
+
+
+class AuditView(Struct, frozen=True, kw_only=True):
+    """An act. `outcome` is `begun`, `done`, `refused`, `failed`, or `unknown`: the process died, or a server was away.
+    `status` is that of the answer, 0 until there is one; `via` the caller's program; `reason` what they gave."""
+
+    id: str
+    at: Timestamp
+    act: str
+    who: ActorView
+    on: ActedOnView
+    via: str
+    reason: str
+    outcome: ActOutcome
+    status: int
+
+
+def audit_view(record: AuditRecord, now: datetime) -> AuditView:
+    """The record as it stands at that moment."""
+    who, on = record.who, record.on
+    return AuditView(
+        id=record.id,
+        at=format_instant(record.at),
+        act=record.act,
+        who=ActorView(namespace=who.namespace, name=who.name, way=who.way, address=who.address),
+        on=ActedOnView(kind=on.kind, id=on.id, app_id=on.app_id, namespace=on.namespace),
+        via=record.via,
+        reason=record.reason,
+        outcome=record.outcome_at(now),
+        status=record.status,
+    )
+
+
+class AuditResource(Resource):
+    """The routes that show who did what."""
+
+    def __init__(self, store: Store, time: DatabaseTime) -> None:
+        self._store = store
+        self._time = time
+
+    @Route(
+        "GET", "/audit", summary="List who did what, the newest first.",
+        who=ADMIN, answers={HTTPStatus.OK: list[AuditView]}, parameters=(_ACT, _ON, _BY), paged=True,
+    )  # fmt: skip
+    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        return await self._answer(request, {})
+
+    @Route(
+        "GET", "/apps/{app_id:str}/audit",
+        summary="List who did what with an app and what belongs to it, the newest first.",
+        who=OWN_APP, answers={HTTPStatus.OK: list[AuditView]}, parameters=(_ACT, _ON, _BY), paged=True,
+    )  # fmt: skip
+    async def list_of_app(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        return await self._answer(request, {"on.app_id": read_uuid(app_id, field="appId")})
+
+    async def _answer(self, request: Request[Any, Any, Any], wanted: dict[str, str]) -> Response[bytes]:
+        asked = paging.read_page(request, str)
+        given = {field: value for name, field in _FIELDS.items() if (value := paging.first(request, name))}
+        now = await self._time.now()
+        found = await self._store.audit.page(wanted | given, before=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, found, lambda record: record.id)
+        return wire.answer([audit_view(record, now) for record in found], headers=headers)

@@ -1,0 +1,1 @@
+"""Console: who did what."""

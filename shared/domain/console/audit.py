@@ -1,0 +1,85 @@
+"""Audit: who did what, and how it ended.
+
+An act is written down before it is done (`begun`), and its end behind it. So nothing that changed something is missing:
+a process that dies in between leaves `begun`, of which nobody can say how it ended. Schedules that services make and
+move are not written down unless a deployment wants them: there may be a hundred million a day.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+UNKNOWN_AFTER = timedelta(minutes=1)
+"""No act takes longer: what is `begun` for longer has no end that anybody knows."""
+
+REASON_CHARACTERS = 1_000
+_OF_SERVICES = ("schedule", "dead-letter")
+
+
+class ActOutcome(StrEnum):
+    """How an act ended."""
+
+    BEGUN = "begun"
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Actor(Struct, frozen=True, kw_only=True):
+    """Who did it: the caller, and the address that the request came from. `way` is how they proved who they are."""
+
+    namespace: str
+    name: str
+    way: str
+    address: str
+
+
+class ActedOn(Struct, frozen=True, kw_only=True):
+    """What it was done to: a job, an app, a schedule. `app_id` and `namespace` are what it belongs to."""
+
+    kind: str
+    id: str
+    app_id: str = ""
+    namespace: str = ""
+
+
+class AuditRecord(Struct, frozen=True, kw_only=True):
+    """An act, such as `job.stop`. Ids sort by time. `status` is that of the answer, 0 until there is one; `reason` is
+    what the caller gave for it."""
+
+    id: str
+    at: datetime
+    act: str
+    who: Actor
+    on: ActedOn
+    via: str
+    reason: str = ""
+    outcome: ActOutcome = ActOutcome.BEGUN
+    status: int = 0
+
+    def outcome_at(self, now: datetime) -> ActOutcome:
+        """How it ended, as far as anybody knows at that moment."""
+        if self.outcome is ActOutcome.BEGUN and self.at < now - UNKNOWN_AFTER:
+            return ActOutcome.UNKNOWN
+        return self.outcome
+
+
+def kind_of(act: str) -> str:
+    """The kind of things that an act is done to: `job` of `job.stop`."""
+    return act.partition(".")[0]
+
+
+def is_written(act: str, *, by_service: bool, of_services: bool) -> bool:
+    """Whether an act is written down; `of_services` says that the deployment wants those of services on schedules."""
+    return of_services or not by_service or kind_of(act) not in _OF_SERVICES
+
+
+def outcome_of(status: int) -> ActOutcome:
+    """How an act ended that was answered so. What a server that was away has done of it is unknown."""
+    if status < 400:
+        return ActOutcome.DONE
+    if status < 500:
+        return ActOutcome.REFUSED
+    return ActOutcome.UNKNOWN if status == 503 else ActOutcome.FAILED

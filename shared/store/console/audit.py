@@ -1,0 +1,51 @@
+"""What was done, by whom: one document an act. Nothing changes one but its end, and only time takes it away."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pymongo import ASCENDING, DESCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.console.audit import ActOutcome, AuditRecord
+from shared.store.documents import Codec, Document, Page, forget_some, read_page, translate_errors
+
+FILTERS = ("act", "on.id", "on.app_id", "who.namespace")
+"""The fields that records are found by."""
+
+_codec = Codec(AuditRecord)
+_BATCH = 1_000  # of two kilobytes each at most
+
+
+class AuditLog:
+    """The `audit` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._audit = database["audit"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        for field in FILTERS:
+            await self._audit.create_index([(field, ASCENDING), ("_id", ASCENDING)])
+        await self._audit.create_index([("at", ASCENDING)])
+
+    async def begin(self, record: AuditRecord) -> None:
+        """Write an act down that is about to be done."""
+        with translate_errors():
+            await self._audit.insert_one(_codec.document(record))
+
+    async def end(self, record_id: str, *, outcome: ActOutcome, status: int, made: str = "") -> None:
+        """Note how it ended, and the id of what it made."""
+        fields: Document = {"outcome": outcome.value, "status": status} | ({"on.id": made} if made else {})
+        with translate_errors():
+            await self._audit.update_one({"_id": record_id}, {"$set": fields})
+
+    async def page(self, wanted: Mapping[str, str], *, before: str = "", limit: int) -> Page[AuditRecord]:
+        """The records with these values, by the fields of `FILTERS`, the newest first: those before this id."""
+        query: Document = dict(wanted) | ({"_id": {"$lt": before}} if before else {})
+        return await read_page(
+            self._audit, query, _codec.value, order=("_id",), direction=DESCENDING, limit=limit, batch=_BATCH
+        )
+
+    async def forget(self, *, before: datetime, limit: int) -> int:
+        """Forget some of what was done before then; returns how many."""
+        return await forget_some(self._audit, {"at": {"$lt": before}}, limit)

@@ -1,0 +1,54 @@
+"""What is written down, and what is known of how it ended."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shared.domain.console.audit import (
+    UNKNOWN_AFTER,
+    ActedOn,
+    Actor,
+    ActOutcome,
+    AuditRecord,
+    is_written,
+    kind_of,
+    outcome_of,
+)
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+RECORD = AuditRecord(
+    id="1",
+    at=NOON,
+    act="job.stop",
+    who=Actor(namespace="user:a", name="a", way="proxy", address=""),
+    on=ActedOn(kind="job", id="j"),
+    via="",
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (200, ActOutcome.DONE), (204, ActOutcome.DONE), (404, ActOutcome.REFUSED), (409, ActOutcome.REFUSED),
+        (500, ActOutcome.FAILED), (503, ActOutcome.UNKNOWN),
+    ],
+)  # fmt: skip
+def test_an_answer_tells_how_an_act_ended(status: int, outcome: ActOutcome) -> None:
+    assert outcome_of(status) is outcome
+
+
+def test_what_has_no_end_for_long_ended_nobody_knows_how() -> None:
+    assert RECORD.outcome_at(NOON + UNKNOWN_AFTER) is ActOutcome.BEGUN
+    assert RECORD.outcome_at(NOON + UNKNOWN_AFTER + timedelta(milliseconds=1)) is ActOutcome.UNKNOWN
+
+
+def test_acts_of_people_and_all_but_schedules_and_dead_letters_are_written_down() -> None:
+    acts = ("job.stop", "app.delete", "token.revoke", "schedule.create", "schedule.create-many", "dead-letter.retry")
+    by_service = {act for act in acts if is_written(act, by_service=True, of_services=False)}
+    assert by_service == {"job.stop", "app.delete", "token.revoke"}
+    for by, of_services in ((False, False), (True, True), (False, True)):
+        assert all(is_written(act, by_service=by, of_services=of_services) for act in acts)
+
+
+def test_the_kind_of_a_thing_stands_first_in_the_act() -> None:
+    assert (kind_of("job.stop"), kind_of("dead-letter.retry-many")) == ("job", "dead-letter")

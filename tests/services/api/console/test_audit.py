@@ -1,0 +1,129 @@
+"""Who did what, as the API writes it down and shows it."""
+
+from typing import Any
+
+import pytest
+
+from services.api.http.acts import REASON_HEADER
+from shared.domain.console.audit import ActOutcome, AuditRecord
+from shared.domain.errors import Unavailable
+from tests.services.api.client import ADMIN
+from tests.services.api.conftest import House
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LIKE = {"name": "like", "locale": "en", "body": {"alert": "{{user}} likes it"}, "defaults": {"user": "Ana"}}
+
+
+async def acts_on(house: House, id: str) -> list[dict[str, Any]]:
+    """What was done to the thing with this id, the newest first."""
+    answer = await house.admin.get(f"/audit?on={id}")
+    assert answer.status == 200, answer.body
+    return list(answer.json)
+
+
+async def test_what_was_done_to_an_app_is_told_with_who_and_how_it_ended(house: House) -> None:
+    wanted = {"name": "audited", "bundleId": "com.example.audited"}
+    app_id = (await house.admin.post("/apps", wanted)).json["id"]
+    await house.admin.put(f"/apps/{app_id}", wanted | {"bundleId": ""})
+    service = await house.service(app_id)
+    await service.delete(f"/apps/{app_id}")
+    deleted, updated, created = await acts_on(house, app_id)
+    assert [(each["act"], each["outcome"], each["status"]) for each in (created, updated, deleted)] == [
+        ("app.create", "done", 201), ("app.update", "refused", 422), ("app.delete", "done", 204),
+    ]  # fmt: skip
+    assert created["who"]["namespace"] == f"user:{ADMIN}"
+    assert (created["who"]["name"], created["who"]["way"]) == (ADMIN, "proxy")
+    assert (deleted["who"]["way"], deleted["on"]) == (
+        "token",
+        {"kind": "app", "id": app_id, "appId": app_id, "namespace": ""},
+    )
+    assert created["at"] <= updated["at"] <= deleted["at"]
+
+
+async def test_what_was_made_is_named_by_its_id_and_belongs_to_its_app(house: House) -> None:
+    app_id = await house.app()
+    template = await house.admin.post(f"/apps/{app_id}/templates", LIKE)
+    token = (await house.admin.post("/tokens", {"name": "service"})).json
+    [made] = await acts_on(house, template.json["id"])
+    assert (made["act"], made["on"]["appId"]) == ("template.create", app_id)
+    [issued] = await acts_on(house, token["id"])
+    assert issued["act"] == "token.create"
+    assert token["token"] not in str(issued)
+    assert made in (await house.admin.get(f"/apps/{app_id}/audit")).json
+
+
+async def test_a_reason_is_kept_and_has_an_end(house: House) -> None:
+    app_id = await house.app()
+    headers = {REASON_HEADER: "the customer left"}
+    assert (await house.admin.send("DELETE", f"/apps/{app_id}", headers={REASON_HEADER: "x" * 1_001})).status == 422
+    assert (await house.admin.get(f"/apps/{app_id}")).status == 200
+    assert (await house.admin.send("DELETE", f"/apps/{app_id}", headers=headers)).status == 204
+    [deleted] = [each for each in await acts_on(house, app_id) if each["act"] == "app.delete"]
+    assert deleted["reason"] == "the customer left"
+
+
+async def test_schedules_of_people_are_written_down_and_those_of_services_are_not(house: House) -> None:
+    service = await house.service()
+    body = {
+        "schedules": ["2160-01-01T00:00:00Z"],
+        "callback": {"type": "rabbitmq", "data": {"queue": "q", "payload": 1}},
+    }
+    for caller, expected in ((house.admin, ["schedule.delete", "schedule.create"]), (service, [])):
+        key = f"audited-{len(expected)}"
+        assert (await caller.post("/schedules", body | {"key": key})).status == 201
+        assert (await caller.delete(f"/schedules/{key}")).status == 204
+        namespace = (await caller.get("/whoami")).json["namespace"]
+        found = (await house.admin.get(f"/audit?by={namespace}")).json
+        assert [each["act"] for each in found if each["on"]["kind"] == "schedule"] == expected
+
+
+async def test_only_who_owns_an_app_sees_what_was_done_with_it(house: House) -> None:
+    app_id = await house.app()
+    viewer = (await house.admin.post("/tokens", {"name": "v", "roles": {"*": "operator"}})).json["token"]
+    owner = (await house.admin.post("/tokens", {"name": "o", "roles": {f"app/{app_id}": "admin"}})).json["token"]
+    assert (await house.admin.service(viewer).get(f"/apps/{app_id}/audit")).status == 403
+    assert (await house.admin.service(owner).get(f"/apps/{app_id}/audit")).status == 200
+    for secret in (viewer, owner):
+        assert (await house.admin.service(secret).get("/audit")).status == 403
+
+
+async def test_records_come_in_pages_the_newest_first(house: House) -> None:
+    app_id = await house.app()
+    for n in range(5):
+        await house.admin.post(f"/apps/{app_id}/templates", LIKE | {"name": f"t{n}"})
+    whole = (await house.admin.get(f"/apps/{app_id}/audit")).json
+    assert [each["id"] for each in whole] == sorted((each["id"] for each in whole), reverse=True)
+    paged, path = [], f"/apps/{app_id}/audit?limit=2&act=template.create"
+    while path:
+        answer = await house.admin.get(path)
+        assert len(answer.json) <= 2
+        paged += answer.json
+        path = answer.headers.get("link", "<>").partition("<")[2].partition(">")[0]
+    assert paged == [each for each in whole if each["act"] == "template.create"]
+    assert len(paged) == 5
+
+
+async def test_what_cannot_be_written_down_is_not_done(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    app_id = await house.app()
+
+    async def refuse(record: AuditRecord) -> None:
+        raise Unavailable("MongoDB is away")
+
+    monkeypatch.setattr(house.store.audit, "begin", refuse)
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 503
+    assert (await house.admin.get(f"/apps/{app_id}")).status == 200
+
+
+async def test_an_end_that_cannot_be_written_down_does_not_undo_what_was_done(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = await house.app()
+
+    async def refuse(record_id: str, *, outcome: ActOutcome, status: int, made: str = "") -> None:
+        raise Unavailable("MongoDB is away")
+
+    monkeypatch.setattr(house.store.audit, "end", refuse)
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
+    deleted = (await acts_on(house, app_id))[0]
+    assert (deleted["act"], deleted["outcome"], deleted["status"]) == ("app.delete", "begun", 0)
