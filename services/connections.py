@@ -8,6 +8,7 @@ is used as soon as it is there.
 import os
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -106,10 +107,11 @@ class Capabilities:
         return SystemClock()
 
     async def close(self) -> None:
-        """Close every connection that is open."""
-        for name in ("outgoing", "mail", "blobs", "stream", "broker", "audience", "store"):
-            if name in vars(self):
-                await getattr(self, name).close()
+        """Close every connection that is open, the store last, even where one of them fails to."""
+        async with AsyncExitStack() as closing:
+            for name in ("store", "audience", "broker", "stream", "blobs", "mail", "outgoing"):
+                if name in vars(self):
+                    closing.push_async_callback(getattr(self, name).close)
 
     def _load_outgoing(self) -> Callable[[], Outgoing]:
         from shared.outgoing.client import HttpOutgoing

@@ -3,11 +3,11 @@
 GET gets the page and OPTIONS its methods. Another method is a 405, another path a 404. Slashes too many do no harm.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 _JSON = b"application/json"
@@ -69,10 +69,10 @@ class Pages:
 
 
 def json_page(status: HTTPStatus, content: Mapping[str, object]) -> PlainPage:
-    """A page of JSON."""
-    return PlainPage(status, msgspec.json.encode(content), _JSON)
+    """A page of JSON, in ASCII: what a server said may hold half a surrogate pair, which has no UTF-8."""
+    return PlainPage(status, json.dumps(content).encode(), _JSON)
 
 
 def _refuse(status: HTTPStatus, allow: bytes = b"") -> PlainPage:
-    body = msgspec.json.encode({"status_code": status.value, "detail": status.phrase})
+    body = json.dumps({"status_code": status.value, "detail": status.phrase}).encode()
     return PlainPage(status, body, _JSON, allow)

@@ -99,6 +99,14 @@ async def test_each_failing_check_is_named_without_its_password(health: ProcessH
     assert body["failing"] == {"broker": "Unavailable: no answer from amqp://guest:***@host/v"}
 
 
+async def test_a_reason_that_is_no_text_is_told_as_far_as_it_is(health: ProcessHealth, served: HttpServer) -> None:
+    bad = Probe()
+    bad.error = Unavailable("the server said \udcff")
+    health.add("store", bad)
+    status, body = await get_json(served, "/readyz")
+    assert (status, body["failing"]) == (503, {"store": "Unavailable: the server said \udcff"})
+
+
 async def test_a_check_that_hangs_costs_the_deadline_and_is_not_asked_twice(
     health: ProcessHealth, served: HttpServer, seconds: Seconds
 ) -> None:
