@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from services.connections import Capabilities
 from services.parts import Parts, find_processes
 from shared.domain.errors import Invalid
+from shared.domain.schema import check_stamp
 from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
@@ -33,8 +34,15 @@ def components(process: str, parts: Parts) -> list[Component]:
 
 
 async def set_up(parts: Parts) -> None:
-    """Make indexes, queues, policies and topics, idempotently. Raises `Unavailable`."""
+    """Make indexes, queues, policies and topics, idempotently.
+
+    Raises:
+        Unavailable: a server is away.
+        TooOld: a later release has shut this one out of the database.
+    """
     capabilities, queues = parts.capabilities, _queues(parts)
+    if (stamp := await capabilities.store.schema.read()) is not None:
+        check_stamp(stamp)
     await capabilities.store.setup()
     await capabilities.broker.setup(queues)
     await capabilities.stream.setup({})

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from shared.domain.errors import Unavailable
-from shared.domain.schema import Stamp, check_stamp
+from shared.domain.schema import VERSION, Stamp, check_stamp
 from shared.runtime.lifecycle import Background
 from shared.runtime.waiting import pause
 from shared.store.schema import Schema
@@ -27,15 +27,18 @@ class SchemaWatch(Background):
         await super().start()
 
     async def check(self) -> None:
-        """Raise `Unavailable` where nobody has set the database up, for `/readyz`."""
-        if self._stamp is None:
+        """Raise `Unavailable` where the `init` of this release has not been run, for `/readyz`."""
+        if not self._is_set_up():
             await self._look()
-        if self._stamp is None:
-            raise Unavailable("carillon init has not been run on this database")
+        if not self._is_set_up():
+            raise Unavailable("carillon init of this release has not been run on this database")
+
+    def _is_set_up(self) -> bool:
+        return self._stamp is not None and self._stamp.version >= VERSION
 
     async def _watch(self, stopping: asyncio.Event) -> None:
         while not stopping.is_set():
-            await pause(stopping, _UNKNOWN_SECONDS if self._stamp is None else _KNOWN_SECONDS)
+            await pause(stopping, _KNOWN_SECONDS if self._is_set_up() else _UNKNOWN_SECONDS)
             with suppress(Unavailable):
                 await self._look()
 

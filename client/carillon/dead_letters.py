@@ -16,7 +16,8 @@ _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """An instant of the schedule with this key; `id` is its message id."""
+    """An instant of the schedule with this key; `id` is its message id. `redacted` says that `error` is left out: the
+    caller is a viewer."""
 
     id: str
     key: str
@@ -24,6 +25,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     died_at: datetime
     attempts: int
     error: str
+    redacted: bool = False
 
 
 class _Retried(Struct, frozen=True):

@@ -111,7 +111,7 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
 
     The jobs of a localized push have its `group_id`, and a `zone` each; `zones`, all of them from west to east, are
     only in the answer to start. `control_group_csv_path` is where those stand who were held out, once it is completed.
-    `redacted` says that context, metadata and the paths of files are left out, because the caller is a viewer.
+    `redacted` says that context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.
     """
 
     id: str

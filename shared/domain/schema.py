@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from shared.domain.errors import CarillonError
 
-VERSION = 1
+VERSION = 2  # 0.1.0 wrote 1
 OLDEST = 1
 
 

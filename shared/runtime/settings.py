@@ -338,8 +338,8 @@ class AuditSettings(Section, frozen=True):
     services: Annotated[
         Literal["skipped", "written"],
         says(
-            "Whether what services do with schedules and dead letters is written down, too, by two writes a request: "
-            "skipped or written."
+            "Whether what services do with their own schedules, one by one, is written down, too, by two writes a "
+            "request: skipped or written."
         ),
     ] = "skipped"
     retention_days: Annotated[float, Meta(ge=0.001, le=36_500), rarely("How long it is remembered who did what.")] = (

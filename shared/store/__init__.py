@@ -104,8 +104,8 @@ class Store:
         self.imports = self.add("imports", Imports)
         self.revocations = self.add("revocations", Revocations)
         self.signing_secrets = self.add("signing_secrets", SigningSecretStore)
-        self.schema = self.add("schema", Schema)
         self.audit = self.add("audit", AuditLog)
+        self.schema = self.add("schema", Schema)
 
     @classmethod
     def open(cls, url: str, *, timeout_seconds: float = 20, observe: Observe = _leave_unobserved) -> Self:
@@ -138,8 +138,8 @@ class Store:
         return aggregate
 
     async def setup(self) -> None:
-        """Make every index, idempotently (`carillon init`)."""
-        for aggregate in self._aggregates.values():
+        """Make every index, idempotently (`carillon init`). The stamp comes last: it says that all else is there."""
+        for aggregate in (*(each for each in self._aggregates.values() if each is not self.schema), self.schema):
             with translate_errors():
                 await aggregate.setup()
 

@@ -29,7 +29,18 @@ async def shut_out(store: Store) -> None:
 async def test_a_process_is_ready_once_somebody_has_set_the_database_up(store: Store) -> None:
     watch = SchemaWatch(store.schema)
     await watch.start()
-    with pytest.raises(Unavailable, match="carillon init has not been run"):
+    with pytest.raises(Unavailable, match="carillon init of this release has not been run"):
+        await watch.check()
+    await store.schema.setup()
+    await watch.check()
+    await watch.stop()
+
+
+async def test_the_stamp_of_an_earlier_release_is_not_enough(store: Store) -> None:
+    await store._database["meta"].insert_one({"_id": "schema", "version": VERSION - 1, "oldest": OLDEST})
+    watch = SchemaWatch(store.schema)
+    await watch.start()
+    with pytest.raises(Unavailable, match="carillon init of this release has not been run"):
         await watch.check()
     await store.schema.setup()
     await watch.check()

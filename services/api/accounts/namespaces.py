@@ -1,4 +1,4 @@
-"""Whose schedules and dead letters a request is about: the caller's own, or those that who has a role there names.
+"""Whose schedules and dead letters a request is about: the caller's own, or another's over which the caller has a role.
 
 A namespace is `token:` and the id of a service's token, or `user:` and a person's e-mail address.
 """

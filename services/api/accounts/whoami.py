@@ -14,7 +14,8 @@ from shared.domain.accounts.roles import Role
 
 
 class CallerView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The caller. `namespace` owns their schedules; `allowedApps` are those whose admin they are."""
+    """The caller. `namespace` owns their schedules, `allowedApps` are apps whose admin they are, and `roles` are what
+    else they may do. Who `isAdmin` needs neither."""
 
     namespace: str
     name: str

@@ -142,8 +142,10 @@ def redact(callback: Callback) -> Callback:
             return replace(bare, url=urlsplit(bare.url)._replace(path="/…", query="", fragment="").geturl())
         case KafkaCallback():
             return replace(bare, key=None)
+        case RabbitCallback():
+            return replace(bare, routing_key="")
         case _:
-            return bare
+            assert_never(bare)
 
 
 def _rabbit(data: RabbitData, targets: Targets) -> RabbitCallback:

@@ -1,6 +1,5 @@
-"""`/dead-letters`: instants of the caller's schedules that were refused to the last attempt, to be tried again or
-given up. Whoever has a role over another namespace names it by
-`?namespace=`."""
+"""`/dead-letters`: instants of schedules that were refused to the last attempt, to be tried again or given up.
+`?namespace=` names another namespace, over which the caller needs a role."""
 
 from functools import partial
 from http import HTTPStatus
@@ -15,7 +14,7 @@ from services.api.accounts.namespaces import NAMESPACE, namespace_of
 from services.api.clock.schedule_body import decode_body
 from services.api.clock.schedule_view import DeadLetterView, dead_letter_view
 from services.api.http import paging, wire
-from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE
+from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.errors import Conflict, NotFound
@@ -72,7 +71,8 @@ class DeadLettersResource(Resource):
             limit=asked.limit,
         )
         headers = paging.links(request, asked, letters, lambda letter: letter.id)
-        return wire.answer([dead_letter_view(letter) for letter in letters], headers=headers)
+        personal = sees_personal_data(request)
+        return wire.answer([dead_letter_view(letter, personal=personal) for letter in letters], headers=headers)
 
     @_route(
         "POST", LETTERS + "/retry", summary="Try all dead letters of a namespace again, or those of one key.",

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from services.api.clock.callback_body import CallbackBody, callback_view, redact
 from services.api.clock.schedule_body import MisfireBody, RetryBody, Within
-from services.api.http.wire import Timestamp
+from services.api.http.wire import Timestamp, hide
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.domain.clock.recurrence import Cron, Every
@@ -44,7 +44,7 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
 
     `next` are pending instants, with their delay within the window; `skipped` are those that were past when it was
     made. `updated_at` tells when the content was given. `redacted` says that the callback is shown without its payload,
-    headers, key and the path of its URL, because the caller is a viewer.
+    headers, key and the path of its URL, and outcomes without their errors, because the caller is a viewer.
     """
 
     key: str
@@ -91,6 +91,7 @@ class DeadLetterView(Struct, frozen=True, kw_only=True):
     died_at: Timestamp
     attempts: int
     error: str
+    redacted: bool = False
 
 
 def schedule_view(
@@ -123,7 +124,7 @@ def schedule_view(
         state=schedule.state,
         next=UNSET if ahead is None else [format_instant(instant) for instant in ahead],
         skipped=UNSET if skipped is None else [format_instant(instant) for instant in skipped],
-        outcomes=UNSET if outcomes is None else [_outcome(outcome) for outcome in outcomes],
+        outcomes=UNSET if outcomes is None else [_outcome(outcome, personal=personal) for outcome in outcomes],
         created_at=format_instant(schedule.created_at),
         updated_at=format_instant(schedule.accepted_at),
     )
@@ -149,26 +150,27 @@ def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence]) -> l
     return [series.due, *islice(following, NEXT - 1)]
 
 
-def dead_letter_view(letter: DeadLetter) -> DeadLetterView:
-    """A dead letter as it is shown to its owner."""
+def dead_letter_view(letter: DeadLetter, *, personal: bool = True) -> DeadLetterView:
+    """A dead letter as it is shown, without personal data unless `personal`: a target may answer with what it got."""
     return DeadLetterView(
         id=letter.id,
         key=letter.key,
         due=format_instant(letter.due),
         died_at=format_instant(letter.died_at),
         attempts=letter.attempts,
-        error=letter.error,
+        error=letter.error if personal else hide(letter.error),
+        redacted=not personal,
     )
 
 
-def _outcome(outcome: Outcome) -> OutcomeView:
+def _outcome(outcome: Outcome, *, personal: bool) -> OutcomeView:
     return OutcomeView(
         due=format_instant(outcome.due),
         at=format_instant(outcome.at),
         late_ms=outcome.late_ms,
         attempt=outcome.attempt,
         result=outcome.result,
-        error=outcome.error,
+        error=outcome.error if personal else hide(outcome.error),
     )
 
 

@@ -25,7 +25,7 @@ from services.api.clock.schedule_view import (
     schedule_view,
 )
 from services.api.http import paging, wire
-from services.api.http.acts import NOTHING
+from services.api.http.acts import UNRECORDED
 from services.api.http.idempotency import Sameness, idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN, OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
@@ -129,7 +129,7 @@ class SchedulesResource(Resource):
 
     @_route(
         "POST", SCHEDULES + "/preview", summary="Tell the next instants of a schedule that is not made.",
-        act=NOTHING, who=KNOWN, body=ScheduleBody, answers={HTTPStatus.OK: PreviewView},
+        act=UNRECORDED, who=KNOWN, body=ScheduleBody, answers={HTTPStatus.OK: PreviewView},
     )  # fmt: skip
     async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         key, definition = schedule_body.read_preview(await request.body(), self._targets)

@@ -22,7 +22,6 @@ from shared.store import Store
 _ACT = Parameter(name="act", description="Only these acts, `job.stop` for instance.", schema={"type": "string"})
 _ON = Parameter(name="on", description="Only acts on the thing with this id or key.", schema={"type": "string"})
 _BY = Parameter(name="by", description="Only acts of this namespace.", schema={"type": "string"})
-_FIELDS = {"act": "act", "on": "on.id", "by": "who.namespace"}
 
 
 class ActorView(Struct, frozen=True, kw_only=True):
@@ -86,7 +85,7 @@ class AuditResource(Resource):
         who=ADMIN, answers={HTTPStatus.OK: list[AuditView]}, parameters=(_ACT, _ON, _BY), paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        return await self._answer(request, {})
+        return await self._answer(request)
 
     @Route(
         "GET", "/apps/{app_id:str}/audit",
@@ -94,12 +93,11 @@ class AuditResource(Resource):
         who=OWN_APP, answers={HTTPStatus.OK: list[AuditView]}, parameters=(_ACT, _ON, _BY), paged=True,
     )  # fmt: skip
     async def list_of_app(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
-        return await self._answer(request, {"on.app_id": read_uuid(app_id, field="appId")})
+        return await self._answer(request, app_id=read_uuid(app_id, field="appId"))
 
-    async def _answer(self, request: Request[Any, Any, Any], wanted: dict[str, str]) -> Response[bytes]:
-        asked = paging.read_page(request, str)
-        given = {field: value for name, field in _FIELDS.items() if (value := paging.first(request, name))}
-        now = await self._time.now()
-        found = await self._store.audit.page(wanted | given, before=asked.after or "", limit=asked.limit)
+    async def _answer(self, request: Request[Any, Any, Any], *, app_id: str = "") -> Response[bytes]:
+        asked, now = paging.read_page(request, str), await self._time.now()
+        wanted = {name: paging.first(request, name) for name in ("act", "on", "by")}
+        found = await self._store.audit.page(**wanted, app_id=app_id, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, found, lambda record: record.id)
         return wire.answer([audit_view(record, now) for record in found], headers=headers)

@@ -13,46 +13,51 @@ from msgspec import Struct
 from services.api.http import errors, paging
 from services.api.http.identity import Connection, caller_of
 from services.api.http.ids import fresh_id
+from services.api.http.rights import NAMESPACE
 from shared.domain.accounts.callers import Caller
 from shared.domain.console.audit import (
+    OF_NAMESPACES,
     REASON_CHARACTERS,
     ActedOn,
     Actor,
     AuditRecord,
-    is_written,
+    is_written_of_services,
     kind_of,
     outcome_of,
 )
-from shared.domain.errors import Invalid, Unavailable
+from shared.domain.errors import Invalid
+from shared.domain.ids import read_uuid
 from shared.domain.instants import ns
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import AuditSettings
 from shared.store import Store
 
 ACTS = "acts"
-"""The key in the application's state for the one who writes them down."""
+"""The key in the application's state under which the `Acts` stand."""
 
 REASON_HEADER = "x-carillon-reason"
 AGENT_CHARACTERS = 200
-NOTHING = ""
-"""The act of a route that changes nothing though it is no GET."""
+ID_CHARACTERS = 512
+UNRECORDED = ""
+"""The act of a route that is no GET and is not written down: it changes nothing, or has no caller (uploads)."""
 
 _APP = "app_id"
 _connection: ContextVar[Connection] = ContextVar("connection")
 
-Answering = Callable[..., Awaitable[Response[Any]]]
+Method = Callable[..., Awaitable[Response[Any]]]
 log = structlog.get_logger(__name__)
 
 
 class _Made(Struct):
     id: str = ""
+    key: str = ""
 
 
 _made = msgspec.json.Decoder(_Made)
 
 
 class Acts:
-    """Writes acts down."""
+    """Writes the record of an act: before it is done, and when it has ended."""
 
     def __init__(self, store: Store, time: DatabaseTime, settings: AuditSettings) -> None:
         self._store = store
@@ -63,7 +68,9 @@ class Acts:
         """Write down that an act begins; `None` for one that is not written down. Raises `Unavailable`: then it must
         not be done."""
         caller = caller_of(connection)
-        if not is_written(act, by_service=caller.is_service, of_services=self._of_services):
+        on = _acted_on(act, caller, connection)
+        own = caller.is_service and on.namespace == caller.namespace
+        if own and not self._of_services and not is_written_of_services(act):
             return None
         now = await self._time.now()
         record = AuditRecord(
@@ -71,40 +78,50 @@ class Acts:
             at=now,
             act=act,
             who=_actor(caller, connection),
-            on=_on(act, caller, connection),
-            via=connection.headers.get("user-agent", "")[:AGENT_CHARACTERS],
+            on=on,
+            via=_text(connection.headers.get("user-agent", ""))[:AGENT_CHARACTERS],
             reason=_reason(connection),
         )
         await self._store.audit.begin(record)
+        log.info(
+            "act begins",
+            record=record.id,
+            act=act,
+            on=on.id,
+            app=on.app_id,
+            who=caller.namespace,
+            address=record.who.address,
+            reason=record.reason,
+        )
         return record
 
     async def end(self, record: AuditRecord, status: int, made: str = "") -> None:
         """Write down how it ended. Where that cannot be, its end stays unknown."""
         outcome = outcome_of(status)
-        log.info("act", act=record.act, on=made or record.on.id, who=record.who.namespace, outcome=outcome.value)
+        log.info("act ended", record=record.id, on=made or record.on.id, status=status, outcome=outcome.value)
         try:
-            await self._store.audit.end(record.id, outcome=outcome, status=status, made=made)
-        except Unavailable as error:
+            await self._store.audit.end(record, outcome=outcome, status=status, made=made)
+        except Exception as error:  # noqa: BLE001 - what was done is done, and its answer must not change
             log.warning("the end of an act is not written down", record=record.id, reason=str(error))
 
 
-def enter(connection: Connection) -> None:
+def remember_request(connection: Connection) -> None:
     """Remember which request this task answers."""
     _connection.set(connection)
 
 
-def written_down(act: str, answering: Answering) -> Answering:
+def record_act(act: str, method: Method) -> Method:
     """The same method of a route, whose act is written down around it."""
 
-    @wraps(answering)
+    @wraps(method)
     async def answer(*args: Any, **kwargs: Any) -> Response[Any]:
         connection = _connection.get()
         acts: Acts = connection.app.state[ACTS]
         record = await acts.begin(act, connection)
         if record is None:
-            return await answering(*args, **kwargs)
+            return await method(*args, **kwargs)
         try:
-            response = await answering(*args, **kwargs)
+            response = await method(*args, **kwargs)
         except Exception as error:
             await acts.end(record, errors.problem_of(error).status)
             raise
@@ -120,29 +137,49 @@ def _actor(caller: Caller, connection: Connection) -> Actor:
     return Actor(namespace=caller.namespace, name=caller.name, way=way, address=peer[0] if peer else "")
 
 
-def _on(act: str, caller: Caller, connection: Connection) -> ActedOn:
-    """What the path names last, or what is not made yet."""
-    named = {name: str(value) for name, value in connection.path_params.items()}
-    app_id = named.pop(_APP, "")
-    kind = kind_of(act)
+def _acted_on(act: str, caller: Caller, connection: Connection) -> ActedOn:
+    """What the path names: the app where the act is on the app, else what stands first beside it. What is not made yet
+    has no id."""
+    named = {name: _canonical(name, str(value)) for name, value in connection.path_params.items()}
+    app_id, kind = named.pop(_APP, ""), kind_of(act)
     return ActedOn(
         kind=kind,
         id=app_id if kind == "app" else next(iter(named.values()), ""),
         app_id=app_id,
-        namespace="" if app_id else paging.first(connection, "namespace") or caller.namespace,
+        namespace=_namespace(caller, connection) if kind in OF_NAMESPACES else "",
     )
 
 
+def _canonical(name: str, value: str) -> str:
+    """The value as the handler takes it: an id has several spellings. What is no id at all stays as it was typed."""
+    if not name.endswith("_id"):
+        return value[:ID_CHARACTERS]
+    try:
+        return read_uuid(value, field=name)
+    except Invalid:
+        return value[:ID_CHARACTERS]
+
+
+def _namespace(caller: Caller, connection: Connection) -> str:
+    return paging.first(connection, NAMESPACE)[:ID_CHARACTERS] or caller.namespace
+
+
 def _reason(connection: Connection) -> str:
-    reason = connection.headers.get(REASON_HEADER, "")
+    reason = _text(connection.headers.get(REASON_HEADER, ""))
     if len(reason) > REASON_CHARACTERS:
         raise Invalid(f"a reason has at most {REASON_CHARACTERS:,} characters", field=REASON_HEADER)
     return reason
 
 
+def _text(header: str) -> str:
+    """A header as its sender wrote it: HTTP's own reading is Latin-1, and programs write UTF-8."""
+    return header.encode("latin-1", "replace").decode("utf-8", "replace")
+
+
 def _id_of(response: Response[Any]) -> str:
-    """The id of what was made, as the answer tells it."""
+    """The id or the key of what was made, as the answer tells it; none of several."""
     try:
-        return _made.decode(response.content or b"{}").id
+        made = _made.decode(response.content or b"{}")
+        return made.id or made.key
     except (msgspec.DecodeError, TypeError):
         return ""

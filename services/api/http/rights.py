@@ -16,9 +16,9 @@ from shared.domain.errors import Forbidden
 from shared.domain.ids import read_uuid
 
 NAMESPACE = "namespace"
-"""The query parameter that names one."""
+"""The query parameter that names a namespace."""
 
-_HELD = "role"
+_ROLE_HELD = "role"
 
 
 class Of(Enum):
@@ -56,6 +56,13 @@ VIEW_NAMESPACE, OPERATE_NAMESPACE, OWN_NAMESPACE = (May(role, Of.NAMESPACE) for 
 ADMIN = May(Role.ADMIN, Of.DEPLOYMENT)
 
 
+_WITHOUT_ROLE = {
+    Of.APP: "this app is none of yours",
+    Of.NAMESPACE: "naming another namespace needs a role over it",
+    Of.DEPLOYMENT: "only admins may do this",
+}
+
+
 async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
     """The guard of every route. A coroutine, since Litestar runs others in a thread.
 
@@ -70,13 +77,13 @@ async def permit(connection: Connection, handler: BaseRouteHandler) -> None:
     caller = caller_of(connection)
     if isinstance(who, May):
         held = _find_role(caller, connection, who.of)
-        _check(held, who)
-        connection.scope["state"][_HELD] = held
+        _require(held, who)
+        connection.scope["state"][_ROLE_HELD] = held
 
 
 def sees_personal_data(connection: Connection) -> bool:
     """Whether the caller, who has a role over what the request is about, is shown payloads, contexts and the like."""
-    held: Role = connection.scope["state"][_HELD]
+    held: Role = connection.scope["state"][_ROLE_HELD]
     return held.covers(Role.OPERATOR)
 
 
@@ -102,16 +109,9 @@ def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
             assert_never(of)
 
 
-def _check(held: Role | None, needed: May) -> None:
+def _require(held: Role | None, needed: May) -> None:
     """Raise `Forbidden` where this is not enough."""
     if held is None:
-        raise Forbidden(_NONE[needed.of], field=NAMESPACE if needed.of is Of.NAMESPACE else None)
+        raise Forbidden(_WITHOUT_ROLE[needed.of], field=NAMESPACE if needed.of is Of.NAMESPACE else None)
     if not held.covers(needed.role):
         raise Forbidden(f"this needs the role {needed.role} over the {needed.of.value}: yours is {held}")
-
-
-_NONE = {
-    Of.APP: "this app is none of yours",
-    Of.NAMESPACE: "only admins, and who has a role over it, name another namespace than their own",
-    Of.DEPLOYMENT: "only admins may do this",
-}

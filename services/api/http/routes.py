@@ -17,7 +17,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 from msgspec import Struct
 
-from services.api.http.acts import enter, written_down
+from services.api.http.acts import record_act, remember_request
 from services.api.http.rights import Who, permit
 
 JSON = "application/json"
@@ -54,7 +54,7 @@ class Route(Struct, frozen=True):
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
     `segments` has the JSON schemas of what stands in the path, but for the usual ids. What is no GET names its `act`,
-    `job.stop` for instance, which is written down (`acts`), or `NOTHING`.
+    `job.stop` for instance, which is written down (`acts`), or `UNRECORDED`.
     """
 
     method: Method
@@ -112,13 +112,13 @@ class Resource:
             guards=[permit],
             opt={"who": route.who, "route": route, "streams": route.streams},
             request_max_body_size=Empty if limit is None else limit,
-        )(written_down(route.act, function) if route.act else function)
+        )(record_act(route.act, function) if route.act else function)
 
 
 class _Handler(HTTPRouteHandler):
     """A handler that its guards cannot change: Litestar gives each guard a copy, for every request."""
 
     async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
-        enter(connection)
+        remember_request(connection)
         for guard in self.resolve_guards():
             await guard(connection, self)  # type: ignore[misc] # Litestar runs all guards as coroutines

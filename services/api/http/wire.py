@@ -82,6 +82,11 @@ def answer(value: object, status: int = HTTP_200_OK, headers: dict[str, str] | N
     return Response(content, status_code=status, media_type=JSON, headers=headers)
 
 
+def hide(text: str) -> str:
+    """What a viewer sees of a text that may hold personal data: whether there is one."""
+    return "…" if text else ""
+
+
 def empty() -> Response[None]:
     """204."""
     return Response(None, status_code=HTTP_204_NO_CONTENT)

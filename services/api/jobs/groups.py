@@ -8,11 +8,12 @@ from typing import Any
 from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import wire
 from services.api.http.identity import caller_of
-from services.api.http.rights import OPERATE_APP, VIEW_APP
+from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import Resource, Route
 from services.api.jobs.job_view import STATUS
 from shared.domain.errors import NotFound
@@ -42,7 +43,8 @@ class ZoneJobView(Struct, frozen=True, kw_only=True, rename="camel"):
 class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     """A localized push. `zones` has its jobs from west to east, and at the end that of the users without a zone; the
     sums are those of all. Who is in which zone is fixed for all of them when the first one starts, and `totalTokens`
-    counts a zone's devices once it starts itself. `unknown` users of a file have no device."""
+    counts a zone's devices once it starts itself. `unknown` users of a file have no device. `redacted` says that what
+    went wrong is left out, because the caller is a viewer."""
 
     id: str
     app_id: str
@@ -59,6 +61,7 @@ class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
     zones: list[ZoneJobView]
     created_by: str
     created_at: int
+    redacted: bool = False
 
 
 GROUP = APP + "/groups/{group_id:str}"
@@ -77,8 +80,11 @@ class GroupsResource(Resource):
         "GET", GROUP, summary="Show a localized push: its zones, and the progress of all together.",
         who=VIEW_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
-        return await self._answer(await self._group(app_id, group_id))
+    async def show(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
+    ) -> Response[bytes]:
+        group = await self._group(app_id, group_id)
+        return await self._answer(group, personal=sees_personal_data(request))
 
     @_move(GROUP + "/pause", act="group.pause", summary="Hold all its jobs that have not ended.")
     async def pause(
@@ -114,10 +120,17 @@ class GroupsResource(Resource):
             )
         return group
 
-    async def _answer(self, group: Group) -> Response[bytes]:
+    async def _answer(self, group: Group, *, personal: bool = True) -> Response[bytes]:
         jobs = await self._groups.jobs(group)
         totals = await sum_up(self._store, jobs)
-        return wire.answer(_view(group, jobs, totals))
+        view = _view(group, jobs, totals)
+        return wire.answer(view if personal else redact(view))
+
+
+def redact(view: GroupView) -> GroupView:
+    """The group for a viewer: what went wrong may name a file."""
+    zones = [replace(zone, failure=wire.hide(zone.failure)) for zone in view.zones]
+    return replace(view, zones=zones, redacted=True)
 
 
 def _view(group: Group, jobs: list[Job], totals: dict[str, Totals]) -> GroupView:

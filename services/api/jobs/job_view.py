@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.accounts.apps import AppView, app_view
+from services.api.http.wire import hide
 from shared.domain.accounts.apps import App
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
@@ -61,8 +62,8 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent; in lists both are there once
     the job has ended. `rate` is in recipients a second over the last half minute, `estimatedEnd` follows from it.
     `failure` says what stopped a job that no user stopped. `statusEvents` and `context` are only there for a single
-    job: in lists the one is `null`, the other `{}`. `redacted` says that `context`, `metadata` and the paths of files
-    are left out, because the caller is a viewer.
+    job: in lists the one is `null`, the other `{}`. `redacted` says that `context`, `metadata`, the values of
+    `filters`, the paths of files and what went wrong are left out, because the caller is a viewer.
     """
 
     id: str
@@ -110,8 +111,19 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def redact(view: JobView) -> JobView:
-    """The job for a viewer: without what may tell of persons."""
-    return replace(view, context={}, metadata={}, csv_path="", control_group_csv_path="", redacted=True)
+    """The job for a viewer: without what may tell of persons. What went wrong may name a file."""
+    bare = replace(view, context={}, metadata={}, csv_path="", control_group_csv_path="", redacted=True)
+    filters = {column: hide(value) for column, value in view.filters.items()}
+    return replace(
+        bare, filters=filters, failure=hide(view.failure), status_events=_without_messages(view.status_events)
+    )
+
+
+def _without_messages(stages: list[StatusEvent] | None) -> list[StatusEvent] | None:
+    return stages and [
+        replace(stage, events=[replace(event, message=hide(event.message)) for event in stage.events])
+        for stage in stages
+    ]
 
 
 def job_view(

@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from msgspec import Struct, field
 
 from services.api.http import paging, wire
-from services.api.http.acts import NOTHING
+from services.api.http.acts import UNRECORDED
 from services.api.http.rights import EVERYBODY, KNOWN
 from services.api.http.routes import Parameter, Resource, Route
 from shared.blobs import Blobs, Uploads
@@ -64,7 +64,7 @@ class UploadsResource(Resource):
 
     @Route(
         "PUT", "/uploads/{path:path}", summary="Take a file at the URL that was given for it.",
-        act=NOTHING, who=EVERYBODY, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.FORBIDDEN,),
+        act=UNRECORDED, who=EVERYBODY, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.FORBIDDEN,),
         parameters=(EXPIRES, SIGNATURE), segments={"path": {"type": "string"}},
         max_body_bytes=lambda uploads: uploads.max_file_bytes, streams=True,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from services.api.http import paging, wire
-from services.api.http.acts import NOTHING
+from services.api.http.acts import UNRECORDED
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import Resource, Route
@@ -75,7 +75,7 @@ class PreviewResource(Resource):
 
     @Route(
         "POST", JOBS + "/preview", summary="Tell who would get a job and what they would get, and store nothing.",
-        act=NOTHING, who=OPERATE_APP,
+        act=UNRECORDED, who=OPERATE_APP,
         body=JobBody, answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,),
         parameters=(TEMPLATE,),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Roles: what a user or a token may do with an app's or a namespace's things, besides their own.
+"""Roles: what a user or a token may do with an app or a namespace that is not theirs.
 
     viewer     sees all but personal data: payloads, contexts, samples, paths of files
     operator   sees these too; makes and moves jobs, templates, schedules, dead letters
@@ -18,7 +18,7 @@ from shared.domain.ids import read_uuid
 
 EVERYWHERE = "*"
 ROLES = 1_000
-"""As many a caller has at most."""
+"""The most that a caller may have."""
 
 NAMESPACE = re.compile(r"(token|user):[^\s\x00-\x1f\x7f]{1,300}")
 
@@ -58,7 +58,13 @@ def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
     """
     if len(given) > ROLES:
         raise Invalid(f"at most {ROLES:,} roles", field="roles", value=len(given))
-    return {_read_place(place): _read_role(place, name) for place, name in given.items()}
+    roles: dict[str, Role] = {}
+    for place, name in given.items():
+        canonical = _read_place(place)
+        if canonical in roles:
+            raise Invalid("this place is named twice", field=f"roles.{place}", value=place)
+        roles[canonical] = _read_role(place, name)
+    return roles
 
 
 def check_namespace(namespace: str, *, field: str) -> None:

@@ -1,8 +1,8 @@
 """Audit: who did what, and how it ended.
 
 An act is written down before it is done (`begun`), and its end behind it. So nothing that changed something is missing:
-a process that dies in between leaves `begun`, of which nobody can say how it ended. Schedules that services make and
-move are not written down unless a deployment wants them: there may be a hundred million a day.
+a process that dies in between leaves `begun`, of which nobody can say how it ended. What a service does with its own
+schedules, one by one, is not written down unless a deployment wants it: there may be a hundred million such acts a day.
 """
 
 from datetime import datetime, timedelta
@@ -11,10 +11,11 @@ from enum import StrEnum
 from msgspec import Struct
 
 UNKNOWN_AFTER = timedelta(minutes=1)
-"""No act takes longer: what is `begun` for longer has no end that anybody knows."""
+"""What is `begun` for longer is shown as unknown; if it ends later after all, its end is shown then."""
 
 REASON_CHARACTERS = 1_000
-_OF_SERVICES = ("schedule", "dead-letter")
+OF_NAMESPACES = frozenset({"schedule", "dead-letter", "signing-secret"})
+"""The kinds of things that belong to a namespace, and to no app."""
 
 
 class ActOutcome(StrEnum):
@@ -71,9 +72,9 @@ def kind_of(act: str) -> str:
     return act.partition(".")[0]
 
 
-def is_written(act: str, *, by_service: bool, of_services: bool) -> bool:
-    """Whether an act is written down; `of_services` says that the deployment wants those of services on schedules."""
-    return of_services or not by_service or kind_of(act) not in _OF_SERVICES
+def is_written_of_services(act: str) -> bool:
+    """Whether this act is written down of a service, too, upon what is its own: but for single schedules, all are."""
+    return kind_of(act) != "schedule" or act.endswith("-many")
 
 
 def outcome_of(status: int) -> ActOutcome:

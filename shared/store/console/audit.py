@@ -1,6 +1,5 @@
 """What was done, by whom: one document an act. Nothing changes one but its end, and only time takes it away."""
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING
@@ -9,11 +8,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.console.audit import ActOutcome, AuditRecord
 from shared.store.documents import Codec, Document, Page, forget_some, read_page, translate_errors
 
-FILTERS = ("act", "on.id", "on.app_id", "who.namespace")
-"""The fields that records are found by."""
-
 _codec = Codec(AuditRecord)
-_BATCH = 1_000  # of two kilobytes each at most
+_BATCH = 1_000  # of three kilobytes each at most
 
 
 class AuditLog:
@@ -24,7 +20,7 @@ class AuditLog:
 
     async def setup(self) -> None:
         """Make the indexes."""
-        for field in FILTERS:
+        for field in ("act", "on.id", "on.app_id", "who.namespace"):
             await self._audit.create_index([(field, ASCENDING), ("_id", ASCENDING)])
         await self._audit.create_index([("at", ASCENDING)])
 
@@ -33,17 +29,31 @@ class AuditLog:
         with translate_errors():
             await self._audit.insert_one(_codec.document(record))
 
-    async def end(self, record_id: str, *, outcome: ActOutcome, status: int, made: str = "") -> None:
+    async def end(self, record: AuditRecord, *, outcome: ActOutcome, status: int, made: str = "") -> None:
         """Note how it ended, and the id of what it made."""
-        fields: Document = {"outcome": outcome.value, "status": status} | ({"on.id": made} if made else {})
+        fields: Document = {"outcome": outcome.value, "status": status}
+        if made:
+            fields["on.id"] = made
+        if made and record.on.kind == "app":
+            fields["on.app_id"] = made
         with translate_errors():
-            await self._audit.update_one({"_id": record_id}, {"$set": fields})
+            await self._audit.update_one({"_id": record.id}, {"$set": fields})
 
-    async def page(self, wanted: Mapping[str, str], *, before: str = "", limit: int) -> Page[AuditRecord]:
-        """The records with these values, by the fields of `FILTERS`, the newest first: those before this id."""
-        query: Document = dict(wanted) | ({"_id": {"$lt": before}} if before else {})
+    async def page(
+        self, *, act: str = "", on: str = "", by: str = "", app_id: str = "", before: str = "", limit: int
+    ) -> Page[AuditRecord]:
+        """The records of this act, on the thing with this id, by this namespace, of this app, the newest first: those
+        before this id."""
+        wanted = {"act": act, "on.id": on, "who.namespace": by, "on.app_id": app_id}
+        query: Document = {field: value for field, value in wanted.items() if value}
         return await read_page(
-            self._audit, query, _codec.value, order=("_id",), direction=DESCENDING, limit=limit, batch=_BATCH
+            self._audit,
+            query | ({"_id": {"$lt": before}} if before else {}),
+            _codec.value,
+            order=("_id",),
+            direction=DESCENDING,
+            limit=limit,
+            batch=_BATCH,
         )
 
     async def forget(self, *, before: datetime, limit: int) -> int:

@@ -79,3 +79,8 @@ def test_roles_have_an_end() -> None:
     with pytest.raises(Invalid) as refused:
         read_roles(roles | {"*": "viewer"})
     assert refused.value.field == "roles"
+
+
+def test_one_app_in_two_spellings_is_refused() -> None:
+    with pytest.raises(Invalid, match="named twice"):
+        read_roles({f"app/{APP}": "viewer", f"app/{APP.upper()}": "admin"})

@@ -32,6 +32,7 @@ async def test_what_was_done_to_an_app_is_told_with_who_and_how_it_ended(house: 
     assert [(each["act"], each["outcome"], each["status"]) for each in (created, updated, deleted)] == [
         ("app.create", "done", 201), ("app.update", "refused", 422), ("app.delete", "done", 204),
     ]  # fmt: skip
+    assert created["on"] == deleted["on"]
     assert created["who"]["namespace"] == f"user:{ADMIN}"
     assert (created["who"]["name"], created["who"]["way"]) == (ADMIN, "proxy")
     assert (deleted["who"]["way"], deleted["on"]) == (
@@ -48,19 +49,19 @@ async def test_what_was_made_is_named_by_its_id_and_belongs_to_its_app(house: Ho
     [made] = await acts_on(house, template.json["id"])
     assert (made["act"], made["on"]["appId"]) == ("template.create", app_id)
     [issued] = await acts_on(house, token["id"])
-    assert issued["act"] == "token.create"
+    assert (issued["act"], issued["on"]["appId"], issued["on"]["namespace"]) == ("token.create", "", "")
     assert token["token"] not in str(issued)
     assert made in (await house.admin.get(f"/apps/{app_id}/audit")).json
 
 
-async def test_a_reason_is_kept_and_has_an_end(house: House) -> None:
+async def test_a_reason_is_kept_and_one_that_is_too_long_is_refused(house: House) -> None:
     app_id = await house.app()
-    headers = {REASON_HEADER: "the customer left"}
+    headers = {REASON_HEADER: "Störung".encode().decode("latin-1")}
     assert (await house.admin.send("DELETE", f"/apps/{app_id}", headers={REASON_HEADER: "x" * 1_001})).status == 422
     assert (await house.admin.get(f"/apps/{app_id}")).status == 200
     assert (await house.admin.send("DELETE", f"/apps/{app_id}", headers=headers)).status == 204
     [deleted] = [each for each in await acts_on(house, app_id) if each["act"] == "app.delete"]
-    assert deleted["reason"] == "the customer left"
+    assert deleted["reason"] == "Störung"
 
 
 async def test_schedules_of_people_are_written_down_and_those_of_services_are_not(house: House) -> None:
@@ -75,16 +76,18 @@ async def test_schedules_of_people_are_written_down_and_those_of_services_are_no
         assert (await caller.delete(f"/schedules/{key}")).status == 204
         namespace = (await caller.get("/whoami")).json["namespace"]
         found = (await house.admin.get(f"/audit?by={namespace}")).json
-        assert [each["act"] for each in found if each["on"]["kind"] == "schedule"] == expected
+        acts = [each for each in found if each["on"]["kind"] == "schedule"]
+        assert [each["act"] for each in acts] == expected
+        assert all(each["on"]["id"] == key and each["on"]["namespace"] == namespace for each in acts)
 
 
 async def test_only_who_owns_an_app_sees_what_was_done_with_it(house: House) -> None:
     app_id = await house.app()
-    viewer = (await house.admin.post("/tokens", {"name": "v", "roles": {"*": "operator"}})).json["token"]
+    operator = (await house.admin.post("/tokens", {"name": "v", "roles": {"*": "operator"}})).json["token"]
     owner = (await house.admin.post("/tokens", {"name": "o", "roles": {f"app/{app_id}": "admin"}})).json["token"]
-    assert (await house.admin.service(viewer).get(f"/apps/{app_id}/audit")).status == 403
+    assert (await house.admin.service(operator).get(f"/apps/{app_id}/audit")).status == 403
     assert (await house.admin.service(owner).get(f"/apps/{app_id}/audit")).status == 200
-    for secret in (viewer, owner):
+    for secret in (operator, owner):
         assert (await house.admin.service(secret).get("/audit")).status == 403
 
 
@@ -120,10 +123,31 @@ async def test_an_end_that_cannot_be_written_down_does_not_undo_what_was_done(
 ) -> None:
     app_id = await house.app()
 
-    async def refuse(record_id: str, *, outcome: ActOutcome, status: int, made: str = "") -> None:
+    async def refuse(record: AuditRecord, *, outcome: ActOutcome, status: int, made: str = "") -> None:
         raise Unavailable("MongoDB is away")
 
     monkeypatch.setattr(house.store.audit, "end", refuse)
     assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
     deleted = (await acts_on(house, app_id))[0]
     assert (deleted["act"], deleted["outcome"], deleted["status"]) == ("app.delete", "begun", 0)
+
+
+async def test_an_id_is_written_down_in_one_spelling_whichever_was_asked_by(house: House) -> None:
+    app_id = await house.app()
+    for spelled in (app_id, app_id.upper(), app_id.replace("-", ""), f"urn:uuid:{app_id}"):
+        assert (await house.admin.put(f"/apps/{spelled}", {"name": "x", "bundleId": ""})).status == 422
+    records = (await house.admin.get(f"/apps/{app_id}/audit?act=app.update&on={app_id}")).json
+    assert len(records) == 4
+
+
+async def test_what_a_service_does_to_anothers_schedules_is_written_down(house: House) -> None:
+    victim, key = await house.service(), "not-its-own"
+    callback = {"type": "rabbitmq", "data": {"queue": "q", "payload": 1}}
+    body = {"key": key, "schedules": ["2160-01-01T00:00:00Z"], "callback": callback}
+    assert (await victim.post("/schedules", body)).status == 201
+    namespace = (await victim.get("/whoami")).json["namespace"]
+    made = await house.admin.post("/tokens", {"name": "operator", "roles": {f"namespace/{namespace}": "operator"}})
+    operator = house.admin.service(made.json["token"])
+    assert (await operator.delete(f"/schedules/{key}?namespace={namespace}")).status == 204
+    [deleted] = [each for each in await acts_on(house, key) if each["on"]["namespace"] == namespace]
+    assert (deleted["act"], deleted["who"]["namespace"]) == ("schedule.delete", f"token:{made.json['id']}")

@@ -6,7 +6,7 @@ import pytest
 from litestar import Response
 from litestar.types import Empty
 
-from services.api.http.acts import NOTHING
+from services.api.http.acts import UNRECORDED
 from services.api.http.rights import ADMIN, KNOWN
 from services.api.http.routes import Resource, Route
 
@@ -24,14 +24,14 @@ class TowerResource(Resource):
 
     @Route(
         "PUT", "/bells", summary="Cast a bell.",
-        act=NOTHING, who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=lambda tower: tower.largest,
+        act=UNRECORDED, who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=lambda tower: tower.largest,
     )  # fmt: skip
     async def cast(self) -> Response[str]:
         return self._answer("bells")
 
     @Route(
         "DELETE", "/bells", summary="Melt a bell.",
-        act=NOTHING, who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=7,
+        act=UNRECORDED, who=ADMIN, answers={HTTPStatus.OK: str}, max_body_bytes=7,
     )  # fmt: skip
     async def abolish(self) -> Response[str]:
         return self._answer("nothing")
