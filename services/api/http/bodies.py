@@ -4,6 +4,7 @@ A route that reads a body holds all of it until it has answered, and a body may 
 would be more than the process has.
 """
 
+from litestar.datastructures import Headers
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
@@ -15,8 +16,9 @@ SMALL_BYTES = 64 * 2**10
 class Bodies:
     """Middleware: counts the bodies that routes hold. Whoever brings more than there is room for is answered 503.
 
-    So much of each body is always taken as most bodies have, for they are bounded by the number of connections. Routes
-    that pass a body on as it comes (`streams`) hold nothing.
+    A body takes the room of its declared length when it begins: else several that come at once would take a part each,
+    and none would get in. So much of each body is always taken as most bodies have, for they are bounded by the number
+    of connections. Routes that pass a body on as it comes (`streams`) hold nothing.
     """
 
     def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
@@ -28,16 +30,18 @@ class Bodies:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        held = 0
+        held = received = 0
+        declared = _declared_bytes(scope)
 
         async def receive_counted() -> ReceiveMessage:
-            nonlocal held
+            nonlocal held, received
             message = await receive()
             if message["type"] == "http.request" and not scope["route_handler"].opt.get("streams"):
-                size = len(message["body"])
-                self._check_room(held, size)
-                held += size
-                self._held += size
+                received += len(message["body"])
+                more = max(received, declared) - held
+                self._check_room(held, more)
+                held += more
+                self._held += more
             return message
 
         try:
@@ -48,3 +52,9 @@ class Bodies:
     def _check_room(self, held: int, size: int) -> None:
         if held + size > SMALL_BYTES and self._held + size > self._limit:
             raise Unavailable("the bodies of other requests take all the room that there is for them")
+
+
+def _declared_bytes(scope: Scope) -> int:
+    """The length that the head tells; 0 for a body in chunks."""
+    declared = Headers.from_scope(scope).get("content-length", "")
+    return int(declared) if declared.isascii() and declared.isdigit() else 0

@@ -583,7 +583,7 @@ async def test_dead_letters_are_listed_by_page_and_key(house: House) -> None:
     assert following(rest) == ""
     assert first.json[0] == {
         "id": ids[0], "key": key, "due": "2026-01-01T00:00:00Z", "died_at": "2026-01-01T01:00:00Z", "attempts": 10,
-        "error": "404 Not Found",
+        "error": "404 Not Found", "redacted": False,
     }  # fmt: skip
     assert len((await house.admin.get("/dead-letters")).json) >= 4
 

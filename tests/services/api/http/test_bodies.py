@@ -60,6 +60,24 @@ async def test_who_brings_more_than_there_is_room_for_is_told_to_come_again(clie
     assert (await client.post("/hold", content=b"x" * 300_000)).text == "300000"
 
 
+async def begun(sent: asyncio.Event, go_on: asyncio.Event) -> AsyncIterator[bytes]:
+    """A body of 600 kB that stops behind its first piece."""
+    yield b"x" * 100_000
+    sent.set()
+    await go_on.wait()
+    yield b"x" * 500_000
+
+
+async def test_a_body_has_the_room_of_its_declared_length_from_its_beginning(client: httpx.AsyncClient) -> None:
+    sent, go_on = asyncio.Event(), asyncio.Event()
+    first = asyncio.create_task(client.post("/hold", content=begun(sent, go_on), headers={"content-length": "600000"}))
+    await sent.wait()
+    assert (await client.post("/hold", content=b"x" * 600_000)).status_code == 503
+    go_on.set()
+    assert (await first).text == "600000"
+    assert (await client.post("/hold", content=b"x" * 600_000)).text == "600000"
+
+
 async def test_what_is_passed_on_takes_no_room(client: httpx.AsyncClient) -> None:
     sent, go_on = asyncio.Event(), asyncio.Event()
     streaming = asyncio.create_task(client.post("/stream", content=pieces(50, sent, go_on)))
