@@ -103,8 +103,8 @@ def of_users(table: Table, conditions: Sequence[Condition]) -> str:
 
 
 def cut(table: Table, conditions: Sequence[Condition]) -> str:
-    """The first $3 keys between $1 and $2 that the filters keep, as integers of 8 bytes in their order, out of the
-    first $4 rows; of the last key, all of them. Where the filters keep none of these, `upto` tells how far the scan
+    """The first $3 keys between $1 and $2 that the filters keep, as integers of 8 bytes, out of the first $4 rows; of
+    the last key, all of them. Where the filters keep none of these, `upto` tells how far the scan
     went.
 
     Both come from one statement, and so from one snapshot: a row that somebody deletes between two statements would

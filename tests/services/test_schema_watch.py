@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -26,18 +27,13 @@ async def shut_out(store: Store) -> None:
     await store._database["meta"].update_one({"_id": "schema"}, {"$set": {"oldest": VERSION + 1}})
 
 
-async def test_a_process_is_ready_once_somebody_has_set_the_database_up(store: Store) -> None:
-    watch = SchemaWatch(store.schema)
-    await watch.start()
-    with pytest.raises(Unavailable, match="carillon init of this release has not been run"):
-        await watch.check()
-    await store.schema.setup()
-    await watch.check()
-    await watch.stop()
-
-
-async def test_the_stamp_of_an_earlier_release_is_not_enough(store: Store) -> None:
-    await store._database["meta"].insert_one({"_id": "schema", "version": VERSION - 1, "oldest": OLDEST})
+@pytest.mark.parametrize("stamped", [[], [{"_id": "schema", "version": VERSION - 1, "oldest": OLDEST}]])
+async def test_a_process_is_ready_once_the_init_of_its_own_release_has_run(
+    store: Store, stamped: list[dict[str, Any]]
+) -> None:
+    """Be it that nobody has run one, or that of an earlier release."""
+    for document in stamped:
+        await store._database["meta"].insert_one(document)
     watch = SchemaWatch(store.schema)
     await watch.start()
     with pytest.raises(Unavailable, match="carillon init of this release has not been run"):

@@ -1,5 +1,5 @@
-"""`/schedules`: keys of the caller's own, their instants and callbacks. A namespace is the caller's identity, so nobody
-but an admin sees another's: admins name one by `?namespace=` to see and move what is there, not to add to it."""
+"""`/schedules`: keys of the caller's own, their instants and callbacks. A namespace is the caller's identity. Whoever
+has a role over another's names it by `?namespace=` to see and move what is there, not to add to it."""
 
 import re
 from datetime import datetime
