@@ -20,6 +20,8 @@ LEASED = {
     "CARILLON_SCHEDULER_TICK_SECONDS": "0.5",
     "CARILLON_SCHEDULER_SWEEP_SECONDS": "0.5",
 }
+# RabbitMQ 3.10 that is killed within 2 s of a queue's creation, or more on a slow disk, has broken that queue for good.
+QUEUES_WRITTEN_DOWN = 8.0
 # Two clocks on one machine may differ by what their rounding differs.
 _ROUNDING = timedelta(milliseconds=2)
 

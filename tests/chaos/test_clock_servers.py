@@ -15,6 +15,7 @@ from tests import stack as servers
 from tests.chaos.outages import (
     LEASE,
     LEASED,
+    QUEUES_WRITTEN_DOWN,
     Outage,
     check_came,
     check_not_early,
@@ -31,15 +32,13 @@ pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.alone]
 _AWAY = 10.0
 # A lease that began before the end is over, the next tick claims, and the group is fired.
 _FIRST_WITHIN = LEASE + 2
-# RabbitMQ 3.10 that is killed within 2 s of a queue's creation, or more on a slow disk, has broken that queue for good.
-_WRITTEN_DOWN = 8.0
 
 
 @pytest.mark.parametrize(
     ("end", "after", "within"),
     [
         pytest.param(servers.stop, 2.5, 4, id="is_restarted", marks=pytest.mark.slow),
-        pytest.param(servers.kill, _WRITTEN_DOWN, 4, id="is_killed"),
+        pytest.param(servers.kill, QUEUES_WRITTEN_DOWN, 4, id="is_killed"),
     ],
 )
 async def test_rabbitmq_ends_while_the_clock_fires(

@@ -10,6 +10,7 @@ import pytest
 from services.embedded.processes import free_port
 from shared.domain.accounts.apps import App
 from tests import stack as servers
+from tests.chaos.outages import QUEUES_WRITTEN_DOWN
 from tests.e2e.house import House, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.native]
@@ -22,6 +23,8 @@ async def test_a_server_is_killed_and_started_again_in_mid_job(house: House, ser
     await house.devices(40_000)
     await house.start("scheduler")
     await house.start("worker", fault=SLOW)
+    if server == "rabbitmq":
+        await asyncio.sleep(QUEUES_WRITTEN_DOWN)
     job_id = await house.post()
     await until(lambda: some_are_sent(house, job_id), "the first batches")
     await asyncio.to_thread(servers.restart, server, kill_it=True)
