@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from shared.domain.clock.deliveries import Outcome, QueueMessage
+from shared.domain.console.queues import QueueState
 
 DEAD_LETTERS = ".dlq"
 
@@ -89,6 +90,13 @@ class Broker(Protocol):
 
     async def depth(self, queue: str) -> int:
         """How many messages wait in the queue, those in consumers' hands not counted. Raises `Unavailable`."""
+
+    async def list_queues(self) -> Sequence[QueueState]:
+        """The queues of tasks that there are, by name. What RabbitMQ tells is up to five seconds old.
+
+        Raises:
+            Unavailable: the broker's management does not answer.
+        """
 
     async def purge(self, queue: str) -> None:
         """Drop what waits in the queue. Raises `Unavailable`."""

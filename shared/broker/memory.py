@@ -12,6 +12,7 @@ from typing import Self
 from shared.broker import DEAD_LETTERS
 from shared.broker.inbox import Inbox
 from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
+from shared.domain.console.queues import QueueState
 from shared.domain.errors import Unavailable
 
 
@@ -48,6 +49,20 @@ class MemoryBroker:
 
     async def depth(self, queue: str) -> int:
         return len(self.queue(queue).ready)
+
+    async def list_queues(self) -> list[QueueState]:
+        self._open()
+        return [
+            QueueState(
+                name=name,
+                ready=len(queue.ready),
+                unacked=sum(consumer.unanswered for consumer in queue.consumers),
+                consumers=len(queue.consumers),
+                dead=len(queue.dead.ready),
+            )
+            for name, queue in sorted(self._queues.items())
+            if queue.dead is not None
+        ]
 
     async def purge(self, queue: str) -> None:
         self.queue(queue).ready.clear()
@@ -146,7 +161,11 @@ class MemorySubscription:
 
     @property
     def has_room(self) -> bool:
-        return len(self._unanswered) < self._prefetch
+        return self.unanswered < self._prefetch
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._unanswered)
 
     def receive(self, message: _Message) -> None:
         self._unanswered[id(message)] = message

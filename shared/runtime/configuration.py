@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.domain.errors import CarillonError
+from shared.runtime.masking import without_secrets
 from shared.runtime.sections import RARELY, Section
 from shared.runtime.settings import Settings
 
@@ -37,6 +38,16 @@ class _Given(Struct, frozen=True):
 
     value: Any
     origin: str
+
+
+class SettingValue(Struct, frozen=True, kw_only=True):
+    """A setting as people are shown it: values as TOML, without secrets."""
+
+    name: str
+    value: str
+    default: str
+    sentence: str
+    rare: bool
 
 
 _HINTS: dict[str, dict[str, Any]] = {
@@ -125,6 +136,26 @@ def describe(settings: Settings | None = None, *, rare: bool = True) -> str:
     which = "Every setting of Carillon." if rare else "What an operator chooses; `carillon config --all` has the rest."
     head = _comment(f"{which} A file needs only what it changes; the variable named above a setting overrides it.")
     return "\n".join([head, *(_table(name, section, rare=rare) for name, section in chosen.sections().items())])
+
+
+def list_settings(settings: Settings) -> list[SettingValue]:
+    """Every setting with its value, secrets masked."""
+    defaults = Settings().sections()
+    return [
+        SettingValue(
+            name=f"{name}.{field}",
+            value=_mask(field, getattr(section, field)),
+            default=_mask(field, getattr(defaults[name], field)),
+            sentence=_sentence(hint),
+            rare=_is_rare(hint),
+        )
+        for name, section in settings.sections().items()
+        for field, hint in _HINTS[name].items()
+    ]
+
+
+def _mask(field: str, value: Any) -> str:
+    return without_secrets(f"{field} = {_toml(value)}").partition(" = ")[2]
 
 
 def _table(name: str, section: Section, *, rare: bool) -> str:

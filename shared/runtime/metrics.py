@@ -25,7 +25,7 @@ from prometheus_client import (
 )
 
 REGISTRY = CollectorRegistry()
-ProcessCollector(registry=REGISTRY)
+OF_PROCESS = ProcessCollector(registry=REGISTRY)
 PlatformCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)
 
@@ -112,6 +112,10 @@ LOOP_RUNS = _counter("loop_runs_total", "Runs of a periodic loop: ok or failed."
 LOOP_SECONDS = _histogram("loop_seconds", "How long a run of a periodic loop took.", "loop")
 LOOP_SWEPT = _counter(
     "loop_swept_total", "What periodic loops worked on: claimed, retried or discarded.", "loop", "what"
+)
+
+HEARTBEAT_FAILURES = _counter(
+    "heartbeat_failures_total", "Signs of life, and counts for the minutes, that could not be stored."
 )
 
 CALL_SECONDS = _histogram(

@@ -30,6 +30,8 @@ from shared.store.clock.occurrences import Occurrences
 from shared.store.clock.outcomes import Outcomes
 from shared.store.clock.schedules import Schedules
 from shared.store.console.audit import AuditLog
+from shared.store.console.minutes import Minutes
+from shared.store.console.processes import Processes
 from shared.store.documents import Document, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
@@ -39,6 +41,7 @@ from shared.store.jobs.closed_jobs import ClosedJobs
 from shared.store.jobs.divisions import Divisions
 from shared.store.jobs.files import Files
 from shared.store.jobs.groups import Groups
+from shared.store.jobs.job_lists import JobLists
 from shared.store.jobs.jobs import Jobs
 from shared.store.jobs.mails import Mails
 from shared.store.jobs.templates import Templates
@@ -88,6 +91,7 @@ class Store:
         self.tokens = self.add("tokens", Tokens)
         self.jobs = self.add("jobs", Jobs)
         self.closed_jobs = self.add("closed_jobs", ClosedJobs)
+        self.job_lists = self.add("job_lists", JobLists)
         self.mails = self.add("mails", Mails)
         self.batches = self.add("batches", Batches)
         self.batch_sums = self.add("batch_sums", BatchSums)
@@ -105,6 +109,8 @@ class Store:
         self.revocations = self.add("revocations", Revocations)
         self.signing_secrets = self.add("signing_secrets", SigningSecretStore)
         self.audit = self.add("audit", AuditLog)
+        self.processes = self.add("processes", Processes)
+        self.minutes = self.add("minutes", Minutes)
         self.schema = self.add("schema", Schema)
 
     @classmethod

@@ -25,6 +25,7 @@ from shared.broker.rabbitmq.links import Line
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
 from shared.domain.clock.deliveries import Outcome, QueueMessage
+from shared.domain.console.queues import QueueState
 
 log = structlog.get_logger(__name__)
 
@@ -99,6 +100,9 @@ class RabbitBroker:
         async with self._channel(f"depth of {queue}") as channel:
             declared = await channel.declare_queue(queue, passive=True)
             return declared.declaration_result.message_count or 0
+
+    async def list_queues(self) -> list[QueueState]:
+        return await self._management.list_queues()
 
     async def purge(self, queue: str) -> None:
         async with self._channel(f"purge {queue}") as channel:

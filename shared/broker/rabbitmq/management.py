@@ -26,13 +26,17 @@ from urllib.parse import quote, unquote, urlsplit
 from msgspec import Struct
 
 from shared.broker import DEAD_LETTERS
+from shared.domain.console.queues import QueueState
 from shared.domain.errors import Unavailable
+from shared.domain.tasks import TASK_PREFIXES
 
 DEAD_EXCHANGE = "carillon.dead"
 DELIVERY_LIMIT = 1_000_000
 ANSWER_SECONDS = 10.0
 # Above the 0 that a person's catch-all policy usually has: only one policy applies to a queue.
 PRIORITY = 10
+_TASK_QUEUES = f"^({'|'.join(map(re.escape, TASK_PREFIXES))})"
+_MOST = 200
 QUEUE_POLICIES = frozenset({"queues", "quorum_queues", "all"})
 
 
@@ -116,6 +120,17 @@ class Management:
             if (queue, queue + DEAD_LETTERS) not in routes:
                 raise Unavailable(f"dead letters of {queue} have no binding: `carillon init` makes it")
 
+    async def list_queues(self) -> list[QueueState]:
+        """The queues of tasks with their dead letters, by name. Raises `Unmanageable`."""
+        name = quote(_TASK_QUEUES, safe="")
+        page = await self._call("GET", f"/queues/{self._vhost}?page=1&page_size={_MOST}&use_regex=true&name={name}")
+        listed = {queue["name"]: queue for queue in page["items"]} if page else {}
+        return [
+            _queue_state(listed[name], listed[name + DEAD_LETTERS])
+            for name in sorted(listed)
+            if name + DEAD_LETTERS in listed
+        ]
+
     async def _ensure_vhost(self) -> None:
         """Leave a virtual host alone that is there, or that we may not ask about: its operator rules it."""
         try:
@@ -142,6 +157,20 @@ class Management:
             raise Unmanageable(f"management API: {method} {path}: {error.code} {_reason(error)}", error.code) from error
         except (OSError, ValueError, HTTPException) as error:
             raise Unmanageable(f"management API: {method} {path}: {error!r}") from error
+
+
+def _queue_state(queue: Mapping[str, Any], dead: Mapping[str, Any]) -> QueueState:
+    """A queue that has just been made has no counts yet."""
+    rates = queue.get("message_stats", {})
+    return QueueState(
+        name=queue["name"],
+        ready=queue.get("messages_ready", 0),
+        unacked=queue.get("messages_unacknowledged", 0),
+        consumers=queue.get("consumers", 0),
+        dead=dead.get("messages", 0),
+        publish_rate=rates.get("publish_details", {}).get("rate", 0.0),
+        deliver_rate=rates.get("deliver_get_details", {}).get("rate", 0.0),
+    )
 
 
 def _request(url: str, method: str, path: str, body: object) -> Any:

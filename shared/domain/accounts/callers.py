@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from shared.domain.accounts.apps import NAME_CHARACTERS
-from shared.domain.accounts.roles import Role, role_over_app, role_over_namespace
+from shared.domain.accounts.roles import EVERYWHERE, Role, apps_named, role_over_app, role_over_namespace
 from shared.domain.errors import Invalid
 
 EMAIL_CHARACTERS = 254
@@ -62,6 +62,16 @@ class Caller(Struct, frozen=True, kw_only=True):
     def is_service(self) -> bool:
         """Whether it is a service with a token, and no person."""
         return self.namespace.startswith(token_namespace(""))
+
+    @property
+    def role_over_everything(self) -> Role | None:
+        """What the caller may do with all that there is and will be; `None` where that is not the same everywhere."""
+        return Role.ADMIN if self.is_admin else self.roles.get(EVERYWHERE)
+
+    @property
+    def apps_with_role(self) -> frozenset[str]:
+        """The ids of the apps over which the caller has a role by name."""
+        return self.allowed_apps | apps_named(self.roles)
 
     def role_over_app(self, app_id: str) -> Role | None:
         """What the caller may do with this app and what belongs to it; `None` for nothing."""

@@ -48,6 +48,11 @@ class DeadLetters:
         query: dict[str, Any] = {"namespace": namespace} | ({"key": key} if key else {}) | {"_id": {"$gt": after}}
         return await read_page(self._letters, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
+    async def count(self) -> int:
+        """About how many there are."""
+        with translate_errors():
+            return await self._letters.estimated_document_count()
+
     async def remove(self, letters: Sequence[DeadLetter]) -> int:
         """Forget these, but not what has died again since; returns how many were there."""
         if not letters:
