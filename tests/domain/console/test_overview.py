@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.domain.console.minutes import MinuteCounts, minute_id
-from shared.domain.console.overview import Overview, UnknownPart, OverallVerdict, judge
+from shared.domain.console.overview import OverallVerdict, Overview, UnknownPart, judge
 from shared.domain.console.queues import QueueState
 from shared.domain.jobs.jobs import JobStatus
 from tests.domain.console.test_processes import NOON, a_process
