@@ -30,7 +30,10 @@ class _Item(Struct, frozen=True):
 
 
 async def results(
-    transport: Transport, schedules: Iterable[Schedule] | AsyncIterable[Schedule], idempotency_key: str
+    transport: Transport,
+    schedules: Iterable[Schedule] | AsyncIterable[Schedule],
+    idempotency_key: str,
+    reason: str,
 ) -> AsyncGenerator[BulkResult]:
     """As `Schedules.bulk`. With a key of the caller's each chunk has one of its own, made of it."""
     index, numbers = 0, count()
@@ -40,7 +43,7 @@ async def results(
             index += 1
             continue
         key = f"{idempotency_key}/{next(numbers)}" if idempotency_key else ""
-        for result in await _send_chunk(transport, chunk, key):
+        for result in await _send_chunk(transport, chunk, key, reason):
             yield replace(result, index=index + result.index)
         index += len(chunk)
 
@@ -83,13 +86,16 @@ def _refused(schedule: Schedule, status: HTTPStatus, reason: str) -> BulkResult:
     return BulkResult(index=0, key=schedule.key or None, status=status, error=ItemError(reason))
 
 
-async def _send_chunk(transport: Transport, chunk: Sequence[bytes], idempotency_key: str) -> list[BulkResult]:
+async def _send_chunk(
+    transport: Transport, chunk: Sequence[bytes], idempotency_key: str, reason: str
+) -> list[BulkResult]:
     answer = await transport.call(
         "POST",
         "/schedules/bulk",
         content=b"\n".join(chunk),
         content_type=NDJSON,
         idempotency_key=idempotency_key,
+        reason=reason,
     )
     found = answer.read_lines(_results)
     if [result.index for result in found] != list(range(len(chunk))):

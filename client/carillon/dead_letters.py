@@ -48,26 +48,26 @@ class DeadLetters(Resource[M]):
         return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
 
     @call
-    async def retry(self, id: str, *, namespace: str = "") -> None:
+    async def retry(self, id: str, *, namespace: str = "", reason: str = "") -> None:
         """Try one again, with what its schedule says now. Raises `NotFound`, `Conflict` if its schedule is gone."""
         query = query_of(namespace=namespace)
-        await self._transport.call("POST", f"{_one(id)}/retry", query=query, done_before=_GONE)
+        await self._transport.call("POST", f"{_one(id)}/retry", query=query, reason=reason, done_before=_GONE)
 
     @call
-    async def discard(self, id: str, *, namespace: str = "") -> None:
+    async def discard(self, id: str, *, namespace: str = "", reason: str = "") -> None:
         """Give one up. Raises `NotFound`."""
         query = query_of(namespace=namespace)
-        await self._transport.call("POST", f"{_one(id)}/discard", query=query, done_before=_GONE)
+        await self._transport.call("POST", f"{_one(id)}/discard", query=query, reason=reason, done_before=_GONE)
 
     @call
-    async def retry_all(self, *, key: str = "", namespace: str = "") -> int:
+    async def retry_all(self, *, key: str = "", namespace: str = "", reason: str = "") -> int:
         """Try all of them again, or those of one key: how many. Those whose schedules are gone stay.
 
         None is tried twice; but after an attempt whose answer was lost, those that it dealt with are not counted.
         """
         content = msgspec.json.encode({"key": key} if key else {})
         query = query_of(namespace=namespace)
-        answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content)
+        answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
         return answer.read(_retried).retried
 
 

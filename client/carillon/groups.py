@@ -1,7 +1,6 @@
 """`client.groups`: the jobs of a localized push, one for each time zone, seen and moved together."""
 
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -9,7 +8,7 @@ from msgspec import Struct, field
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call
 from carillon.instants import from_nanoseconds
-from carillon.push_jobs import ZoneStart
+from carillon.push_jobs import Move, ZoneStart
 
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
@@ -74,22 +73,23 @@ class Groups(Resource[M]):
         return (await self._transport.call("GET", _of(app_id, group_id))).read(_group)
 
     @call
-    async def pause(self, app_id: str, group_id: str) -> Group:
+    async def pause(self, app_id: str, group_id: str, *, reason: str = "") -> Group:
         """Hold all its jobs that have not ended."""
-        return await self._move(app_id, group_id, "pause")
+        return await self._move(app_id, group_id, "pause", reason)
 
     @call
-    async def resume(self, app_id: str, group_id: str) -> Group:
+    async def resume(self, app_id: str, group_id: str, *, reason: str = "") -> Group:
         """Let all its held jobs go on, or start when their start comes."""
-        return await self._move(app_id, group_id, "resume")
+        return await self._move(app_id, group_id, "resume", reason)
 
     @call
-    async def stop(self, app_id: str, group_id: str) -> Group:
+    async def stop(self, app_id: str, group_id: str, *, reason: str = "") -> Group:
         """End all its jobs for good."""
-        return await self._move(app_id, group_id, "stop")
+        return await self._move(app_id, group_id, "stop", reason)
 
-    async def _move(self, app_id: str, group_id: str, move: Literal["pause", "resume", "stop"]) -> Group:
-        return (await self._transport.call("PUT", f"{_of(app_id, group_id)}/{move}")).read(_group)
+    async def _move(self, app_id: str, group_id: str, move: Move, reason: str) -> Group:
+        path = f"{_of(app_id, group_id)}/{move}"
+        return (await self._transport.call("PUT", path, reason=reason)).read(_group)
 
 
 def _of(app_id: str, group_id: str) -> str:

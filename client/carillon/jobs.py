@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
-from typing import Literal
 
 import msgspec
 
@@ -11,7 +10,7 @@ from carillon.calls import M, Resource, call, listing
 from carillon.errors import error_of
 from carillon.paging import PAGE_SIZE, items
 from carillon.previews import JobPreview
-from carillon.push_jobs import PushJob, StoredJob
+from carillon.push_jobs import Move, PushJob, StoredJob
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
 _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
@@ -25,7 +24,7 @@ class Jobs(Resource[M]):
     """The push jobs of apps. All methods raise `CarillonError`."""
 
     @call
-    async def start(self, app_id: str, job: PushJob, *, idempotency_key: str = "") -> StoredJob:
+    async def start(self, app_id: str, job: PushJob, *, idempotency_key: str = "", reason: str = "") -> StoredJob:
         """Make a job, which starts at once or at its `starts_at`; the job of before for a key that was used for it. For
         a localized one it is the last zone's, with all `zones`; its `group_id` is what `client.groups` asks for.
 
@@ -39,6 +38,7 @@ class Jobs(Resource[M]):
             query=job.query(),
             content=job.encoded(),
             idempotency_key=idempotency_key,
+            reason=reason,
         )
         return answer.read(_job)
 
@@ -67,25 +67,25 @@ class Jobs(Resource[M]):
         return items(self._transport, _of(app_id), query, _page, limit=limit, page_size=page_size)
 
     @call
-    async def pause(self, app_id: str, job_id: str) -> StoredJob:
+    async def pause(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
         """Hold a job: nothing more is sent until it is resumed. Raises `NotFound`, `Forbidden` where its status does
         not allow it."""
-        return await self._move(app_id, job_id, "pause")
+        return await self._move(app_id, job_id, "pause", reason)
 
     @call
-    async def resume(self, app_id: str, job_id: str) -> StoredJob:
+    async def resume(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
         """Let a job go on. Raises as `pause`."""
-        return await self._move(app_id, job_id, "resume")
+        return await self._move(app_id, job_id, "resume", reason)
 
     @call
-    async def stop(self, app_id: str, job_id: str) -> StoredJob:
+    async def stop(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
         """End a job for good. Raises as `pause`."""
-        return await self._move(app_id, job_id, "stop")
+        return await self._move(app_id, job_id, "stop", reason)
 
-    async def _move(self, app_id: str, job_id: str, move: Literal["pause", "resume", "stop"]) -> StoredJob:
+    async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
         """Of two moves the second is forbidden: after an attempt whose answer was lost, the job itself tells."""
         path = f"{_of(app_id, job_id)}/{move}"
-        answer = await self._transport.call("PUT", path, done_before=_FORBIDDEN)
+        answer = await self._transport.call("PUT", path, reason=reason, done_before=_FORBIDDEN)
         if answer.status != HTTPStatus.FORBIDDEN:
             return answer.read(_job)
         job = (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
