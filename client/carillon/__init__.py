@@ -17,8 +17,12 @@ A call is attempted again after a connection error, a time-out, 429, 502, 503 an
 was lost is not done twice, and the answer is that of the first.
 """
 
+from carillon.apps import App, Apps
 from carillon.async_client import AsyncCarillon
+from carillon.audit import ActedOn, Actor, Audit, AuditRecord
+from carillon.blocking_client import Carillon
 from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
+from carillon.calls import Async, Sync
 from carillon.dead_letters import DeadLetter, DeadLetters
 from carillon.definitions import (
     BulkResult,
@@ -32,6 +36,7 @@ from carillon.definitions import (
     ScheduleState,
     StoredSchedule,
 )
+from carillon.deployment import Caller
 from carillon.errors import (
     CarillonError,
     Conflict,
@@ -55,13 +60,25 @@ from carillon.previews import (
 from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
+from carillon.templates import StoredTemplate, Template, Templates
+from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
 from carillon.uploads import Uploads
+from carillon.users import Role, StoredUser, User, Users
 
 __all__ = [
+    "ActedOn",
+    "Actor",
+    "App",
+    "Apps",
+    "Async",
     "AsyncCarillon",
     "AudienceCount",
+    "Audit",
+    "AuditRecord",
     "BulkResult",
     "Callback",
+    "Caller",
+    "Carillon",
     "CarillonError",
     "Conflict",
     "DeadLetter",
@@ -73,6 +90,7 @@ __all__ = [
     "Groups",
     "HttpCallback",
     "Invalid",
+    "IssuedToken",
     "ItemError",
     "JobEvent",
     "JobPreview",
@@ -87,6 +105,7 @@ __all__ = [
     "PushJob",
     "RabbitCallback",
     "Retry",
+    "Role",
     "Sample",
     "Schedule",
     "ScheduleState",
@@ -95,9 +114,19 @@ __all__ = [
     "SigningSecrets",
     "StoredJob",
     "StoredSchedule",
+    "StoredTemplate",
+    "StoredToken",
+    "StoredUser",
+    "Sync",
+    "Template",
+    "Templates",
+    "Token",
+    "Tokens",
     "Unauthorized",
     "Unavailable",
     "Uploads",
+    "User",
+    "Users",
     "ZoneCount",
     "ZoneJob",
     "ZonePreview",
