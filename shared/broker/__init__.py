@@ -17,9 +17,19 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from msgspec import Struct
+
 from shared.domain.clock.deliveries import Outcome, QueueMessage
 
 DEAD_LETTERS = ".dlq"
+
+
+class QueueCounts(Struct, frozen=True):
+    """The messages of a queue: those that wait, those in consumers' hands, and its dead letters."""
+
+    ready: int
+    unacked: int
+    dead: int
 
 
 class Delivery(Protocol):
@@ -30,6 +40,8 @@ class Delivery(Protocol):
 
     body: bytes
     redelivered: bool
+    waited_seconds: float | None
+    """From its publishing to its first delivery; `None` for one that comes again, or that an earlier release sent."""
 
     async def ack(self) -> None:
         """The work is done: forget the message."""
@@ -89,6 +101,10 @@ class Broker(Protocol):
 
     async def depth(self, queue: str) -> int:
         """How many messages wait in the queue, those in consumers' hands not counted. Raises `Unavailable`."""
+
+    async def count_messages(self) -> dict[str, QueueCounts]:
+        """How many messages each queue of tasks has, as it was a few seconds ago; of none where nobody can tell. Raises
+        `Unavailable`."""
 
     async def purge(self, queue: str) -> None:
         """Drop what waits in the queue. Raises `Unavailable`."""

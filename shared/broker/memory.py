@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from shared.broker import DEAD_LETTERS
+from shared.broker import DEAD_LETTERS, QueueCounts
 from shared.broker.inbox import Inbox
+from shared.broker.waiting import published_now, wait_of
 from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
 
@@ -49,6 +50,10 @@ class MemoryBroker:
     async def depth(self, queue: str) -> int:
         return len(self.queue(queue).ready)
 
+    async def count_messages(self) -> dict[str, QueueCounts]:
+        self._open()
+        return {name: queue.counts(queue.dead) for name, queue in self._queues.items() if queue.dead is not None}
+
     async def purge(self, queue: str) -> None:
         self.queue(queue).ready.clear()
 
@@ -74,10 +79,11 @@ class MemoryBroker:
 
 
 class _Message:
-    __slots__ = ("body", "redelivered")
+    __slots__ = ("body", "published", "redelivered")
 
     def __init__(self, body: bytes) -> None:
         self.body = body
+        self.published = published_now()
         self.redelivered = False
 
 
@@ -88,6 +94,9 @@ class _Queue:
         self.ready: deque[_Message] = deque()
         self.consumers: deque[MemorySubscription] = deque()
         self.dead = dead
+
+    def counts(self, dead: "_Queue") -> QueueCounts:
+        return QueueCounts(len(self.ready), sum(consumer.in_hand for consumer in self.consumers), len(dead.ready))
 
     def add(self, message: _Message) -> None:
         self.ready.append(message)
@@ -145,8 +154,12 @@ class MemorySubscription:
             await delivery.requeue()
 
     @property
+    def in_hand(self) -> int:
+        return len(self._unanswered)
+
+    @property
     def has_room(self) -> bool:
-        return len(self._unanswered) < self._prefetch
+        return self.in_hand < self._prefetch
 
     def receive(self, message: _Message) -> None:
         self._unanswered[id(message)] = message
@@ -178,6 +191,7 @@ class MemoryDelivery:
     def __init__(self, subscription: MemorySubscription, message: _Message) -> None:
         self.body = message.body
         self.redelivered = message.redelivered
+        self.waited_seconds = wait_of(message.published, redelivered=message.redelivered)
         self._subscription = subscription
         self._message = message
 

@@ -41,6 +41,7 @@ from shared.store.jobs.files import Files
 from shared.store.jobs.groups import Groups
 from shared.store.jobs.jobs import Jobs
 from shared.store.jobs.mails import Mails
+from shared.store.jobs.open_jobs import OpenJobs
 from shared.store.jobs.templates import Templates
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
@@ -88,6 +89,7 @@ class Store:
         self.tokens = self.add("tokens", Tokens)
         self.jobs = self.add("jobs", Jobs)
         self.closed_jobs = self.add("closed_jobs", ClosedJobs)
+        self.open_jobs = self.add("open_jobs", OpenJobs)
         self.mails = self.add("mails", Mails)
         self.batches = self.add("batches", Batches)
         self.batch_sums = self.add("batch_sums", BatchSums)

@@ -1,10 +1,11 @@
 """What every broker promises, on each of them."""
 
 import asyncio
+import time
 
 import pytest
 
-from shared.broker import Broker, Delivery, Subscription
+from shared.broker import Broker, Delivery, QueueCounts, Subscription
 from shared.domain.clock.deliveries import QueueMessage, Undeliverable
 from shared.domain.errors import Unavailable
 from tests.broker.eventually import eventually
@@ -267,3 +268,31 @@ async def test_users_messages_are_confirmed_or_refused_one_by_one(broker: Broker
     refused = [isinstance(outcome, Undeliverable) for outcome in outcomes]
     assert refused == ([False, True, False] if broker.delivers else [True, True, True])
     assert await broker.depth(QUEUE) == await broker.depth("push.split") == int(broker.delivers)
+
+
+async def test_a_delivery_says_how_long_it_has_waited_but_not_when_it_comes_again(broker: Broker) -> None:
+    began = time.time()
+    await publish(broker, "a")
+    await asyncio.sleep(0.05)
+    async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
+        delivery = await anext(subscription)
+        assert delivery.waited_seconds is not None
+        assert 0.04 <= delivery.waited_seconds <= time.time() - began + 0.001  # it says milliseconds
+        await delivery.requeue()
+        assert (await anext(subscription)).waited_seconds is None
+
+
+async def test_messages_are_counted_where_they_are(broker: Broker) -> None:
+    async def counted(expected: QueueCounts) -> None:
+        async def look() -> bool:
+            found = await broker.count_messages()
+            assert set(found) <= {QUEUE, "push.split"}
+            return found.get(QUEUE) == expected
+
+        await eventually(look, seconds=30)  # RabbitMQ takes its statistics every five seconds
+
+    await publish(broker, *"abcd")
+    async with broker.subscribe(QUEUE, name="worker", prefetch=2) as subscription:
+        await (await anext(subscription)).reject()
+        await anext(subscription)
+        await counted(QueueCounts(ready=1, unacked=2, dead=1))

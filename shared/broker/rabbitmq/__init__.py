@@ -19,11 +19,12 @@ import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel
 
-from shared.broker import DEAD_LETTERS
+from shared.broker import DEAD_LETTERS, QueueCounts
 from shared.broker.rabbitmq.deliveries import QueueDeliverer
 from shared.broker.rabbitmq.links import Line
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
+from shared.broker.waiting import PUBLISHED, published_now
 from shared.domain.clock.deliveries import Outcome, QueueMessage
 
 log = structlog.get_logger(__name__)
@@ -84,7 +85,12 @@ class RabbitBroker:
             log.warning("policies not checked", error=str(error))
 
     async def publish(self, queue: str, body: bytes) -> None:
-        message = aio_pika.Message(body, message_id=uuid4().hex, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        message = aio_pika.Message(
+            body,
+            message_id=uuid4().hex,
+            headers={PUBLISHED: published_now()},
+            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+        )
         async with self._publishing.ask(f"publish to {queue}", self._publish_timeout) as link:
             channel = await link.publisher()
             await channel.default_exchange.publish(message, queue, mandatory=True)
@@ -99,6 +105,9 @@ class RabbitBroker:
         async with self._channel(f"depth of {queue}") as channel:
             declared = await channel.declare_queue(queue, passive=True)
             return declared.declaration_result.message_count or 0
+
+    async def count_messages(self) -> dict[str, QueueCounts]:
+        return await self._management.count_messages()
 
     async def purge(self, queue: str) -> None:
         async with self._channel(f"purge {queue}") as channel:

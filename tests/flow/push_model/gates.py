@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from shared.broker import Broker, Delivery
+from shared.broker import Broker, Delivery, QueueCounts
 from shared.broker.memory import MemoryBroker, MemoryDelivery
 from shared.domain.clock.deliveries import Outcome, QueueMessage
 from tests.flow.push_model.simulation import Process
@@ -83,6 +83,9 @@ class GatedBroker:
     async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
         return await self._broker.deliver(messages)
 
+    async def count_messages(self) -> dict[str, QueueCounts]:
+        return await self._broker.count_messages()
+
     async def purge(self, queue: str) -> None:
         await self._broker.purge(queue)
 
@@ -132,6 +135,7 @@ class _Delivery:
     def __init__(self, process: Process, inner: MemoryDelivery) -> None:
         self.body = inner.body
         self.redelivered = inner.redelivered
+        self.waited_seconds = inner.waited_seconds
         self._process = process
         self._inner = inner
 
