@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from services.connections import Capabilities
@@ -13,6 +14,7 @@ from shared.domain.schema import check_stamp
 from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
+from shared.runtime.metrics import BUILD_INFO
 from shared.runtime.serving import HttpServer, affordable_connections
 
 if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
@@ -21,6 +23,7 @@ if TYPE_CHECKING:  # the API and the worker are imported by the process that is 
 
 def components(process: str, parts: Parts) -> list[Component]:
     """The components of one process, in the order in which they start. `parts` must be those of this process."""
+    BUILD_INFO.labels(version("carillon"), process).set(1)
     own = [component for part in parts for component in part.components(process)]
     match process:
         case "api":

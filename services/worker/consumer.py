@@ -33,7 +33,7 @@ from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
 from shared.domain.tasks import RetriedTask, Task
 from shared.runtime import in_hand
-from shared.runtime.metrics import TASK_SECONDS, TASKS, TASKS_IN_HAND
+from shared.runtime.metrics import TASK_SECONDS, TASK_WAIT_SECONDS, TASKS, TASKS_IN_HAND
 from shared.runtime.outages import Outage
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.waiting import pause
@@ -108,6 +108,8 @@ class Consumer:
 
     async def _answer(self, delivery: Delivery, stopping: asyncio.Event) -> None:
         started = time.monotonic()
+        if delivery.waited_seconds is not None:
+            TASK_WAIT_SECONDS.labels(self._queue).observe(delivery.waited_seconds)
         with TASKS_IN_HAND.labels(self._queue).track_inprogress():
             answer = await self._work_off(delivery.body, stopping)
         TASK_SECONDS.labels(self._queue).observe(time.monotonic() - started)

@@ -31,6 +31,8 @@ class Delivery(Protocol):
 
     body: bytes
     redelivered: bool
+    waited_seconds: float | None
+    """From its publishing to its first delivery; `None` for one that comes again, or that an earlier release sent."""
 
     async def ack(self) -> None:
         """The work is done: forget the message."""
@@ -92,7 +94,8 @@ class Broker(Protocol):
         """How many messages wait in the queue, those in consumers' hands not counted. Raises `Unavailable`."""
 
     async def list_queues(self) -> Sequence[QueueState]:
-        """The queues of tasks that there are, by name. What RabbitMQ tells is up to five seconds old.
+        """The queues of tasks that there are, by name; none where nobody can tell. What RabbitMQ tells is up to five
+        seconds old, and it has no figures of a new queue yet.
 
         Raises:
             Unavailable: the broker's management does not answer.

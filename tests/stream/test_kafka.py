@@ -13,6 +13,7 @@ from shared.runtime import faults
 from shared.stream import Aborted
 from shared.stream.kafka import KafkaStream
 from tests.e2e.house import until
+from tests.samples import sample
 from tests.stack import Endpoints
 from tests.stream.test_contract import PART, a_batch, committed, records
 
@@ -50,6 +51,21 @@ async def test_one_refused_record_takes_its_whole_batch_back(kafka: KafkaStream,
     async with kafka.lane() as lane:
         await lane.produce(batch, small_topic, records(), PART)
     assert sorted(await committed(kafka, small_topic, 3)) == records()
+
+
+async def test_lanes_are_counted_by_what_they_do(kafka: KafkaStream, small_topic: str) -> None:
+    def lanes() -> tuple[float, float]:
+        return sample("lanes", state="sending"), sample("lanes", state="idle")
+
+    assert lanes() == (0, 0)
+    async with kafka.lane() as lane:
+        assert lanes() == (1, 0)
+        async with kafka.lane():
+            assert lanes() == (2, 0)
+        assert lanes() == (1, 1)
+    assert lanes() == (0, 2)
+    await kafka.recover(replace(a_batch(), owner=lane.id))
+    assert lanes() == (0, 1)
 
 
 @pytest.mark.parametrize("answer", ["hang", "raise"])

@@ -24,6 +24,7 @@ from shared.domain.errors import Conflict, Unauthorized
 from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import Coalescer
+from shared.runtime.metrics import SIGN_INS
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
 
@@ -77,11 +78,14 @@ class Directory:
         """
         credentials = headers.getall("authorization", [])
         bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.split(" ")[0].lower() == _SCHEME]
-        if bearer:
-            return await self._service(bearer)
-        if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
-            raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
-        return await self._person(headers.getall(EMAIL_HEADER, []), peer)
+        way = "token" if bearer else "proxy" if EMAIL_HEADER in headers else "none"
+        try:
+            caller = await (self._service(bearer) if bearer else self._person(headers, peer))
+        except Unauthorized:
+            SIGN_INS.labels(way, "refused").inc()
+            raise
+        SIGN_INS.labels(way, "known").inc()
+        return caller
 
     async def _service(self, secrets_shown: list[str]) -> Caller:
         shown = secrets_shown[0] if len(secrets_shown) == 1 else ""
@@ -90,7 +94,10 @@ class Directory:
             raise Unauthorized("this token is not known")
         return token_caller(token)
 
-    async def _person(self, emails: list[str], peer: str | None) -> Caller:
+    async def _person(self, headers: Headers, peer: str | None) -> Caller:
+        if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
+            raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
+        emails = headers.getall(EMAIL_HEADER, [])
         if not any(emails):
             raise Unauthorized(f"a bearer token or the header {EMAIL_HEADER} is needed")
         if not self._proxies.trust(peer):

@@ -14,6 +14,7 @@ from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 from shared.domain.errors import Forbidden
 from shared.domain.ids import read_uuid
+from shared.runtime.metrics import REQUESTS_REFUSED
 
 NAMESPACE = "namespace"
 """The query parameter that names a namespace."""
@@ -118,6 +119,8 @@ def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
 
 def _require(held: Role | None, needed: May) -> None:
     """Raise `Forbidden` where this is not enough."""
+    if held is None or not held.covers(needed.role):
+        REQUESTS_REFUSED.labels("role").inc()
     if held is None:
         raise Forbidden(_WITHOUT_ROLE[needed.of], field=NAMESPACE if needed.of is Of.NAMESPACE else None)
     if not held.covers(needed.role):

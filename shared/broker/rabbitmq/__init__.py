@@ -24,6 +24,7 @@ from shared.broker.rabbitmq.deliveries import QueueDeliverer
 from shared.broker.rabbitmq.links import Line
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
+from shared.broker.waiting import PUBLISHED, published_now
 from shared.domain.clock.deliveries import Outcome, QueueMessage
 from shared.domain.console.queues import QueueState
 
@@ -85,7 +86,12 @@ class RabbitBroker:
             log.warning("policies not checked", error=str(error))
 
     async def publish(self, queue: str, body: bytes) -> None:
-        message = aio_pika.Message(body, message_id=uuid4().hex, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        message = aio_pika.Message(
+            body,
+            message_id=uuid4().hex,
+            headers={PUBLISHED: published_now()},
+            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+        )
         async with self._publishing.ask(f"publish to {queue}", self._publish_timeout) as link:
             channel = await link.publisher()
             await channel.default_exchange.publish(message, queue, mandatory=True)

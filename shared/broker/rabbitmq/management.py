@@ -121,10 +121,13 @@ class Management:
                 raise Unavailable(f"dead letters of {queue} have no binding: `carillon init` makes it")
 
     async def list_queues(self) -> list[QueueState]:
-        """The queues of tasks with their dead letters, by name. Raises `Unmanageable`."""
+        """The queues of tasks with their dead letters, by name; none where no management is configured. Raises
+        `Unmanageable`."""
+        if self._url is None:
+            return []
         name = quote(_TASK_QUEUES, safe="")
         page = await self._call("GET", f"/queues/{self._vhost}?page=1&page_size={_MOST}&use_regex=true&name={name}")
-        listed = {queue["name"]: queue for queue in page["items"]} if page else {}
+        listed = {queue["name"]: queue for queue in page["items"] if "messages_ready" in queue} if page else {}
         return [
             _queue_state(listed[name], listed[name + DEAD_LETTERS])
             for name in sorted(listed)
@@ -160,14 +163,13 @@ class Management:
 
 
 def _queue_state(queue: Mapping[str, Any], dead: Mapping[str, Any]) -> QueueState:
-    """A queue that has just been made has no counts yet."""
     rates = queue.get("message_stats", {})
     return QueueState(
         name=queue["name"],
-        ready=queue.get("messages_ready", 0),
-        unacked=queue.get("messages_unacknowledged", 0),
+        ready=queue["messages_ready"],
+        unacked=queue["messages_unacknowledged"],
         consumers=queue.get("consumers", 0),
-        dead=dead.get("messages", 0),
+        dead=dead["messages_ready"],
         publish_rate=rates.get("publish_details", {}).get("rate", 0.0),
         deliver_rate=rates.get("deliver_get_details", {}).get("rate", 0.0),
     )

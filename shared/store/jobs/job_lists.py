@@ -13,8 +13,8 @@ from shared.domain.jobs.jobs import STARTABLE, Job, JobStatus
 from shared.store.documents import Document, Page, read_page, translate_errors
 from shared.store.jobs.job_documents import job_of, place_of
 
-COUNTED = 1_000
-"""Where counting ends: more are `COUNTED` and one."""
+COUNTED = 100_000
+"""Where counting ends."""
 
 _LISTED = {"plan.templates": 0, "context": 0}
 _STEP = 1_000
@@ -63,7 +63,7 @@ class JobLists:
         """How many jobs with something left to do are in each status, as far as `COUNTED`."""
         with translate_errors():
             return {
-                status: await self._jobs.count_documents({"open": True, "status": status.value}, limit=COUNTED + 1)
+                status: await self._jobs.count_documents({"open": True, "status": status.value}, limit=COUNTED)
                 for status in JobStatus
             }
 

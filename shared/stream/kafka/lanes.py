@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 from shared.domain.errors import LaneLost
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.faults import fault
+from shared.runtime.metrics import LANES
 from shared.stream import Aborted
 from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.ledger import entry, group_of
@@ -109,6 +110,7 @@ class Lanes:
         self._framing = Framing(min(_BATCH_BYTES, max_record_bytes), compression, transactional=True)
         self._permits = asyncio.Semaphore(count)
         self._idle: list[KafkaLane] = []
+        LANES.labels("idle").set_function(lambda: len(self._idle))
         self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -117,7 +119,8 @@ class Lanes:
         async with self._permits:
             lane = self._idle.pop() if self._idle else await self._start_lane()
             try:
-                yield lane
+                with LANES.labels("sending").track_inprogress():
+                    yield lane
             finally:
                 if lane.usable:
                     self._idle.append(lane)

@@ -113,6 +113,10 @@ class KafkaReader:
             if records and partition in self._seats.taken
         ]
 
+    def ends(self) -> Mapping[str, int]:
+        heard = {partition: self._consumer.last_stable_offset(partition) for partition in self._seats.taken}
+        return {_name(partition): end for partition, end in heard.items() if end is not None and end >= 0}
+
     async def rewind(self, partition: str, position: int) -> None:
         self._seek(_partition(partition), position)
 

@@ -136,6 +136,7 @@ class _Delivery:
     def __init__(self, process: Process, inner: MemoryDelivery) -> None:
         self.body = inner.body
         self.redelivered = inner.redelivered
+        self.waited_seconds = inner.waited_seconds
         self._process = process
         self._inner = inner
 
