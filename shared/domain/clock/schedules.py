@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,7 @@ from shared.domain.clock.occurrences import (
     lateness,
     once,
     owner_text,
+    read_owner,
     series,
 )
 from shared.domain.clock.recurrence import Recurrence, next_after
@@ -157,6 +158,17 @@ def is_active(state: ScheduleState) -> bool:
 def owner_of(schedule_id: str) -> str:
     """The owner of the occurrences of the schedule with this id."""
     return owner_text(Owner(SCHEDULE, schedule_id))
+
+
+def owners_of(namespace: str) -> str:
+    """What the owners of all occurrences of a namespace's schedules begin with; of all namespaces', for `""`."""
+    return owner_of(schedule_id(namespace, "") if namespace else "")
+
+
+def read_schedule_owner(owner: str) -> tuple[str, str]:
+    """The namespace and the key of the schedule that an occurrence of this owner belongs to."""
+    namespace, _, key = read_owner(owner).id.rpartition("/")
+    return unquote(namespace), key
 
 
 @lru_cache(maxsize=1_024)
