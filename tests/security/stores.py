@@ -33,6 +33,8 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "dead_letters": DeadLetter,
 }
 AUDIT = "audit"
+# Of a token, whoever is let in: that says nothing of what a request did.
+NOTED_BY_THE_WAY = "last_used_at"
 # What a document refers to: its field, and the collection that must have a document of that id.
 _PARENTS = {"templates": ("app_id", "apps"), "jobs": ("app_id", "apps"), "groups": ("app_id", "apps")}
 
@@ -79,6 +81,7 @@ class Database:
         digests: dict[tuple[str, str], str] = {}
         fields: dict[str, set[str]] = {name: _fields(kind) for name, kind in _VALUES.items()}
         for name, document in self.documents():
+            document.pop(NOTED_BY_THE_WAY, None)
             digests[name, str(document["_id"])] = hashlib.sha256(BSON.encode(document)).hexdigest()
             fields.setdefault(name, set()).update(document)
         return Snapshot(digests, {name: frozenset(found) for name, found in fields.items()})

@@ -104,7 +104,8 @@ class Definition(Struct, frozen=True, kw_only=True):
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule. `digest` tells two contents apart. Times are the database's.
 
-    At `sweep_at` the sweep looks whether anything is left of it; it is `None` for a series that goes on.
+    At `sweep_at` the sweep looks whether anything is left of it; it is `None` for a series that goes on. `made_by` is
+    the id of the token that gave it this content, "" where a person did or it is not known.
     """
 
     id: str
@@ -118,6 +119,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     accepted_at: datetime
     sweep_at: datetime | None = None
     finished_at: datetime | None = None
+    made_by: str = ""
 
     @property
     def is_active(self) -> bool:
