@@ -36,6 +36,8 @@ AUDIT = "audit"
 OF_PROCESSES = {"processes", "minutes"}
 """What processes tell of themselves, whatever is asked of them."""
 
+# Of a token, whoever is let in: that says nothing of what a request did.
+NOTED_BY_THE_WAY = "last_used_at"
 # What a document refers to: its field, and the collection that must have a document of that id.
 _PARENTS = {"templates": ("app_id", "apps"), "jobs": ("app_id", "apps"), "groups": ("app_id", "apps")}
 
@@ -82,8 +84,7 @@ class Database:
         digests: dict[tuple[str, str], str] = {}
         fields: dict[str, set[str]] = {name: _fields(kind) for name, kind in _VALUES.items()}
         for name, document in self.documents():
-            if name in OF_PROCESSES:
-                continue
+            document.pop(NOTED_BY_THE_WAY, None)
             digests[name, str(document["_id"])] = hashlib.sha256(BSON.encode(document)).hexdigest()
             fields.setdefault(name, set()).update(document)
         return Snapshot(digests, {name: frozenset(found) for name, found in fields.items()})

@@ -19,6 +19,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api.http import errors
 from services.api.http.ids import fresh_id
+from services.api.http.token_uses import TokenUses
 from shared.domain.accounts.callers import Caller, Token, User, check_email, secret_digest, token_caller, user_caller
 from shared.domain.errors import Conflict, Unauthorized
 from shared.outgoing.guard import Address, unmap
@@ -69,6 +70,7 @@ class Directory:
         self._first_admin = settings.first_admin
         self._token = Coalescer(self._tokens)
         self._user = Coalescer(self._users)
+        self._uses = TokenUses(store)
 
     async def caller(self, headers: Headers, peer: str | None) -> Caller:
         """The identity behind these headers.
@@ -89,9 +91,14 @@ class Directory:
 
     async def _service(self, secrets_shown: list[str]) -> Caller:
         shown = secrets_shown[0] if len(secrets_shown) == 1 else ""
-        token = await self._token(secret_digest(shown)) if shown else None
+        digest = secret_digest(shown)
+        token = await self._token(digest) if shown else None
         if token is None:
             raise Unauthorized("this token is not known")
+        now = self._clock.now()
+        if reason := token.why_refused(digest, now):
+            raise Unauthorized(reason)
+        self._uses.note(token, now)
         return token_caller(token)
 
     async def _person(self, headers: Headers, peer: str | None) -> Caller:

@@ -41,7 +41,7 @@ class Board:
             "queues": self.queues.get,
             "minutes": lambda: store.minutes.since(now - _MINUTES),
             "open_jobs": store.job_lists.count_open,
-            "dead_letters": store.dead_letters.count,
+            "dead_letters": store.dead_letters.estimate_count,
         }
         found = dict(zip(parts, await asyncio.gather(*(_ask(read) for read in parts.values())), strict=True))
         unknown = tuple(UnknownPart(what, each.reason) for what, each in found.items() if isinstance(each, _Away))
