@@ -16,6 +16,7 @@ from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.metrics import BUILD_INFO
 from shared.runtime.serving import HttpServer, affordable_connections
+from shared.runtime.tls import server_context
 
 if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
     from services.api.app import Application
@@ -104,7 +105,15 @@ class _ApiServer(HttpServer):
     def __init__(self, application: "Application", capabilities: Capabilities) -> None:
         settings = capabilities.settings.api
         limits = Limits(connections=affordable_connections(settings.max_connections))
-        super().__init__("api", application, host=settings.host, port=settings.port, limits=limits, proxy_headers=False)
+        super().__init__(
+            "api",
+            application,
+            host=settings.host,
+            port=settings.port,
+            limits=limits,
+            certificate=server_context(settings.certificate_file, settings.key_file, section="api"),
+            proxy_headers=False,
+        )
         self._own_api = capabilities.own_api
 
     async def start(self) -> None:

@@ -236,7 +236,7 @@ def _describe_instance(settings: Settings, folder: Path, ports: dict[str, HttpSe
 
 def _http(server: HttpServer) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - read, not listened on
-    return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+    return f"{server.scheme}://[{host}]:{server.port}" if ":" in host else f"{server.scheme}://{host}:{server.port}"
 
 
 class _RunningFile:

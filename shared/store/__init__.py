@@ -20,6 +20,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from shared.domain.errors import Invalid
+from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.store.accounts.apps import Apps
 from shared.store.accounts.revocations import Revocations
 from shared.store.accounts.signing_secrets import SigningSecretStore
@@ -48,6 +49,7 @@ from shared.store.jobs.templates import Templates
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
 from shared.store.schema import Schema
+from shared.store.trust import trust_files
 
 DURABLE = WriteConcern(w="majority", j=True)
 CONNECT_MS = 5_000
@@ -114,12 +116,19 @@ class Store:
         self.schema = self.add("schema", Schema)
 
     @classmethod
-    def open(cls, url: str, *, timeout_seconds: float = 20, observe: Observe = _leave_unobserved) -> Self:
+    def open(
+        cls,
+        url: str,
+        *,
+        timeout_seconds: float = 20,
+        observe: Observe = _leave_unobserved,
+        tls: TlsSettings = NO_FILES,
+    ) -> Self:
         """The store at a `mongodb://…/database` URL. An operation is given up after `timeout_seconds`, retries
         included. `observe` gets each aggregate before anybody uses it.
 
         Raises:
-            Invalid: the URL cannot be read or names no database.
+            Invalid: the URL cannot be read or names no database, or files of TLS cannot be used.
         """
         try:
             client: AsyncMongoClient[Document] = AsyncMongoClient(
@@ -135,6 +144,7 @@ class Store:
             )
         except (InvalidURI, ConfigurationError, ValueError) as error:
             raise Invalid(f"not a mongodb:// URL with a database: {error}", field="store.url") from error
+        trust_files(client, url, tls)
         return cls(client, database, observe)
 
     def add(self, name: str, make: Callable[[AsyncDatabase[Document]], AnyAggregate]) -> AnyAggregate:

@@ -12,6 +12,7 @@ from shared.domain.errors import LaneLost, Unavailable
 from shared.runtime import faults
 from shared.stream import Aborted
 from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.servers import KafkaServers
 from tests.e2e.house import until
 from tests.samples import sample
 from tests.stack import Endpoints
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.native
 
 @pytest.fixture
 async def kafka(stack: Endpoints):  # type: ignore[no-untyped-def]
-    stream = KafkaStream(stack.kafka_servers, transaction_timeout_seconds=6, request_timeout_seconds=5)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), transaction_timeout_seconds=6, request_timeout_seconds=5)
     await stream.setup({})
     yield stream
     await stream.close()
@@ -104,7 +105,7 @@ async def test_a_marker_beyond_the_batch_is_no_answer(kafka: KafkaStream, small_
 
 
 async def test_a_cluster_without_its_ledger_is_not_used(stack: Endpoints) -> None:
-    stream = KafkaStream(stack.kafka_servers, ledger_topic=f"ledger-{secrets.token_hex(4)}")
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), ledger_topic=f"ledger-{secrets.token_hex(4)}")
     with pytest.raises(Unavailable, match="carillon init"):
         await stream.verify()
     await stream.setup({})
@@ -113,7 +114,7 @@ async def test_a_cluster_without_its_ledger_is_not_used(stack: Endpoints) -> Non
 
 
 async def test_a_real_broker_tells_how_long_it_keeps_markers(stack: Endpoints) -> None:
-    stream = KafkaStream(stack.kafka_servers, marker_retention_days=7.5)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), marker_retention_days=7.5)
     await stream.setup({})
     with pytest.raises(Unavailable, match=r"10080 minutes \(offsets.retention.minutes\)"):
         await stream.verify()
@@ -125,7 +126,7 @@ async def test_topics_of_a_real_broker_are_looked_at(
 ) -> None:
     """Where a single copy is many."""
     monkeypatch.setattr("shared.stream.kafka.durability.MANY_COPIES", 1)
-    stream = KafkaStream(stack.kafka_servers, push_topics=re.escape(small_topic))
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), push_topics=re.escape(small_topic))
     await stream.setup({})
 
     async def looked_at() -> bool:
@@ -138,7 +139,7 @@ async def test_topics_of_a_real_broker_are_looked_at(
 
 
 async def test_a_cluster_that_is_away_is_unavailable_and_nothing_hangs() -> None:
-    stream = KafkaStream("127.0.0.1:1", request_timeout_seconds=1)
+    stream = KafkaStream(KafkaServers("127.0.0.1:1"), request_timeout_seconds=1)
     with pytest.raises(Unavailable):
         await stream.ping()
     with pytest.raises(Unavailable):

@@ -21,12 +21,13 @@ from aio_pika.abc import AbstractChannel
 
 from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.deliveries import QueueDeliverer
-from shared.broker.rabbitmq.links import Line
+from shared.broker.rabbitmq.links import Line, rabbit_context
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
 from shared.broker.waiting import PUBLISHED, published_now
 from shared.domain.clock.deliveries import Outcome, QueueMessage
 from shared.domain.console.queues import QueueState
+from shared.runtime.server_settings import NO_FILES, TlsSettings
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +39,8 @@ QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 class RabbitBroker:
     """`Broker` on RabbitMQ. Connects when first used, on each connection by itself.
 
-    `url` is `amqp://user:password@host:port/vhost`, `management_url` `http://user:password@host:port` or `None`.
+    `url` is `amqp://user:password@host:port/vhost`, `management_url` `http://user:password@host:port` or `None`, with
+    TLS `amqps://` and `https://`. Raises `Invalid` for files of TLS that cannot be used.
     """
 
     delivers = True
@@ -51,16 +53,18 @@ class RabbitBroker:
         connection_name: str,
         publish_timeout_seconds: float,
         deliver_timeout_seconds: float | None = None,
+        tls: TlsSettings = NO_FILES,
     ) -> None:
         parts = urlsplit(url)
+        trust = rabbit_context(url, tls)
         self._management = Management(
-            management_url, vhost=unquote(parts.path[1:]) or "/", user=unquote(parts.username or "guest")
+            management_url, vhost=unquote(parts.path[1:]) or "/", user=unquote(parts.username or "guest"), tls=tls
         )
         self._publish_timeout = publish_timeout_seconds
-        self._publishing = Line(url, f"{connection_name} publish")
-        self._consuming = Line(url, f"{connection_name} consume")
+        self._publishing = Line(url, f"{connection_name} publish", trust)
+        self._consuming = Line(url, f"{connection_name} consume", trust)
         self._deliverer = QueueDeliverer(
-            Line(url, f"{connection_name} deliver"), deliver_timeout_seconds or publish_timeout_seconds
+            Line(url, f"{connection_name} deliver", trust), deliver_timeout_seconds or publish_timeout_seconds
         )
 
     async def setup(self, queues: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ import asyncio
 import base64
 import json
 import re
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,8 @@ from shared.broker import DEAD_LETTERS
 from shared.domain.console.queues import QueueState
 from shared.domain.errors import Unavailable
 from shared.domain.tasks import TASK_PREFIXES
+from shared.runtime.server_settings import NO_FILES, TlsSettings
+from shared.runtime.tls import client_context
 
 DEAD_EXCHANGE = "carillon.dead"
 DELIVERY_LIMIT = 1_000_000
@@ -95,8 +98,9 @@ def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, A
 class Management:
     """One virtual host, seen through the management API at `url` (`http://user:password@host:port`, or `None`)."""
 
-    def __init__(self, url: str | None, *, vhost: str, user: str) -> None:
+    def __init__(self, url: str | None, *, vhost: str, user: str, tls: TlsSettings = NO_FILES) -> None:
         self._url = url
+        self._trust = client_context(tls) if url is not None and urlsplit(url).scheme == "https" else None
         self._vhost = quote(vhost, safe="")
         self._user = user
 
@@ -153,7 +157,7 @@ class Management:
             raise Unmanageable("no management API is configured")
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await asyncio.to_thread(_request, self._url, method, path, body)
+                return await asyncio.to_thread(_request, self._url, method, path, body, self._trust)
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
@@ -175,7 +179,7 @@ def _queue_state(queue: Mapping[str, Any], dead: Mapping[str, Any]) -> QueueStat
     )
 
 
-def _request(url: str, method: str, path: str, body: object) -> Any:
+def _request(url: str, method: str, path: str, body: object, trust: ssl.SSLContext | None) -> Any:
     parts = urlsplit(url)
     credentials = f"{unquote(parts.username or 'guest')}:{unquote(parts.password or 'guest')}"
     address = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/api{path}")
@@ -189,7 +193,7 @@ def _request(url: str, method: str, path: str, body: object) -> Any:
         },
     )
     # A proxy of the environment is for the world outside; the broker stands beside us.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
     with opener.open(request, timeout=ANSWER_SECONDS) as answer:
         return json.loads(answer.read() or b"{}")
 

@@ -16,6 +16,7 @@ from shared.stream import Aborted
 from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.ledger import entry, group_of
 from shared.stream.kafka.produce import Framing, append, wait_for_all
+from shared.stream.kafka.servers import KafkaServers
 
 _ABORT_SECONDS = 5.0
 
@@ -85,7 +86,7 @@ class Lanes:
 
     def __init__(
         self,
-        servers: str,
+        servers: KafkaServers,
         *,
         client_id: str,
         count: int,
@@ -99,8 +100,7 @@ class Lanes:
         self._produce_seconds = transaction_timeout_seconds / 2
         self._start_seconds = request_timeout_seconds
         self._options = {
-            "bootstrap_servers": servers,
-            "client_id": f"{client_id}-lane",
+            **servers.options(f"{client_id}-lane"),
             "transaction_timeout_ms": int(transaction_timeout_seconds * 1000),
             "request_timeout_ms": int(request_timeout_seconds * 1000),
             "acks": "all",

@@ -26,6 +26,7 @@ from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.servers import KafkaServers
 from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.local import LocalStream
 from shared.stream.reading import Chunk
@@ -50,7 +51,7 @@ async def store(mongo_database: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def kafka(stack: Endpoints) -> AsyncIterator[Stream]:
-    opened = KafkaStream(stack.kafka_servers)
+    opened = KafkaStream(KafkaServers(stack.kafka_servers))
     await opened.setup({})
     yield opened
     await opened.close()
@@ -59,7 +60,7 @@ async def kafka(stack: Endpoints) -> AsyncIterator[Stream]:
 @pytest.fixture(params=["kafka", "local"])
 async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
     servers = request.getfixturevalue("stack").kafka_servers if request.param == "kafka" else ""
-    opened = KafkaStream(servers) if servers else LocalStream(tmp_path / "stream.db")
+    opened = KafkaStream(KafkaServers(servers)) if servers else LocalStream(tmp_path / "stream.db")
     await opened.setup({})
     yield opened
     await opened.close()
@@ -264,7 +265,7 @@ async def make_anew(admin: AIOKafkaAdminClient, topic: str, servers: str, record
 
     await until(gone, "the topic to be gone")
     # A producer of its own: another one may still know the old topic.
-    anew = KafkaStream(servers)
+    anew = KafkaStream(KafkaServers(servers))
     await anew.setup({topic: 1})
     await anew.publish(topic, records)
     await anew.close()
