@@ -28,6 +28,7 @@ from shared.domain.jobs.batches import Batch, BatchPart
 from shared.stream import Lane
 from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
+from shared.stream.kafka.inspection import KafkaInspection
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
@@ -101,6 +102,11 @@ class KafkaStream:
         if not servers:
             raise Invalid("needs kafka://host:port[,host:port]", field="stream.url")
         return cls(servers, **options)  # type: ignore[arg-type]  # the constructor names them
+
+    @property
+    def inspection(self) -> KafkaInspection:
+        """What can be asked of the cluster itself, for `carillon doctor`."""
+        return self._cluster.inspection
 
     async def setup(self, topics: Mapping[str, int]) -> None:
         await self._cluster.setup(topics)
