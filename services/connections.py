@@ -32,10 +32,12 @@ from shared.stream import Stream
 
 if TYPE_CHECKING:  # imported by whoever is the first to ask for one
     from shared.audience import Audience
+    from shared.audience.inspection import AudienceInspection
     from shared.blobs.files import FolderBlobs
 
 # A caller of the API is served best by a quick 503; work in the background waits rather than be done again.
-_PATIENCE_OF_A_CALLER = 5.0
+# The doctor tells what a server says, and not that it waited in vain.
+_PATIENCE_OF = {"api": 5.0, "doctor": 4.0}
 _PATIENCE = 20.0
 _CONFIRM_OF_A_CALLER = 1.0
 _API = "api"
@@ -55,7 +57,7 @@ class Capabilities:
 
     @cached_property
     def store(self) -> Store:
-        patience = _PATIENCE_OF_A_CALLER if self.service == _API else _PATIENCE
+        patience = _PATIENCE_OF.get(self.service, _PATIENCE)
         return Store.open(
             self.settings.store.url, timeout_seconds=patience, observe=measure_calls, tls=self.settings.tls
         )
@@ -80,6 +82,14 @@ class Capabilities:
             tls=self.settings.tls,
         )
         return measure_calls(audience, "audience")
+
+    @cached_property
+    def audience_inspection(self) -> "AudienceInspection":
+        """What can be asked of the push database itself, for `carillon doctor`."""
+        from shared.audience.inspection import AudienceInspection
+
+        chosen = self.settings.audience
+        return AudienceInspection.open(chosen.url, statement_timeout_seconds=chosen.statement_timeout_seconds)
 
     @cached_property
     def blobs(self) -> Blobs:
@@ -115,7 +125,7 @@ class Capabilities:
     async def close(self) -> None:
         """Close every connection that is open, the store last, even where one of them fails to."""
         async with AsyncExitStack() as closing:
-            for name in ("store", "audience", "broker", "stream", "blobs", "mail", "outgoing"):
+            for name in ("store", "audience", "audience_inspection", "broker", "stream", "blobs", "mail", "outgoing"):
                 if name in vars(self):
                     closing.push_async_callback(getattr(self, name).close)
 

@@ -9,9 +9,10 @@
 """
 
 import asyncio
+import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import aioboto3
@@ -174,6 +175,20 @@ class S3Blobs:
                 "put_object", Params={"Bucket": place.bucket, "Key": place.key}, ExpiresIn=seconds, HttpMethod="PUT"
             )
 
+    async def verify(self) -> None:
+        # An upload in parts that is aborted leaves no object. Where missing objects are hidden, reading proves nothing.
+        key = f".carillon-doctor-{secrets.token_hex(8)}"
+        try:
+            async with self._ask(self._timeout_seconds) as client:
+                created = await client.create_multipart_upload(Bucket=self.bucket, Key=key)
+                await client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=created["UploadId"])
+            with suppress(NotFound):
+                await self.stat(f"{self.bucket}/{key}")
+        except Unavailable as error:
+            if isinstance(error.__cause__, ClientError) and _is_bucket_missing(error.__cause__):
+                raise NotFound(f"there is no bucket {self.bucket}") from error
+            raise
+
     async def close(self) -> None:
         self._closed = True
         self._clients.clear()
@@ -311,6 +326,10 @@ def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
         if reason := reasons.get(refusal(error.response, error.operation_name)):
             raise Invalid(f"{path}: {reason}", field=FIELD, value=path) from error
         raise
+
+
+def _is_bucket_missing(error: ClientError) -> bool:
+    return error.response.get("Error", {}).get("Code") == "NoSuchBucket"
 
 
 async def _explain(client: "S3Client", path: str, place: Place) -> None:

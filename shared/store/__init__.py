@@ -36,6 +36,7 @@ from shared.store.console.processes import Processes
 from shared.store.documents import Document, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
+from shared.store.inspection import StoreInspection
 from shared.store.jobs.batch_sums import BatchSums
 from shared.store.jobs.batches import Batches
 from shared.store.jobs.closed_jobs import ClosedJobs
@@ -87,6 +88,7 @@ class Store:
         self._database = database
         self._observe = observe
         self._aggregates: dict[str, Aggregate] = {}
+        self._makers: list[Callable[[AsyncDatabase[Document]], Aggregate]] = []
         self.apps = self.add("apps", Apps)
         self.templates = self.add("templates", Templates)
         self.users = self.add("users", Users)
@@ -151,6 +153,7 @@ class Store:
         """Add one more kind of documents in this database, which `setup` prepares with the others."""
         aggregate = self._observe(make(self._database), f"store.{name}")
         self._aggregates[name] = aggregate
+        self._makers.append(make)
         return aggregate
 
     async def setup(self) -> None:
@@ -158,6 +161,11 @@ class Store:
         for aggregate in (*(each for each in self._aggregates.values() if each is not self.schema), self.schema):
             with translate_errors():
                 await aggregate.setup()
+
+    @property
+    def inspection(self) -> StoreInspection:
+        """What can be asked of the server itself, for `carillon doctor`."""
+        return StoreInspection(self._database, self._makers)
 
     async def now(self) -> datetime:
         """The database's clock."""

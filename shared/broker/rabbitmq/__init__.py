@@ -21,6 +21,7 @@ from aio_pika.abc import AbstractChannel
 
 from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.deliveries import QueueDeliverer
+from shared.broker.rabbitmq.inspection import RabbitInspection
 from shared.broker.rabbitmq.links import Line, rabbit_context
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
@@ -57,15 +58,19 @@ class RabbitBroker:
     ) -> None:
         parts = urlsplit(url)
         trust = rabbit_context(url, tls)
-        self._management = Management(
-            management_url, vhost=unquote(parts.path[1:]) or "/", user=unquote(parts.username or "guest"), tls=tls
-        )
+        self._vhost, self._user = unquote(parts.path[1:]) or "/", unquote(parts.username or "guest")
+        self._management = Management(management_url, vhost=self._vhost, user=self._user, tls=tls)
         self._publish_timeout = publish_timeout_seconds
         self._publishing = Line(url, f"{connection_name} publish", trust)
         self._consuming = Line(url, f"{connection_name} consume", trust)
         self._deliverer = QueueDeliverer(
             Line(url, f"{connection_name} deliver", trust), deliver_timeout_seconds or publish_timeout_seconds
         )
+
+    @property
+    def inspection(self) -> RabbitInspection:
+        """What can be asked of the server itself, for `carillon doctor`."""
+        return RabbitInspection(self._publishing, self._management, vhost=self._vhost, user=self._user)
 
     async def setup(self, queues: tuple[str, ...]) -> None:
         try:

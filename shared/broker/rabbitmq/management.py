@@ -84,15 +84,19 @@ def _policy(queue: str, definition: Mapping[str, str | int]) -> Policy:
 
 def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The definition that wins for this queue among a virtual host's policies, as the API lists them."""
+    policy = find_winner(queue, listed)
+    definition: Mapping[str, Any] = {} if policy is None else policy["definition"]
+    return definition
+
+
+def find_winner(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The policy that wins for this queue, as the API lists it."""
     fitting = [
         policy
         for policy in listed
         if policy["apply-to"] in QUEUE_POLICIES and re.search(policy["pattern"], queue) is not None
     ]
-    if not fitting:
-        return {}
-    definition: Mapping[str, Any] = max(fitting, key=lambda policy: policy["priority"])["definition"]
-    return definition
+    return max(fitting, key=lambda policy: policy["priority"], default=None)
 
 
 class Management:
@@ -113,13 +117,12 @@ class Management:
 
     async def check(self, queues: tuple[str, ...]) -> None:
         """Raise `Unavailable` where another policy, or none, rules a queue or dead letters lead nowhere."""
-        listed = await self._call("GET", f"/policies/{self._vhost}")
+        listed = await self.list_policies()
         for policy in (policy for queue in queues for policy in policies(queue)):
-            rules = effective(policy.name, listed or [])
+            rules = effective(policy.name, listed)
             if not policy.definition.items() <= rules.items():
                 raise Unavailable(f"policy of queue {policy.name} is {dict(rules)}: `carillon init` sets it")
-        bound = await self._call("GET", f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
-        routes = {(binding["routing_key"], binding["destination"]) for binding in bound or []}
+        routes = await self.list_dead_routes()
         for queue in queues:
             if (queue, queue + DEAD_LETTERS) not in routes:
                 raise Unavailable(f"dead letters of {queue} have no binding: `carillon init` makes it")
@@ -137,6 +140,23 @@ class Management:
             for name in sorted(listed)
             if name + DEAD_LETTERS in listed
         ]
+
+    async def list_policies(self) -> list[dict[str, Any]]:
+        """The policies of the virtual host. Raises `Unmanageable`."""
+        return await self.ask(f"/policies/{self._vhost}") or []
+
+    async def list_dead_routes(self) -> set[tuple[str, str]]:
+        """Which queue's dead letters go to which queue. Raises `Unmanageable`."""
+        bound = await self.ask(f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
+        return {(binding["routing_key"], binding["destination"]) for binding in bound or []}
+
+    async def list_all_queues(self) -> list[dict[str, Any]]:
+        """Name and type of each queue of the virtual host. Raises `Unmanageable`."""
+        return await self.ask(f"/queues/{self._vhost}?columns=name,type") or []
+
+    async def ask(self, path: str) -> Any:
+        """What stands at this path, or `None`. Raises `Unmanageable`."""
+        return await self._call("GET", path)
 
     async def _ensure_vhost(self) -> None:
         """Leave a virtual host alone that is there, or that we may not ask about: its operator rules it."""

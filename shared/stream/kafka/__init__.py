@@ -27,6 +27,7 @@ from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream import Lane
 from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
+from shared.stream.kafka.inspection import KafkaInspection
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
@@ -98,6 +99,11 @@ class KafkaStream:
             Invalid: the URL names no server, or files of TLS cannot be used.
         """
         return cls(KafkaServers.read(url, tls), **options)  # type: ignore[arg-type]  # the constructor names them
+
+    @property
+    def inspection(self) -> KafkaInspection:
+        """What can be asked of the cluster itself, for `carillon doctor`."""
+        return self._cluster.inspection
 
     async def setup(self, topics: Mapping[str, int]) -> None:
         await self._cluster.setup(topics)

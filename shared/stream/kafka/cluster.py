@@ -14,10 +14,8 @@ from aiokafka.protocol.admin import ApiVersionRequest
 from shared.domain.errors import Unavailable
 from shared.stream.kafka import durability
 from shared.stream.kafka.connections import STOP_SECONDS, translate_errors
+from shared.stream.kafka.inspection import KafkaInspection, is_older_than_4_0
 from shared.stream.kafka.servers import KafkaServers
-
-# EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
-_END_TXN, _SINCE_4_0 = 26, 5
 
 
 class Closable(Protocol):
@@ -72,6 +70,11 @@ class Cluster:
         self._client: AIOKafkaClient | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def inspection(self) -> KafkaInspection:
+        """What can be asked of the cluster, for `carillon doctor`."""
+        return KafkaInspection(self._connect, self._versions, self._timeout_seconds)
+
     async def setup(self, topics: Mapping[str, int]) -> None:
         """Make the ledger and the topics that are not there."""
         ledger, partitions = self._ledger
@@ -86,8 +89,7 @@ class Cluster:
         missing or too small. Topics that can lose what they acknowledged are logged."""
         versions = await self._versions()
         for node, reply in versions.items():
-            newest = {key: highest for key, _, highest in reply.api_versions}
-            if newest.get(_END_TXN, 0) < _SINCE_4_0:
+            if is_older_than_4_0(reply):
                 raise Unavailable(f"Kafka: broker {node} is older than 4.0, where a marker may be late")
         ledger, partitions = self._ledger
         topics = await self._topics()
