@@ -64,7 +64,7 @@ class Overview(Struct, frozen=True, kw_only=True):
         return [minute for minute in self.minutes or () if minute.at > self.as_of - _RECENT]
 
 
-class Finding(Struct, frozen=True):
+class ShownSign(Struct, frozen=True):
     """A sign that shows: its name among the signs, what exactly is seen, and since when, if that is known."""
 
     sign: str
@@ -72,7 +72,7 @@ class Finding(Struct, frozen=True):
     since: datetime | None = None
 
 
-def judge(overview: Overview) -> tuple[OverallVerdict, list[Finding]]:
+def judge(overview: Overview) -> tuple[OverallVerdict, list[ShownSign]]:
     """Whether all is well, and every sign of trouble that shows."""
     findings = [finding for check in _CHECKS for finding in check(overview)]
     if findings:
@@ -80,18 +80,18 @@ def judge(overview: Overview) -> tuple[OverallVerdict, list[Finding]]:
     return (OverallVerdict.UNKNOWN if overview.unknown else OverallVerdict.WELL), []
 
 
-def _find_missing_roles(overview: Overview) -> list[Finding]:
+def _find_missing_roles(overview: Overview) -> list[ShownSign]:
     if overview.processes is None:
         return []
     there = {role for process in overview.alive for role in process.roles}
     return [
-        Finding("RoleMissing", f"no {role} process is heard of", _last_seen(overview.processes, role))
+        ShownSign("RoleMissing", f"no {role} process is heard of", _last_seen(overview.processes, role))
         for role in overview.roles
         if role not in there
     ]
 
 
-def _find_late_firing(overview: Overview) -> list[Finding]:
+def _find_late_firing(overview: Overview) -> list[ShownSign]:
     fired = sum(sum(minute.lateness.values()) for minute in overview.recent)
     late = sum(
         count
@@ -101,64 +101,68 @@ def _find_late_firing(overview: Overview) -> list[Finding]:
     )
     if late <= fired * FAILING_SHARE:
         return []
-    return [Finding("FiringLate", f"{late:,} of {fired:,} occurrences were over {LATE_SECONDS:g} s late in 5 minutes")]
+    return [
+        ShownSign("FiringLate", f"{late:,} of {fired:,} occurrences were over {LATE_SECONDS:g} s late in 5 minutes")
+    ]
 
 
-def _find_falling_behind(overview: Overview) -> list[Finding]:
+def _find_falling_behind(overview: Overview) -> list[ShownSign]:
     worst = max((process.oldest_visible_seconds for process in overview.alive), default=0.0)
     if worst <= BEHIND_SECONDS:
         return []
     return [_of_age("FallingBehind", "an occurrence has waited to be claimed", worst, overview)]
 
 
-def _find_standing_batches(overview: Overview) -> list[Finding]:
+def _find_standing_batches(overview: Overview) -> list[ShownSign]:
     worst = max((process.oldest_batch_seconds for process in overview.alive), default=0.0)
     if worst <= STILL_SECONDS:
         return []
     return [_of_age("BatchesStandStill", "a batch has waited for a worker", worst, overview)]
 
 
-def _find_tripped_jobs(overview: Overview) -> list[Finding]:
+def _find_tripped_jobs(overview: Overview) -> list[ShownSign]:
     count = (overview.open_jobs or {}).get(JobStatus.TRIPPED, 0)
-    return [Finding("JobTripped", f"{count:,} held because too many of their batches failed")] if count else []
+    return [ShownSign("JobTripped", f"{count:,} held because too many of their batches failed")] if count else []
 
 
-def _find_growing_dead_letters(overview: Overview) -> list[Finding]:
+def _find_growing_dead_letters(overview: Overview) -> list[ShownSign]:
     count = sum(minute.dead_letters for minute in overview.recent)
-    return [Finding("DeadLettersGrow", f"{count:,} more in 5 minutes")] if count else []
+    return [ShownSign("DeadLettersGrow", f"{count:,} more in 5 minutes")] if count else []
 
 
-def _find_poisoned_tasks(overview: Overview) -> list[Finding]:
+def _find_poisoned_tasks(overview: Overview) -> list[ShownSign]:
     return [
-        Finding("TasksPoisoned", f"{queue.dead:,} in {queue.name}.dlq") for queue in overview.queues or () if queue.dead
+        ShownSign("TasksPoisoned", f"{queue.dead:,} in {queue.name}.dlq")
+        for queue in overview.queues or ()
+        if queue.dead
     ]
 
 
-def _find_failing_api(overview: Overview) -> list[Finding]:
+def _find_failing_api(overview: Overview) -> list[ShownSign]:
     requests = sum(minute.requests for minute in overview.recent)
     errors = sum(minute.server_errors for minute in overview.recent)
     if errors <= requests * FAILING_SHARE:
         return []
-    return [Finding("ApiFailing", f"{errors:,} of {requests:,} requests were answered by 5xx in 5 minutes")]
+    return [ShownSign("ApiFailing", f"{errors:,} of {requests:,} requests were answered by 5xx in 5 minutes")]
 
 
-def _find_skewed_clocks(overview: Overview) -> list[Finding]:
+def _find_skewed_clocks(overview: Overview) -> list[ShownSign]:
     return [
-        Finding("ClockSkewed", f"the clock of {process.host} is off by {process.clock_skew_seconds:g} s")
+        ShownSign("ClockSkewed", f"the clock of {process.host} is off by {process.clock_skew_seconds:g} s")
         for process in overview.alive
         if abs(process.clock_skew_seconds) > SKEWED_SECONDS
     ]
 
 
-def _find_mixed_versions(overview: Overview) -> list[Finding]:
+def _find_mixed_versions(overview: Overview) -> list[ShownSign]:
     versions = sorted({process.version for process in overview.alive})
     if len(versions) < 2:
         return []
     newest = max(process.started_at for process in overview.alive)
-    return [Finding("VersionsMixed", f"processes of {' and '.join(versions)} run side by side", newest)]
+    return [ShownSign("VersionsMixed", f"processes of {' and '.join(versions)} run side by side", newest)]
 
 
-_CHECKS: tuple[Callable[[Overview], list[Finding]], ...] = (
+_CHECKS: tuple[Callable[[Overview], list[ShownSign]], ...] = (
     _find_missing_roles,
     _find_falling_behind,
     _find_late_firing,
@@ -176,5 +180,5 @@ def _last_seen(processes: Collection[RunningProcess], role: str) -> datetime | N
     return max((process.seen_at for process in processes if role in process.roles), default=None)
 
 
-def _of_age(sign: str, what: str, seconds: float, overview: Overview) -> Finding:
-    return Finding(sign, f"{what} for {seconds:,.0f} s", overview.as_of - timedelta(seconds=seconds))
+def _of_age(sign: str, what: str, seconds: float, overview: Overview) -> ShownSign:
+    return ShownSign(sign, f"{what} for {seconds:,.0f} s", overview.as_of - timedelta(seconds=seconds))
