@@ -20,12 +20,16 @@ was lost is not done twice, and the answer is that of the first.
 from carillon.apps import App, Apps
 from carillon.async_client import AsyncCarillon
 from carillon.audit import ActedOn, Actor, Audit, AuditRecord
+from carillon.batches import Batch, RatePoint
 from carillon.blocking_client import Carillon
+from carillon.bulk_actions import BulkAct, BulkAction, BulkActions, BulkFailure, BulkFigures, BulkFilter
 from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
 from carillon.calls import Async, Sync
-from carillon.dead_letters import DeadLetter, DeadLetters
+from carillon.dead_letters import DeadLetter, DeadLetters, ErrorCount, WholeDeadLetter
 from carillon.definitions import (
     BulkResult,
+    DueInstant,
+    DueInstants,
     Fired,
     FireWithin,
     ItemError,
@@ -48,6 +52,8 @@ from carillon.errors import (
 )
 from carillon.groups import Group, Groups, ZoneJob
 from carillon.jobs import Jobs
+from carillon.moves import Move, MoveFigures
+from carillon.overview import ClockState, DeadLetterCount, OpenJobs, Overview, Sign, Unknown
 from carillon.previews import (
     AudienceCount,
     JobPreview,
@@ -57,7 +63,9 @@ from carillon.previews import (
     ZoneCount,
     ZonePreview,
 )
+from carillon.processes import InHand, Minute, Process, Setting
 from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
+from carillon.queues import Queue, Queues
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
 from carillon.templates import StoredTemplate, Template, Templates
@@ -75,20 +83,33 @@ __all__ = [
     "AudienceCount",
     "Audit",
     "AuditRecord",
+    "Batch",
+    "BulkAct",
+    "BulkAction",
+    "BulkActions",
+    "BulkFailure",
+    "BulkFigures",
+    "BulkFilter",
     "BulkResult",
     "Callback",
     "Caller",
     "Carillon",
     "CarillonError",
+    "ClockState",
     "Conflict",
     "DeadLetter",
+    "DeadLetterCount",
     "DeadLetters",
+    "DueInstant",
+    "DueInstants",
+    "ErrorCount",
     "FireWithin",
     "Fired",
     "Forbidden",
     "Group",
     "Groups",
     "HttpCallback",
+    "InHand",
     "Invalid",
     "IssuedToken",
     "ItemError",
@@ -98,18 +119,29 @@ __all__ = [
     "Jobs",
     "KafkaCallback",
     "LocaleCount",
+    "Minute",
+    "Move",
+    "MoveFigures",
     "NotFound",
     "Notice",
+    "OpenJobs",
     "Outcome",
     "OutcomeResult",
+    "Overview",
+    "Process",
     "PushJob",
+    "Queue",
+    "Queues",
     "RabbitCallback",
+    "RatePoint",
     "Retry",
     "Role",
     "Sample",
     "Schedule",
     "ScheduleState",
     "Schedules",
+    "Setting",
+    "Sign",
     "SigningSecret",
     "SigningSecrets",
     "StoredJob",
@@ -124,9 +156,11 @@ __all__ = [
     "Tokens",
     "Unauthorized",
     "Unavailable",
+    "Unknown",
     "Uploads",
     "User",
     "Users",
+    "WholeDeadLetter",
     "ZoneCount",
     "ZoneJob",
     "ZonePreview",

@@ -2,11 +2,13 @@
 
 from carillon.apps import Apps
 from carillon.audit import Audit
+from carillon.bulk_actions import BulkActions
 from carillon.calls import M
 from carillon.dead_letters import DeadLetters
 from carillon.deployment import Deployment
 from carillon.groups import Groups
 from carillon.jobs import Jobs
+from carillon.queues import Queues
 from carillon.runtimes import Runtime
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecrets
@@ -31,6 +33,8 @@ class Resources(Deployment[M]):
         self.users = Users[M](transport)
         self.tokens = Tokens[M](transport)
         self.audit = Audit[M](transport)
+        self.bulk_actions = BulkActions[M](transport)
+        self.queues = Queues[M](transport)
         self.schedules = Schedules[M](transport)
         self.dead_letters = DeadLetters[M](transport)
         self.jobs = Jobs[M](transport)

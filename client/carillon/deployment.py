@@ -1,4 +1,4 @@
-"""`client.whoami()`: what the deployment takes its caller for; `client.healthcheck()`: whether it is well."""
+"""What concerns a deployment as a whole: who calls it, whether it is well, and what runs."""
 
 from http import HTTPStatus
 
@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from carillon.calls import M, Resource, call
 from carillon.errors import CarillonError
+from carillon.overview import Overview
+from carillon.processes import Minute, Process, Setting
 
 _UNWELL = int(HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -23,6 +25,10 @@ class Caller(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 _caller = msgspec.json.Decoder(Caller)
+_overview = msgspec.json.Decoder(Overview)
+_processes = msgspec.json.Decoder(tuple[Process, ...])
+_minutes = msgspec.json.Decoder(tuple[Minute, ...])
+_settings = msgspec.json.Decoder(tuple[Setting, ...])
 
 
 class Deployment(Resource[M]):
@@ -32,6 +38,26 @@ class Deployment(Resource[M]):
     async def whoami(self) -> Caller:
         """Who is calling, and what they may do. Raises `Unauthorized`."""
         return (await self._transport.call("GET", "/whoami")).read(_caller)
+
+    @call
+    async def overview(self) -> Overview:
+        """Whether all is well and why not: what is wrong, what runs and what waits."""
+        return (await self._transport.call("GET", "/overview")).read(_overview)
+
+    @call
+    async def processes(self) -> tuple[Process, ...]:
+        """The processes that run, and those that fell silent lately."""
+        return (await self._transport.call("GET", "/processes")).read(_processes)
+
+    @call
+    async def minutes(self, minutes: int = 60) -> tuple[Minute, ...]:
+        """What was done in the last minutes, the oldest first."""
+        return (await self._transport.call("GET", "/minutes", query={"minutes": str(minutes)})).read(_minutes)
+
+    @call
+    async def settings(self) -> tuple[Setting, ...]:
+        """The settings, with secrets masked. Raises `Forbidden` for who is no admin."""
+        return (await self._transport.call("GET", "/settings")).read(_settings)
 
     @call
     async def healthcheck(self) -> bool:

@@ -8,7 +8,8 @@ from msgspec import Struct, field
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call
 from carillon.instants import from_nanoseconds
-from carillon.push_jobs import Move, ZoneStart
+from carillon.moves import DRY_RUN, Move, MoveFigures, figures
+from carillon.push_jobs import ZoneStart
 
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
@@ -86,6 +87,12 @@ class Groups(Resource[M]):
     async def stop(self, app_id: str, group_id: str, *, reason: str = "") -> Group:
         """End all its jobs for good."""
         return await self._move(app_id, group_id, "stop", reason)
+
+    @call
+    async def dry_run(self, app_id: str, group_id: str, move: Move) -> MoveFigures:
+        """What a move would do, in figures; nothing is done."""
+        path = f"{_of(app_id, group_id)}/{move}"
+        return (await self._transport.call("PUT", path, query=DRY_RUN)).read(figures)
 
     async def _move(self, app_id: str, group_id: str, move: Move, reason: str) -> Group:
         path = f"{_of(app_id, group_id)}/{move}"

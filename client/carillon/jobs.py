@@ -4,13 +4,16 @@ from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
 
 import msgspec
+from msgspec import Struct
 
 from carillon.addresses import path_of, query_of
+from carillon.batches import Batch, RatePoint
 from carillon.calls import M, Resource, call, listing
 from carillon.errors import error_of
+from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.paging import PAGE_SIZE, items
-from carillon.previews import JobPreview
-from carillon.push_jobs import Move, PushJob, StoredJob
+from carillon.previews import JobPreview, Sample
+from carillon.push_jobs import PushJob, StoredJob
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
 _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
@@ -18,6 +21,15 @@ _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
 _job = msgspec.json.Decoder(StoredJob)
 _page = msgspec.json.Decoder(list[StoredJob])
 _preview = msgspec.json.Decoder(JobPreview)
+
+
+class _Rate(Struct, frozen=True):
+    points: tuple[RatePoint, ...]
+
+
+_batches = msgspec.json.Decoder(list[Batch])
+_rate = msgspec.json.Decoder(_Rate)
+_samples = msgspec.json.Decoder(tuple[Sample, ...])
 
 
 class Jobs(Resource[M]):
@@ -65,6 +77,46 @@ class Jobs(Resource[M]):
         """The app's jobs, the oldest first, or those with exactly these templates; read page by page."""
         query = query_of(template=",".join(templates))
         return items(self._transport, _of(app_id), query, _page, limit=limit, page_size=page_size)
+
+    @listing
+    def list_all(
+        self,
+        *,
+        app_id: str = "",
+        status: str = "",
+        templates: Sequence[str] = (),
+        by: str = "",
+        limit: int | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> AsyncGenerator[StoredJob]:
+        """The jobs of all apps that the caller may see, the newest first, or only those of one app, in this `status`,
+        with exactly these templates, made `by` somebody; read page by page."""
+        query = query_of(app=app_id, status=status, template=",".join(templates), by=by)
+        return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
+
+    @listing
+    def batches(
+        self, app_id: str, job_id: str, *, state: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[Batch]:
+        """The batches of a job in their order, or only those in this `state`; read page by page."""
+        path, query = f"{_of(app_id, job_id)}/batches", query_of(state=state)
+        return items(self._transport, path, query, _batches, limit=limit, page_size=page_size)
+
+    @call
+    async def read_rate(self, app_id: str, job_id: str) -> tuple[RatePoint, ...]:
+        """How fast a job was, from its start on. Raises `NotFound`."""
+        return (await self._transport.call("GET", f"{_of(app_id, job_id)}/rate")).read(_rate).points
+
+    @call
+    async def read_samples(self, app_id: str, job_id: str) -> tuple[Sample, ...]:
+        """The records that a job's templates make, as in a preview. Raises `NotFound`."""
+        return (await self._transport.call("GET", f"{_of(app_id, job_id)}/samples")).read(_samples)
+
+    @call
+    async def dry_run(self, app_id: str, job_id: str, move: Move) -> MoveFigures:
+        """What a move would do, in figures; nothing is done. Raises as `pause`."""
+        path = f"{_of(app_id, job_id)}/{move}"
+        return (await self._transport.call("PUT", path, query=DRY_RUN)).read(figures)
 
     @call
     async def pause(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:

@@ -10,8 +10,6 @@ from msgspec import Struct, field
 from carillon.apps import App
 from carillon.instants import from_nanoseconds, nanoseconds
 
-Move = Literal["pause", "resume", "stop"]
-
 
 class PushJob(Struct, frozen=True, kw_only=True):
     """A push job to be started: whom, what (the names of `templates`; of several, each device gets one) and when (at

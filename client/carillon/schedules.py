@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from carillon.addresses import path_of, query_of
 from carillon.bulk import results
 from carillon.calls import M, Resource, call, listing
-from carillon.definitions import BulkResult, Fired, Schedule, ScheduleState, StoredSchedule
+from carillon.definitions import BulkResult, DueInstants, Fired, Schedule, ScheduleState, StoredSchedule
 from carillon.instants import written
 from carillon.paging import PAGE_SIZE, items
 from carillon.transport import Answer
@@ -28,6 +28,7 @@ class _Preview(Struct, frozen=True):
 _schedule = msgspec.json.Decoder(StoredSchedule, float_hook=float)
 _page = msgspec.json.Decoder(list[StoredSchedule], float_hook=float)
 _preview = msgspec.json.Decoder(_Preview)
+_due = msgspec.json.Decoder(DueInstants)
 _fired = msgspec.json.Decoder(Fired)
 
 
@@ -75,6 +76,12 @@ class Schedules(Resource[M]):
         """All schedules by key, or those whose key begins so or that are in this state; read page by page."""
         query = query_of(prefix=prefix, state=state or "", namespace=namespace)
         return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
+
+    @call
+    async def find_due(self, *, within_seconds: int | None = None, namespace: str = "") -> DueInstants:
+        """What fires next, at most `within_seconds` from now, by default within a day. `*` means all namespaces."""
+        query = query_of(namespace=namespace, within="" if within_seconds is None else str(within_seconds))
+        return (await self._transport.call("GET", f"{_EVERY}/due", query=query)).read(_due)
 
     @call
     async def delete(self, key: str, *, namespace: str = "", reason: str = "") -> None:

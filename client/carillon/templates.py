@@ -45,6 +45,7 @@ class StoredTemplate(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
 
 _template = msgspec.json.Decoder(StoredTemplate)
 _page = msgspec.json.Decoder(list[StoredTemplate])
+_rendering = msgspec.json.Decoder(dict[str, Any])
 
 
 class Templates(Resource[M]):
@@ -92,6 +93,18 @@ class Templates(Resource[M]):
         """Change a template; without `defaults`, those of before stay. Raises `NotFound`, `Invalid`, `Conflict`."""
         path, content = _of(app_id, template_id), msgspec.json.encode(template)
         return (await self._transport.call("PUT", path, content=content, reason=reason)).read(_template)
+
+    @call
+    async def render(
+        self, app_id: str, template: Template | str, *, locale: str = "", context: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """What a template, or that with this name, makes of a context, or what is wrong with it and where. Nothing is
+        stored. It is told as the API tells it. Raises `Invalid`."""
+        named = {"name": template} if isinstance(template, str) else {"template": template}
+        chosen = {"locale": locale, "context": context}
+        content = msgspec.json.encode({**named, **{name: given for name, given in chosen.items() if given}})
+        answer = await self._transport.call("POST", f"{_of(app_id)}/render", content=content)
+        return answer.read(_rendering)
 
     @call
     async def delete(self, app_id: str, template_id: str, *, reason: str = "") -> None:

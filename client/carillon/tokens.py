@@ -6,10 +6,11 @@ from http import HTTPStatus
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call, listing
-from carillon.instants import CreatedAt
+from carillon.instants import CreatedAt, in_utc
 from carillon.paging import PAGE_SIZE, items
 from carillon.users import Role
 
@@ -17,18 +18,30 @@ _EVERY = "/tokens"
 _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
 
 
-class Token(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A service that gets a token, and what it may do: as a `User`."""
+class Token(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A service that gets a token, and what it may do: as a `User`. `namespace` owns what is scheduled by it: by
+    default its own, and tokens that name one share it. It ends at `expires_at`; by default never.
+
+    Raises:
+        ValueError: `expires_at` has no time zone.
+    """
 
     name: str
     is_admin: bool = False
     allowed_apps: Sequence[str] = ()
     roles: Mapping[str, Role] = {}
+    namespace: str = ""
+    expires_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.expires_at is not None:
+            force_setattr(self, "expires_at", in_utc(self.expires_at, "expires_at"))
 
 
 class StoredToken(CreatedAt, frozen=True, kw_only=True, rename="camel"):
-    """A token without its secret. `namespace` owns what is scheduled by it; a token that was rotated has that of the
-    one before. `last_used_at` is exact to some minutes. Servers before 0.2 tell none of these and no `roles`."""
+    """A token without its secret. `last_used_at` is known to the minute, `None` where it was never used. The secret
+    before the last rotation is good until `previous_until`. Servers of 0.1 tell none of these, no namespace and no
+    `roles`."""
 
     id: str
     name: str
@@ -39,6 +52,7 @@ class StoredToken(CreatedAt, frozen=True, kw_only=True, rename="camel"):
     namespace: str = ""
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
+    previous_until: datetime | None = None
 
 
 class IssuedToken(StoredToken, frozen=True, kw_only=True, rename="camel"):
@@ -58,8 +72,8 @@ _page = msgspec.json.Decoder(list[StoredToken])
 class Tokens(Resource[M]):
     """The tokens. All methods raise `CarillonError`, and `Forbidden` for who is no admin.
 
-    To make or rotate one is attempted until an attempt may have reached the server, and not again: `Unavailable` then
-    means that there may be a token which nobody knows. `list` shows it; `revoke` ends it.
+    To make or rotate one is not attempted again once an attempt may have reached the server: `Unavailable` then means
+    that there may be a secret which nobody knows. `list` shows its token; `revoke` or another `rotate` ends it.
     """
 
     @call
@@ -74,10 +88,14 @@ class Tokens(Resource[M]):
         return items(self._transport, _EVERY, {}, _page, limit=limit, page_size=page_size)
 
     @call
-    async def rotate(self, token_id: str, *, overlap_seconds: int = 86_400, reason: str = "") -> IssuedToken:
-        """Give a service another token in the same namespace; the one before ends after `overlap_seconds`. Raises
-        `NotFound`, `Conflict`."""
-        path, content = f"{_one(token_id)}/rotate", msgspec.json.encode({"overlapSeconds": overlap_seconds})
+    async def rotate(
+        self, token_id: str, *, overlap_seconds: int, expires_at: datetime | None = None, reason: str = ""
+    ) -> IssuedToken:
+        """Give a token another secret; the one before stays good for `overlap_seconds`. All else stays, but for
+        `expires_at`, if it is given. Raises `NotFound`, `Conflict` where the token has expired."""
+        path, end = f"{_one(token_id)}/rotate", expires_at and in_utc(expires_at, "expires_at")
+        body = {"overlapSeconds": overlap_seconds, **({"expiresAt": end} if end else {})}
+        content = msgspec.json.encode(body)
         return (await self._transport.call("POST", path, content=content, reason=reason, once=True)).read(_issued)
 
     @call
