@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from services.connections import Capabilities
@@ -17,6 +16,7 @@ from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.metrics import BUILD_INFO
 from shared.runtime.serving import HttpServer, affordable_connections
 from shared.runtime.tls import server_context
+from shared.runtime.version import program_version
 
 if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
     from services.api.app import Application
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the API and the worker are imported by the process that is 
 
 def components(process: str, parts: Parts) -> list[Component]:
     """The components of one process, in the order in which they start. `parts` must be those of this process."""
-    BUILD_INFO.labels(version("carillon"), process).set(1)
+    BUILD_INFO.labels(program_version(), process).set(1)
     own = [component for part in parts for component in part.components(process)]
     match process:
         case "api":

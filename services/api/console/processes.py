@@ -1,5 +1,6 @@
 """`/processes`, `/queues` and `/minutes`: what runs, what waits for it, and what it did."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -11,7 +12,6 @@ from services.api.http import paging, wire
 from services.api.http.rights import VIEW_ALL
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
-from shared.broker import Broker
 from shared.domain.console.minutes import MOST, MinuteCounts
 from shared.domain.console.processes import ProcessState, RunningProcess
 from shared.domain.console.queues import QueueState
@@ -21,7 +21,6 @@ from shared.flow.time import DatabaseTime
 from shared.runtime.fresh import Fresh
 from shared.store import Store
 
-_QUEUES_SECONDS = 2.0
 _DEFAULT_MINUTES = 60
 _MINUTES = Parameter(
     name="minutes",
@@ -139,10 +138,10 @@ def minute_view(minute: MinuteCounts) -> MinuteView:
 class ProcessesResource(Resource):
     """The routes that show what runs."""
 
-    def __init__(self, store: Store, time: DatabaseTime, broker: Broker) -> None:
+    def __init__(self, store: Store, time: DatabaseTime, queues: Fresh[Sequence[QueueState]]) -> None:
         self._store = store
         self._time = time
-        self._queues = Fresh(broker.list_queues, seconds=_QUEUES_SECONDS)
+        self._queues = queues
 
     @Route(
         "GET", "/processes", summary="List the processes that run, and those that fell silent within an hour.",

@@ -98,7 +98,7 @@ async def view_jobs(store: Store, jobs: Sequence[Job], caller: Caller) -> list[J
     ]
 
 
-def visible_apps(caller: Caller) -> tuple[str, ...] | None:
+def _apps_with_role(caller: Caller) -> tuple[str, ...] | None:
     """The ids of the apps whose jobs this caller may see; `None` for all.
 
     Raises:
@@ -115,7 +115,7 @@ def visible_apps(caller: Caller) -> tuple[str, ...] | None:
 def _visible_apps(caller: Caller, named: str) -> tuple[str, ...] | None:
     """The app that the caller names, or all that they may see."""
     if not named:
-        return visible_apps(caller)
+        return _apps_with_role(caller)
     app_id = read_uuid(named, field="app")
     if caller.role_over_app(app_id) is None:
         raise Forbidden("this app is none of yours", field="app", value=named)

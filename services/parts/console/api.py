@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 from services.api.console.audit import AuditResource
+from services.api.console.overview import OverviewResource
 from services.api.console.processes import ProcessesResource
 from services.api.console.settings import SettingsResource
 from services.api.http.routes import Resource
 from services.parts import Part
+from shared.domain.console.signs import ROLES
+from shared.flow.console.board import Board
 
 
 class ConsoleApi(Part):
@@ -14,8 +17,10 @@ class ConsoleApi(Part):
 
     def resources(self) -> Sequence[Resource]:
         given = self.capabilities
+        board = Board(self.store, given.broker, given.time, ROLES)
         return (
             AuditResource(self.store, given.time),
-            ProcessesResource(self.store, given.time, given.broker),
+            OverviewResource(self.store, board),
+            ProcessesResource(self.store, given.time, board.queues),
             SettingsResource(self.settings),
         )

@@ -17,6 +17,7 @@ from shared.runtime.health import ProcessHealth
 from shared.runtime.loops import Periodic
 from shared.runtime.metrics import HEARTBEAT_FAILURES, LOOP_LAG
 from shared.runtime.settings import Settings
+from shared.runtime.version import program_version
 from shared.store import Store
 
 SECONDS = 5.0
@@ -39,7 +40,7 @@ class Heartbeat(Periodic):
         self._roles = roles
         self._host = socket.gethostname()
         self._id = f"{self._host}/{os.getpid()}/{secrets.token_hex(4)}"
-        self._version = _program_version()
+        self._version = program_version()
         self._digest = digest_settings(settings)
         self._lags: dict[str, int] = {}
         self._started_at: datetime | None = None
@@ -100,9 +101,3 @@ def digest_settings(settings: Settings) -> str:
     alike = replace(settings, api=api, health=own.health, logs=own.logs, embedded=own.embedded)
     text = "\n".join(repr(section) for section in alike.sections().values())
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
-
-
-def _program_version() -> str:
-    from importlib.metadata import version
-
-    return version("carillon")
