@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.users import AllowedApps, Roles, read_apps
 from services.api.http import paging, wire
+from services.api.http.acts import note_change
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
@@ -129,6 +130,7 @@ class TokensResource(Resource):
             expires_at=self._read_expiry(body.expires_at),
         )
         await self._store.tokens.add(token)
+        note_change(None, TokenView(**_fields(token)))
         return wire.answer(IssuedToken(**_fields(token), token=secret), HTTPStatus.CREATED)
 
     @Route(
@@ -153,6 +155,7 @@ class TokensResource(Resource):
         )
         if rotated is None:
             raise Conflict("somebody else has changed this token meanwhile", field="tokenId", value=token_id)
+        note_change(TokenView(**_fields(token)), TokenView(**_fields(rotated)))
         return wire.answer(IssuedToken(**_fields(rotated), token=secret))
 
     @Route(
@@ -161,7 +164,9 @@ class TokensResource(Resource):
         act="token.revoke", who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def remove(self, token_id: FromPath[str]) -> Response[None]:
-        await self._revocations.revoke_token(await self._require(token_id))
+        token = await self._require(token_id)
+        await self._revocations.revoke_token(token)
+        note_change(TokenView(**_fields(token)), None)
         return wire.empty()
 
     async def _require(self, token_id: str) -> Token:

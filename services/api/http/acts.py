@@ -22,6 +22,8 @@ from shared.domain.console.audit import (
     Actor,
     ActOutcome,
     AuditRecord,
+    Fields,
+    compare,
     is_written_of_services,
     kind_of,
     outcome_of,
@@ -44,8 +46,10 @@ UNRECORDED = ""
 """The act of a route that is no GET and is not written down: it changes nothing, or has no caller (uploads)."""
 
 _APP = "app_id"
+_CHANGE = "change"
 _connection: ContextVar[Connection] = ContextVar("connection")
 
+Change = tuple[Fields, Fields]
 Method = Callable[..., Awaitable[Response[Any]]]
 log = structlog.get_logger(__name__)
 
@@ -97,12 +101,13 @@ class Acts:
         )
         return record
 
-    async def end(self, record: AuditRecord, status: int, made: str = "") -> None:
-        """Write down how it ended. Where that cannot be, its end stays unknown."""
+    async def end(self, record: AuditRecord, status: int, made: str = "", change: Change = ({}, {})) -> None:
+        """Write down how it ended, and what it changed. Where that cannot be, its end stays unknown."""
         outcome = outcome_of(status)
         log.info("act ended", record=record.id, on=made or record.on.id, status=status, outcome=outcome.value)
         try:
-            await self._store.audit.end(record, outcome=outcome, status=status, made=made)
+            before, after = compare(*change)
+            await self._store.audit.end(record, outcome=outcome, status=status, made=made, before=before, after=after)
             AUDIT_RECORDS.labels(record.act, outcome).inc()
         except Exception as error:  # noqa: BLE001 - what was done is done, and its answer must not change
             AUDIT_RECORDS.labels(record.act, ActOutcome.UNKNOWN).inc()
@@ -112,6 +117,17 @@ class Acts:
 def remember_request(connection: Connection) -> None:
     """Remember which request this task answers."""
     _connection.set(connection)
+
+
+def note_change(before: object, after: object) -> None:
+    """Note for the audit what this request changes: the view of a thing as it was and as it is, `None` where there was,
+    or is, no such thing. What is secret stands in neither."""
+    _connection.get().scope["state"][_CHANGE] = (_fields(before), _fields(after))
+
+
+def _fields(view: object) -> Fields:
+    fields: Fields = {} if view is None else msgspec.to_builtins(view)
+    return fields
 
 
 def record_act(act: str, method: Method) -> Method:
@@ -129,7 +145,8 @@ def record_act(act: str, method: Method) -> Method:
         except Exception as error:
             await acts.end(record, errors.problem_of(error).status)
             raise
-        await acts.end(record, response.status_code or 200, "" if record.on.id else _id_of(response))
+        made, change = "" if record.on.id else _id_of(response), connection.scope["state"].get(_CHANGE, ({}, {}))
+        await acts.end(record, response.status_code or 200, made, change)
         return response
 
     return answer
