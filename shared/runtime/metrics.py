@@ -144,6 +144,12 @@ SIGN_INS = _counter(
 )
 AUDIT_RECORDS = _counter("audit_records_total", "Acts that were written down, by how they ended.", "act", "outcome")
 
+CERTIFICATE_EXPIRY = _gauge(
+    "certificate_expiry_timestamp_seconds",
+    "When the certificate in the file of a setting ends, or that of a server by its name, in seconds since 1970.",
+    "of",
+)
+
 LOOP_LAG = _histogram("event_loop_lag_seconds", "How late the event loop came to a task that was due.")
 LOOP_STRETCH = _histogram(
     "event_loop_stretch_cpu_seconds",

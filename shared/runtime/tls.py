@@ -13,6 +13,7 @@ from typing import Any, Self
 import structlog
 
 from shared.domain.errors import Invalid
+from shared.runtime.certificates import note_file, note_shown
 from shared.runtime.server_settings import TlsSettings
 
 log = structlog.get_logger(__name__)
@@ -46,7 +47,10 @@ class RenewedContext(ssl.SSLContext):
 
     def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
         self._renew()
-        return self._current.wrap_socket(*arguments, **options)
+        wrapped = self._current.wrap_socket(*arguments, **options)
+        if wrapped.version() is not None and not wrapped.server_side:
+            note_shown(wrapped.getpeercert(), wrapped.server_hostname)
+        return wrapped
 
     def _renew(self) -> None:
         stamps = self._read_stamps()
@@ -79,6 +83,7 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext:
         if tls.certificate_file:
             with _name_field("tls.certificate_file"):
                 context.load_cert_chain(tls.certificate_file, tls.key_file or None, _NO_PASSPHRASE)
+                note_file(tls.certificate_file, "tls.certificate_file")
         return context
 
     files = [file for file in (tls.ca_file, tls.certificate_file, tls.key_file) if file]
@@ -97,6 +102,7 @@ def server_context(certificate_file: str, key_file: str, *, section: str) -> ssl
         context = _new_context(ssl.PROTOCOL_TLS_SERVER)
         with _name_field(f"{section}.certificate_file"):
             context.load_cert_chain(certificate_file, key_file or None, _NO_PASSPHRASE)
+            note_file(certificate_file, f"{section}.certificate_file")
         return context
 
     return RenewedContext(ssl.PROTOCOL_TLS_SERVER, [certificate_file, key_file or certificate_file], load)
@@ -111,6 +117,8 @@ class _ExplainedHandshake(ssl.SSLObject):
         except ssl.SSLCertVerificationError as error:
             error.strerror = explain(error)
             raise
+        if not self.server_side:
+            note_shown(self.getpeercert(), self.server_hostname)
 
 
 def explain(error: ssl.SSLCertVerificationError) -> str:

@@ -44,6 +44,7 @@ QUIET = {
     "jobs: Mails: {{outcome}}",
     "engines: Connections ended by a bound: {{server}} {{reason}}",
     "engines: Calls that raise: {{capability}} {{error}}",
+    "engines: Certificates end in: {{of}}",
 }
 
 
