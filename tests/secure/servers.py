@@ -5,6 +5,7 @@ Kafka and RabbitMQ of the stack listen on further ports, with TLS and logins.
 
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from pymongo.errors import PyMongoError
 
 from services.embedded import processes
 from tests.secure import rights
-from tests.stack import certificates
+from tests.stack import certificates, places
+from tests.stack.kafka import KafkaServer
 from tests.stack.mongodb import MongoServer, mongo_answers
 from tests.stack.postgresql import PostgresServer
-from tests.stack.server import Command, Ports, bring_up, take_down
+from tests.stack.rabbitmq import RabbitServer
+from tests.stack.server import Command, Ports, Server, bring_up, take_down
 
 ADMIN = "root"
 _HBA = """\
@@ -91,11 +94,15 @@ def ensure() -> tuple[str, str]:
     return mongo.addresses(mongo.ports())["mongo"], postgres.addresses(postgres.ports())["postgres"]
 
 
-def restart() -> None:
-    """End both and start them with the certificates of now."""
-    for server in (SecureMongo(), SecurePostgres()):
-        take_down(server)
-        bring_up(server, may_wipe=False)
+def restart_all() -> None:
+    """End every server that shows a certificate, and start it with that of now."""
+    with places.sole_starter(), ThreadPoolExecutor() as pool:
+        list(pool.map(_restart, (KafkaServer(), RabbitServer(), SecureMongo(), SecurePostgres())))
+
+
+def _restart(server: Server) -> None:
+    take_down(server)
+    bring_up(server, may_wipe=False)
 
 
 def _make_users(port: int) -> None:

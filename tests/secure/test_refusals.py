@@ -2,6 +2,7 @@
 says which, before anything was said to it."""
 
 import asyncio
+import gc
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -128,6 +129,8 @@ def certificate_for(fault: str, folder: Path) -> tuple[Path, Path]:
     return folder / "server.pem", folder / "ca.pem"
 
 
+# PyMongo leaves a socket to the collector when it gives up in the middle of a handshake.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("server", SERVERS)
 async def test_it_is_refused_and_told_nothing(server: str, fault: str, tmp_path: Path) -> None:
@@ -143,6 +146,7 @@ async def test_it_is_refused_and_told_nothing(server: str, fault: str, tmp_path:
                 await ask(capabilities)
         finally:
             await capabilities.close()
+            gc.collect()
     assert FAULTS[fault] in str(refused.value)
     assert SECRET not in str(refused.value)
     assert not listener.trusted
