@@ -108,21 +108,37 @@ def server_context(certificate_file: str, key_file: str, *, section: str) -> ssl
     return RenewedContext(ssl.PROTOCOL_TLS_SERVER, [certificate_file, key_file or certificate_file], load)
 
 
-class _ExplainedHandshake(ssl.SSLObject):
+class _ExplainedObject(ssl.SSLObject):
     """Says in plain words why a certificate is refused, whichever driver passes it on."""
 
     def do_handshake(self) -> None:
-        try:
+        with _explained_refusal():
             super().do_handshake()
-        except ssl.SSLCertVerificationError as error:
-            error.strerror = explain(error)
-            raise
         if not self.server_side:
             note_shown(self.getpeercert(), self.server_hostname)
 
 
-def explain(error: ssl.SSLCertVerificationError) -> str:
-    """Why a server's certificate was refused."""
+class _ExplainedSocket(ssl.SSLSocket):
+    """The same for a driver that blocks."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        with _explained_refusal():
+            super().do_handshake(block)
+        if not self.server_side:
+            note_shown(self.getpeercert(), self.server_hostname)
+
+
+@contextmanager
+def _explained_refusal() -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        error.strerror = _explain(error)
+        error.args = (error.errno, error.strerror)
+        raise
+
+
+def _explain(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == _EXPIRED:
         reason = "the server's certificate has expired"
     elif error.verify_code in _UNKNOWN_SIGNER:
@@ -146,7 +162,8 @@ def _name_field(field: str) -> Iterator[None]:
 def _new_context(protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.sslobject_class = _ExplainedHandshake
+    context.sslobject_class = _ExplainedObject
+    context.sslsocket_class = _ExplainedSocket
     return context
 
 
