@@ -24,7 +24,7 @@ def printed(*options: str) -> str:
 
 
 def test_the_component_has_what_the_command_prints() -> None:
-    assert RULES.read_text("utf-8") == printed("--kubernetes")
+    assert RULES.read_text("utf-8") == printed("--kubernetes"), "python -m monitoring"
     assert yaml.safe_load(printed("--kubernetes"))["spec"] == yaml.safe_load(printed())
 
 
