@@ -70,7 +70,8 @@ class Shell:
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stderr}"
         left = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
-        return {name: value for name, value in left.items() if name.startswith(("CARILLON_", "FAKETIME", "LD_PRELOAD"))}
+        kept = ("CARILLON_", "FAKETIME", "LD_PRELOAD", "NO_FAKE_STAT")
+        return {name: value for name, value in left.items() if name.startswith(kept)}
 
     def _add(self, name: str, script: str) -> None:
         program = self._folder / name
