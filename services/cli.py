@@ -16,6 +16,7 @@ import click
 from msgspec.structs import replace
 
 from services.commands.importing import import_group
+from services.commands.rules import print_rules
 from services.parts import find_processes
 from shared.domain.errors import CarillonError, Invalid
 from shared.domain.push.records import APNS, SERVICES
@@ -239,6 +240,7 @@ def seed(
 
 
 main.add_command(import_group(settings_of, run_async))
+main.add_command(print_rules)
 
 
 @main.command("demo", short_help="Show a push job at work; ends by itself.")

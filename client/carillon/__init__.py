@@ -17,11 +17,19 @@ A call is attempted again after a connection error, a time-out, 429, 502, 503 an
 was lost is not done twice, and the answer is that of the first.
 """
 
+from carillon.apps import App, Apps
 from carillon.async_client import AsyncCarillon
+from carillon.audit import ActedOn, Actor, Audit, AuditRecord
+from carillon.batches import Batch, RatePoint
+from carillon.blocking_client import Carillon
+from carillon.bulk_actions import BulkAct, BulkAction, BulkActions, BulkFailure, BulkFigures, BulkFilter
 from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
-from carillon.dead_letters import DeadLetter, DeadLetters
+from carillon.calls import Async, Sync
+from carillon.dead_letters import DeadLetter, DeadLetters, ErrorCount, WholeDeadLetter
 from carillon.definitions import (
     BulkResult,
+    DueInstant,
+    DueInstants,
     Fired,
     FireWithin,
     ItemError,
@@ -32,6 +40,7 @@ from carillon.definitions import (
     ScheduleState,
     StoredSchedule,
 )
+from carillon.deployment import Caller
 from carillon.errors import (
     CarillonError,
     Conflict,
@@ -43,6 +52,8 @@ from carillon.errors import (
 )
 from carillon.groups import Group, Groups, ZoneJob
 from carillon.jobs import Jobs
+from carillon.moves import Move, MoveFigures
+from carillon.overview import ClockState, DeadLetterCount, OpenJobs, Overview, Sign, Unknown
 from carillon.previews import (
     AudienceCount,
     JobPreview,
@@ -52,27 +63,55 @@ from carillon.previews import (
     ZoneCount,
     ZonePreview,
 )
+from carillon.processes import InHand, Minute, Process, Setting
 from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
+from carillon.queues import Queue, Queues
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
+from carillon.templates import StoredTemplate, Template, Templates
+from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
 from carillon.uploads import Uploads
+from carillon.users import Role, StoredUser, User, Users
 
 __all__ = [
+    "ActedOn",
+    "Actor",
+    "App",
+    "Apps",
+    "Async",
     "AsyncCarillon",
     "AudienceCount",
+    "Audit",
+    "AuditRecord",
+    "Batch",
+    "BulkAct",
+    "BulkAction",
+    "BulkActions",
+    "BulkFailure",
+    "BulkFigures",
+    "BulkFilter",
     "BulkResult",
     "Callback",
+    "Caller",
+    "Carillon",
     "CarillonError",
+    "ClockState",
     "Conflict",
     "DeadLetter",
+    "DeadLetterCount",
     "DeadLetters",
+    "DueInstant",
+    "DueInstants",
+    "ErrorCount",
     "FireWithin",
     "Fired",
     "Forbidden",
     "Group",
     "Groups",
     "HttpCallback",
+    "InHand",
     "Invalid",
+    "IssuedToken",
     "ItemError",
     "JobEvent",
     "JobPreview",
@@ -80,24 +119,48 @@ __all__ = [
     "Jobs",
     "KafkaCallback",
     "LocaleCount",
+    "Minute",
+    "Move",
+    "MoveFigures",
     "NotFound",
     "Notice",
+    "OpenJobs",
     "Outcome",
     "OutcomeResult",
+    "Overview",
+    "Process",
     "PushJob",
+    "Queue",
+    "Queues",
     "RabbitCallback",
+    "RatePoint",
     "Retry",
+    "Role",
     "Sample",
     "Schedule",
     "ScheduleState",
     "Schedules",
+    "Setting",
+    "Sign",
     "SigningSecret",
     "SigningSecrets",
     "StoredJob",
     "StoredSchedule",
+    "StoredTemplate",
+    "StoredToken",
+    "StoredUser",
+    "Sync",
+    "Template",
+    "Templates",
+    "Token",
+    "Tokens",
     "Unauthorized",
     "Unavailable",
+    "Unknown",
     "Uploads",
+    "User",
+    "Users",
+    "WholeDeadLetter",
     "ZoneCount",
     "ZoneJob",
     "ZonePreview",

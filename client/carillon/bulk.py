@@ -1,6 +1,6 @@
 """Many schedules in chunks, which are small enough for the server and for a time-out: an item a line."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from http import HTTPStatus
 from itertools import count
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from carillon.definitions import BulkResult, ItemError, Schedule
 from carillon.errors import CarillonError
+from carillon.iterables import each
 from carillon.transport import NDJSON, Transport
 
 ITEMS = 5_000  # the server takes twice as many
@@ -29,8 +30,11 @@ class _Item(Struct, frozen=True):
 
 
 async def results(
-    transport: Transport, schedules: Iterable[Schedule] | AsyncIterable[Schedule], idempotency_key: str
-) -> AsyncIterator[BulkResult]:
+    transport: Transport,
+    schedules: Iterable[Schedule] | AsyncIterable[Schedule],
+    idempotency_key: str,
+    reason: str,
+) -> AsyncGenerator[BulkResult]:
     """As `Schedules.bulk`. With a key of the caller's each chunk has one of its own, made of it."""
     index, numbers = 0, count()
     async for chunk in chunks(schedules):
@@ -39,18 +43,18 @@ async def results(
             index += 1
             continue
         key = f"{idempotency_key}/{next(numbers)}" if idempotency_key else ""
-        for result in await _send_chunk(transport, chunk, key):
+        for result in await _send_chunk(transport, chunk, key, reason):
             yield replace(result, index=index + result.index)
         index += len(chunk)
 
 
 async def chunks(
     schedules: Iterable[Schedule] | AsyncIterable[Schedule],
-) -> AsyncIterator[list[bytes] | BulkResult]:
+) -> AsyncGenerator[list[bytes] | BulkResult]:
     """Lines to be sent together, and in between the results of those that cannot be sent at all."""
     chunk: list[bytes] = []
     size = instants = 0
-    async for schedule in _each(schedules):
+    async for schedule in each(schedules):
         item = _item(schedule)
         full = isinstance(item, _Item) and (
             len(chunk) == ITEMS or size + len(item.content) >= BODY_BYTES or instants + item.instants > INSTANTS
@@ -68,15 +72,6 @@ async def chunks(
         yield chunk
 
 
-async def _each(schedules: Iterable[Schedule] | AsyncIterable[Schedule]) -> AsyncIterator[Schedule]:
-    if isinstance(schedules, AsyncIterable):
-        async for schedule in schedules:
-            yield schedule
-    else:
-        for schedule in schedules:
-            yield schedule
-
-
 def _item(schedule: Schedule) -> _Item | BulkResult:
     try:
         content = schedule.encoded()
@@ -91,13 +86,16 @@ def _refused(schedule: Schedule, status: HTTPStatus, reason: str) -> BulkResult:
     return BulkResult(index=0, key=schedule.key or None, status=status, error=ItemError(reason))
 
 
-async def _send_chunk(transport: Transport, chunk: Sequence[bytes], idempotency_key: str) -> list[BulkResult]:
+async def _send_chunk(
+    transport: Transport, chunk: Sequence[bytes], idempotency_key: str, reason: str
+) -> list[BulkResult]:
     answer = await transport.call(
         "POST",
         "/schedules/bulk",
         content=b"\n".join(chunk),
         content_type=NDJSON,
         idempotency_key=idempotency_key,
+        reason=reason,
     )
     found = answer.read_lines(_results)
     if [result.index for result in found] != list(range(len(chunk))):

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from carillon.addresses import query_of
-from carillon.transport import Transport
+from carillon.calls import M, Resource, call
 
 
 class SigningSecret(Struct, frozen=True, kw_only=True):
@@ -25,17 +25,15 @@ class SigningSecret(Struct, frozen=True, kw_only=True):
 _issued = msgspec.json.Decoder(SigningSecret)
 
 
-class SigningSecrets:
+class SigningSecrets(Resource[M]):
     """The caller's own, or as an admin those of another `namespace`. All methods raise `CarillonError`."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def create(self, *, namespace: str = "") -> SigningSecret:
+    @call
+    async def create(self, *, namespace: str = "", reason: str = "") -> SigningSecret:
         """Take a new secret for the HTTP callbacks that have none of their own.
 
         An attempt whose answer was lost has made one too, which nobody knows; it signs beside this one for a day.
         Raises `Conflict` where the deployment has no signing secret, or where five sign already.
         """
         query = query_of(namespace=namespace)
-        return (await self._transport.call("POST", "/signing-secrets", query=query)).read(_issued)
+        return (await self._transport.call("POST", "/signing-secrets", query=query, reason=reason)).read(_issued)

@@ -31,6 +31,12 @@ class Task(Struct, frozen=True, kw_only=True, tag_field="type"):
     queue: ClassVar[str]
     version: Literal[1] = 1
 
+    @property
+    def name(self) -> str:
+        """What it is about, for people: all that it names and other tasks do not, as in `<job>/<batch>/<turn>`."""
+        own = (field for field in self.__struct_fields__ if field not in RetriedTask.__struct_fields__)
+        return "/".join(str(getattr(self, field)) for field in own)
+
 
 class RetriedTask(Task, frozen=True, kw_only=True):
     """A task that says how often the clock has brought it back: `attempt` counts all its returns and makes the pauses

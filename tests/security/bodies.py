@@ -69,5 +69,6 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "TokenBody": token,
     "ScheduleBody": schedule,
     "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],
+    "RotationBody": lambda _: {"overlapSeconds": 3_600},
     "RetryFilter": lambda ids: {"key": ids["key"]},
 }

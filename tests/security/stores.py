@@ -33,6 +33,11 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "dead_letters": DeadLetter,
 }
 AUDIT = "audit"
+OF_PROCESSES = {"processes", "minutes"}
+"""What processes tell of themselves, whatever is asked of them."""
+
+# Of a token, whoever is let in: that says nothing of what a request did.
+NOTED_BY_THE_WAY = "last_used_at"
 # What a document refers to: its field, and the collection that must have a document of that id.
 _PARENTS = {"templates": ("app_id", "apps"), "jobs": ("app_id", "apps"), "groups": ("app_id", "apps")}
 
@@ -70,7 +75,7 @@ class Database:
         self._client.close()
 
     def documents(self) -> Iterator[tuple[str, Document]]:
-        for name in sorted(self.database.list_collection_names()):
+        for name in sorted(set(self.database.list_collection_names()) - OF_PROCESSES):
             for document in self.database[name].find().batch_size(20):
                 yield name, document
 
@@ -79,6 +84,7 @@ class Database:
         digests: dict[tuple[str, str], str] = {}
         fields: dict[str, set[str]] = {name: _fields(kind) for name, kind in _VALUES.items()}
         for name, document in self.documents():
+            document.pop(NOTED_BY_THE_WAY, None)
             digests[name, str(document["_id"])] = hashlib.sha256(BSON.encode(document)).hexdigest()
             fields.setdefault(name, set()).update(document)
         return Snapshot(digests, {name: frozenset(found) for name, found in fields.items()})

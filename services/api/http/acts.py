@@ -20,6 +20,7 @@ from shared.domain.console.audit import (
     REASON_CHARACTERS,
     ActedOn,
     Actor,
+    ActOutcome,
     AuditRecord,
     is_written_of_services,
     kind_of,
@@ -29,6 +30,7 @@ from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import ns
 from shared.flow.time import DatabaseTime
+from shared.runtime.metrics import AUDIT_RECORDS
 from shared.runtime.settings import AuditSettings
 from shared.store import Store
 
@@ -101,7 +103,9 @@ class Acts:
         log.info("act ended", record=record.id, on=made or record.on.id, status=status, outcome=outcome.value)
         try:
             await self._store.audit.end(record, outcome=outcome, status=status, made=made)
+            AUDIT_RECORDS.labels(record.act, outcome).inc()
         except Exception as error:  # noqa: BLE001 - what was done is done, and its answer must not change
+            AUDIT_RECORDS.labels(record.act, ActOutcome.UNKNOWN).inc()
             log.warning("the end of an act is not written down", record=record.id, reason=str(error))
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from services.api.http.routes import Resource
 from services.api.jobs.groups import GroupsResource
 from services.api.jobs.job_draft import JobDrafts
+from services.api.jobs.job_lists import JobListResource
 from services.api.jobs.jobs import JobsResource
 from services.api.jobs.moves import JobMovesResource
 from services.api.jobs.templates import TemplatesResource
@@ -35,6 +36,7 @@ class JobsApi(Part):
         resources = [
             TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
             JobsResource(self.store, self.drafts, jobs.flow, jobs.groups),
+            JobListResource(self.store),
             JobMovesResource(self.store, jobs.flow),
             GroupsResource(self.store, jobs.groups, jobs.flow),
             UploadUrlResource(

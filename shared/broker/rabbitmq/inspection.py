@@ -88,7 +88,7 @@ class RabbitInspection:
         wanted = set(names)
         return {
             queue["name"]: queue["type"]
-            for queue in await self._management.list_queues()
+            for queue in await self._management.list_all_queues()
             if queue["name"] in wanted and queue.get("type", QUORUM) != QUORUM
         }
 

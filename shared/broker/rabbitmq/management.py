@@ -16,6 +16,7 @@ import asyncio
 import base64
 import json
 import re
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -26,13 +27,19 @@ from urllib.parse import quote, unquote, urlsplit
 from msgspec import Struct
 
 from shared.broker import DEAD_LETTERS
+from shared.domain.console.queues import QueueState
 from shared.domain.errors import Unavailable
+from shared.domain.tasks import TASK_PREFIXES
+from shared.runtime.server_settings import NO_FILES, TlsSettings
+from shared.runtime.tls import client_context
 
 DEAD_EXCHANGE = "carillon.dead"
 DELIVERY_LIMIT = 1_000_000
 ANSWER_SECONDS = 10.0
 # Above the 0 that a person's catch-all policy usually has: only one policy applies to a queue.
 PRIORITY = 10
+_TASK_QUEUES = f"^({'|'.join(map(re.escape, TASK_PREFIXES))})"
+_MOST = 200
 QUEUE_POLICIES = frozenset({"queues", "quorum_queues", "all"})
 
 
@@ -95,8 +102,9 @@ def find_winner(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str,
 class Management:
     """One virtual host, seen through the management API at `url` (`http://user:password@host:port`, or `None`)."""
 
-    def __init__(self, url: str | None, *, vhost: str, user: str) -> None:
+    def __init__(self, url: str | None, *, vhost: str, user: str, tls: TlsSettings = NO_FILES) -> None:
         self._url = url
+        self._trust = client_context(tls) if url is not None and urlsplit(url).scheme == "https" else None
         self._vhost = quote(vhost, safe="")
         self._user = user
 
@@ -119,6 +127,20 @@ class Management:
             if (queue, queue + DEAD_LETTERS) not in routes:
                 raise Unavailable(f"dead letters of {queue} have no binding: `carillon init` makes it")
 
+    async def list_queues(self) -> list[QueueState]:
+        """The queues of tasks with their dead letters, by name; none where no management is configured. Raises
+        `Unmanageable`."""
+        if self._url is None:
+            return []
+        name = quote(_TASK_QUEUES, safe="")
+        page = await self._call("GET", f"/queues/{self._vhost}?page=1&page_size={_MOST}&use_regex=true&name={name}")
+        listed = {queue["name"]: queue for queue in page["items"] if "messages_ready" in queue} if page else {}
+        return [
+            _queue_state(listed[name], listed[name + DEAD_LETTERS])
+            for name in sorted(listed)
+            if name + DEAD_LETTERS in listed
+        ]
+
     async def list_policies(self) -> list[dict[str, Any]]:
         """The policies of the virtual host. Raises `Unmanageable`."""
         return await self.ask(f"/policies/{self._vhost}") or []
@@ -128,7 +150,7 @@ class Management:
         bound = await self.ask(f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
         return {(binding["routing_key"], binding["destination"]) for binding in bound or []}
 
-    async def list_queues(self) -> list[dict[str, Any]]:
+    async def list_all_queues(self) -> list[dict[str, Any]]:
         """Name and type of each queue of the virtual host. Raises `Unmanageable`."""
         return await self.ask(f"/queues/{self._vhost}?columns=name,type") or []
 
@@ -155,7 +177,7 @@ class Management:
             raise Unmanageable("no management API is configured")
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await asyncio.to_thread(_request, self._url, method, path, body)
+                return await asyncio.to_thread(_request, self._url, method, path, body, self._trust)
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
@@ -164,7 +186,20 @@ class Management:
             raise Unmanageable(f"management API: {method} {path}: {error!r}") from error
 
 
-def _request(url: str, method: str, path: str, body: object) -> Any:
+def _queue_state(queue: Mapping[str, Any], dead: Mapping[str, Any]) -> QueueState:
+    rates = queue.get("message_stats", {})
+    return QueueState(
+        name=queue["name"],
+        ready=queue["messages_ready"],
+        unacked=queue["messages_unacknowledged"],
+        consumers=queue.get("consumers", 0),
+        dead=dead["messages_ready"],
+        publish_rate=rates.get("publish_details", {}).get("rate", 0.0),
+        deliver_rate=rates.get("deliver_get_details", {}).get("rate", 0.0),
+    )
+
+
+def _request(url: str, method: str, path: str, body: object, trust: ssl.SSLContext | None) -> Any:
     parts = urlsplit(url)
     credentials = f"{unquote(parts.username or 'guest')}:{unquote(parts.password or 'guest')}"
     address = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/api{path}")
@@ -178,7 +213,7 @@ def _request(url: str, method: str, path: str, body: object) -> Any:
         },
     )
     # A proxy of the environment is for the world outside; the broker stands beside us.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
     with opener.open(request, timeout=ANSWER_SECONDS) as answer:
         return json.loads(answer.read() or b"{}")
 

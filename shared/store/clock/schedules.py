@@ -64,6 +64,13 @@ class Schedules:
             ).to_list()
         return {document["_id"]: _value(document) for document in found}
 
+    async def find_active(self, ids: Sequence[str]) -> dict[str, str]:
+        """The generations of those of these schedules that fire, by id."""
+        query = {"_id": {"$in": list(ids)}, "state": ScheduleState.ACTIVE.value}
+        with translate_errors():
+            found = await self._schedules.find(query, {"generation": 1}, batch_size=len(ids) + 1).to_list()
+        return {document["_id"]: document["generation"] for document in found}
+
     async def page(
         self, namespace: str, *, prefix: str = "", state: ScheduleState | None = None, after: str = "", limit: int
     ) -> Page[Schedule]:

@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
 from aiokafka.protocol.admin import ApiVersionRequest
 
 from shared.domain.errors import Unavailable
 from shared.stream.kafka import durability
 from shared.stream.kafka.connections import STOP_SECONDS, translate_errors
 from shared.stream.kafka.inspection import KafkaInspection, is_older_than_4_0
+from shared.stream.kafka.servers import KafkaServers
 
 
 class Closable(Protocol):
@@ -23,11 +24,15 @@ class Closable(Protocol):
     def close(self) -> Awaitable[None]: ...
 
 
-async def connect(servers: str, *, client_id: str) -> AIOKafkaClient:
+async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
     """A client that knows the cluster. The deadline is the caller's; one that is cut off leaves nothing open."""
-    client = AIOKafkaClient(bootstrap_servers=servers, client_id=client_id)
+    client = AIOKafkaClient(**servers.options(client_id))
     try:
         await client.bootstrap()
+    except KafkaConnectionError as error:
+        await close(client)
+        fault = await servers.find_fault(client_id)
+        raise KafkaConnectionError(fault or error) from error
     except BaseException:
         await close(client)
         raise
@@ -46,7 +51,7 @@ class Cluster:
 
     def __init__(
         self,
-        servers: str,
+        servers: KafkaServers,
         *,
         client_id: str,
         ledger: tuple[str, int],
@@ -112,7 +117,7 @@ class Cluster:
                 await durability.warn_of_lone_leaders(client, topics)
 
     async def _create(self, topics: Mapping[str, int]) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._servers, client_id=f"{self._client_id}-admin")
+        admin = AIOKafkaAdminClient(**self._servers.options(f"{self._client_id}-admin"))
         with translate_errors():
             try:
                 async with asyncio.timeout(2 * self._timeout_seconds):
