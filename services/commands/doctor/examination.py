@@ -11,7 +11,7 @@ from services.commands.doctor.findings import Opinions, fault, warn, well
 from services.commands.doctor.reach import connect, measure
 
 ROUND_TRIPS = 5
-LONG_ROUND_TRIP = 0.1
+LONG_ROUND_TRIP = 0.2
 
 
 class Address(NamedTuple):
@@ -100,8 +100,9 @@ ADDRESS = Question(
 )
 ROUND_TRIP = Question(
     "round trip",
-    "The quickest of five answers takes less than 100 ms. If not, how far away is the server, and what keeps it?",
+    "The quickest of five answers takes less than 200 ms. If not, how far away is the server, and what keeps it?",
     Examination.check_round_trip,
+    first=True,  # before the other questions, which keep the server busy
 )
 TLS = Question(
     "tls",

@@ -95,9 +95,9 @@ class Kafka(Examination):
             check_login,
             first=True,
         ),
+        ROUND_TRIP,
         TLS,
         Question("version", "Every broker is Kafka 4.0 or later: workers take no work otherwise.", check_version),
-        ROUND_TRIP,
         Question(
             "ledger",
             "The topic of the markers is there, with `stream.ledger_partitions`, and each partition has a leader.",

@@ -101,6 +101,7 @@ class MongoDb(Examination):
             check_login,
             first=True,
         ),
+        ROUND_TRIP,
         TLS,
         Question(
             "rights",
@@ -108,7 +109,6 @@ class MongoDb(Examination):
             "asks nobody who they are is a warning, unless it is on this machine.",
             check_rights,
         ),
-        ROUND_TRIP,
         Question(
             "replica set",
             "The server is a member of a replica set, be it the only one: feedback needs transactions.",

@@ -128,9 +128,9 @@ class PostgreSql(Examination):
             check_login,
             first=True,
         ),
+        ROUND_TRIP,
         TLS,
         Question("version", "PostgreSQL is of version 13 or later.", check_version),
-        ROUND_TRIP,
         Question(
             "tables",
             f"Each app has a push table for one service at least, and we may read it; to read is enough. (Of the first "

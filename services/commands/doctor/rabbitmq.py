@@ -35,7 +35,7 @@ class RabbitMq(Examination):
         except NoVirtualHost as error:
             return fault(str(error), INIT)
         except Denied as error:
-            change = command("rabbitmqctl", "change_password", self._inspection.user, "<the password of broker.url>")
+            change = command("rabbitmqctl", "change_password", self._inspection.user, "<its password>")
             return fault(str(error), change)
         return well(f"RabbitMQ {version} lets us in")
 
@@ -106,6 +106,7 @@ class RabbitMq(Examination):
             check_login,
             first=True,
         ),
+        ROUND_TRIP,
         TLS,
         Question(
             "rights",
@@ -114,7 +115,6 @@ class RabbitMq(Examination):
             check_rights,
             needs=MANAGEMENT,
         ),
-        ROUND_TRIP,
         Question(
             "queues",
             "Every queue of tasks and its dead-letter queue are there. `carillon init` makes them.",

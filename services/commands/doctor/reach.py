@@ -1,6 +1,7 @@
 """Connecting to an address, to see whether anybody is there, and how long an answer takes."""
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ async def connect(host: str, port: int) -> str:
     except socket.gaierror as error:
         return f"the name cannot be resolved ({error.strerror})"
     except OSError as error:
-        return (error.strerror or str(error)).lower() if error.errno else str(error)
+        return os.strerror(error.errno).lower() if error.errno else str(error)
     writer.close()
     with suppress(OSError, TimeoutError):
         await asyncio.wait_for(writer.wait_closed(), _CLOSE_SECONDS)
