@@ -90,6 +90,10 @@ FEEDBACK_FLUSHES = _counter(
     "feedback_flushes_total", "Writes of folded counts: stored, or lost to another consumer.", "outcome"
 )
 
+BULK_THINGS = _counter(
+    "bulk_things_total", "What bulk actions acted on: done, skipped or failed, by their act.", "act", "outcome"
+)
+
 HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.", "route", "method", "status")
 HTTP_REQUEST_SECONDS = _histogram(
     "http_request_seconds", "From a request's arrival to its answer.", "route", "method", "status"

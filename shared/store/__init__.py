@@ -30,6 +30,8 @@ from shared.store.clock.occurrences import Occurrences
 from shared.store.clock.outcomes import Outcomes
 from shared.store.clock.schedules import Schedules
 from shared.store.console.audit import AuditLog
+from shared.store.console.bulk_actions import BulkActions
+from shared.store.console.bulk_jobs import BulkJobsOf
 from shared.store.documents import Document, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
@@ -105,6 +107,8 @@ class Store:
         self.revocations = self.add("revocations", Revocations)
         self.signing_secrets = self.add("signing_secrets", SigningSecretStore)
         self.audit = self.add("audit", AuditLog)
+        self.bulk_actions = self.add("bulk_actions", BulkActions)
+        self.bulk_jobs = self.add("bulk_jobs", BulkJobsOf)
         self.schema = self.add("schema", Schema)
 
     @classmethod

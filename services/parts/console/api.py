@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 
 from services.api.console.audit import AuditResource
+from services.api.console.bulk_actions import BulkActionsResource
 from services.api.http.routes import Resource
 from services.parts import Part
+from services.parts.console.common import ConsolePart
+from shared.flow.console.figures import Figures
 
 
 class ConsoleApi(Part):
-    """Audit."""
+    """Audit, and bulk actions."""
 
     def resources(self) -> Sequence[Resource]:
-        return (AuditResource(self.store, self.capabilities.time),)
+        given, bulk = self.capabilities, self.parts.of(ConsolePart).bulk
+        return (
+            AuditResource(self.store, given.time),
+            BulkActionsResource(self.store, bulk, Figures(self.store), given.clock),
+        )

@@ -48,7 +48,8 @@ class ActedOn(Struct, frozen=True, kw_only=True):
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
     """An act, such as `job.stop`. Ids sort by time. `status` is that of the answer, 0 until there is one; `reason` is
-    what the caller gave for it."""
+    what the caller gave for it. `count` is how many things an act on many is about: how many matched, and in the end
+    how many it was done to."""
 
     id: str
     at: datetime
@@ -59,6 +60,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     reason: str = ""
     outcome: ActOutcome = ActOutcome.BEGUN
     status: int = 0
+    count: int = 0
 
     def outcome_at(self, now: datetime) -> ActOutcome:
         """How it ended, as far as anybody knows at that moment."""

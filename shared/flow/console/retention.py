@@ -1,4 +1,4 @@
-"""Retention of the audit: who did what is forgotten after its time, in small steps."""
+"""Retention of the audit and of bulk actions: who did what is forgotten after its time, in small steps."""
 
 from datetime import timedelta
 
@@ -21,4 +21,5 @@ class AuditRetention:
         """Forget what is old. Raises `Unavailable`."""
         before = await self._time.now() - self._kept
         forgotten = await repeat(lambda: self._store.audit.forget(before=before, limit=_STEP), while_full=_STEP)
-        return Swept(discarded=forgotten)
+        ended = await repeat(lambda: self._store.bulk_actions.forget(before=before, limit=_STEP), while_full=_STEP)
+        return Swept(discarded=forgotten + ended)
