@@ -124,6 +124,10 @@ FEEDBACK_FLUSH_AGE = _gauge(
     "feedback_flush_age_seconds", "For how long this process has not stored all feedback that it had read."
 )
 
+BULK_THINGS = _counter(
+    "bulk_things_total", "What bulk actions acted on: done, skipped or failed, by their act.", "act", "outcome"
+)
+
 HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.", "route", "method", "status")
 HTTP_REQUEST_SECONDS = _histogram(
     "http_request_seconds", "From a request's arrival to its answer.", "route", "method", "status"

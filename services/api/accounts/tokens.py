@@ -31,9 +31,7 @@ SECRET_BYTES = 32
 MOST_OVERLAP_SECONDS = 30 * 86_400
 TOKEN = "/tokens/{token_id:str}"
 
-ExpiresAt = Annotated[
-    str, Meta(description="When it ends by itself; by default never.", extra_json_schema={"format": "date-time"})
-]
+ExpiresAt = Annotated[Timestamp | None, Meta(description="When it ends by itself; by default never.")]
 
 
 class TokenBody(wire.Body, frozen=True, kw_only=True):
@@ -50,7 +48,7 @@ class TokenBody(wire.Body, frozen=True, kw_only=True):
             extra_json_schema={"examples": ["token:billing"]},
         ),
     ] = ""
-    expires_at: ExpiresAt = ""
+    expires_at: ExpiresAt = None
 
 
 class RotationBody(wire.Body, frozen=True, kw_only=True):
@@ -63,7 +61,7 @@ class RotationBody(wire.Body, frozen=True, kw_only=True):
             extra_json_schema={"minimum": 0, "maximum": MOST_OVERLAP_SECONDS},
         ),
     ] = 0
-    expires_at: ExpiresAt = ""
+    expires_at: ExpiresAt = None
 
 
 class TokenView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -175,7 +173,7 @@ class TokensResource(Resource):
             raise NotFound("there is no token with this id", field="tokenId", value=token_id)
         return token
 
-    def _read_expiry(self, text: str) -> datetime | None:
+    def _read_expiry(self, text: str | None) -> datetime | None:
         """The moment that is meant. Raises `Invalid` for one that is past."""
         if not text:
             return None

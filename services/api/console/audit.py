@@ -44,8 +44,9 @@ class ActedOnView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class AuditView(Struct, frozen=True, kw_only=True):
     """An act. `outcome` is `begun`, `done`, `refused`, `failed`, or `unknown`: the process died, or a server was away.
-    `status` is that of the answer, 0 until there is one; `via` the caller's program; `reason` what they gave.
-    `before` and `after` have what it changed, by field, where it was done to an app, a template, a user or a token."""
+    `status` is that of the answer, 0 until there is one; `via` the caller's program; `reason` what they gave. `count`
+    is how many things an act on many was done to. `before` and `after` have what it changed, by field, where it was
+    done to an app, a template, a user or a token."""
 
     id: str
     at: Timestamp
@@ -58,6 +59,7 @@ class AuditView(Struct, frozen=True, kw_only=True):
     status: int
     before: dict[str, Any]
     after: dict[str, Any]
+    count: int
 
 
 def audit_view(record: AuditRecord, now: datetime) -> AuditView:
@@ -75,6 +77,7 @@ def audit_view(record: AuditRecord, now: datetime) -> AuditView:
         status=record.status,
         before=record.before,
         after=record.after,
+        count=record.count,
     )
 
 

@@ -11,6 +11,7 @@ from litestar import Response
 from msgspec import Struct
 
 from services.api.http import errors, paging
+from services.api.http.dry_runs import is_dry_run
 from services.api.http.identity import Connection, caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import NAMESPACE
@@ -48,6 +49,7 @@ UNRECORDED = ""
 _APP = "app_id"
 _CHANGE = "change"
 _connection: ContextVar[Connection] = ContextVar("connection")
+_record: ContextVar[str] = ContextVar("record", default="")
 
 Change = tuple[Fields, Fields]
 Method = Callable[..., Awaitable[Response[Any]]]
@@ -130,16 +132,25 @@ def _fields(view: object) -> Fields:
     return fields
 
 
-def record_act(act: str, method: Method) -> Method:
-    """The same method of a route, whose act is written down around it."""
+def current_record() -> str:
+    """The id of the record of what this task does; `""` where it is not written down."""
+    return _record.get()
+
+
+def record_act(act: str, method: Method, *, may_be_dry: bool) -> Method:
+    """The same method of a route, whose act is written down around it. One that `may_be_dry` does nothing when asked
+    so: then there is nothing to be written down."""
 
     @wraps(method)
     async def answer(*args: Any, **kwargs: Any) -> Response[Any]:
         connection = _connection.get()
+        if may_be_dry and is_dry_run(connection):
+            return await method(*args, **kwargs)
         acts: Acts = connection.app.state[ACTS]
         record = await acts.begin(act, connection)
         if record is None:
             return await method(*args, **kwargs)
+        _record.set(record.id)
         try:
             response = await method(*args, **kwargs)
         except Exception as error:

@@ -54,7 +54,8 @@ class ActedOn(Struct, frozen=True, kw_only=True):
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
     """An act, such as `job.stop`. Ids sort by time. `status` is that of the answer, 0 until there is one; `reason` is
-    what the caller gave for it. `before` and `after` have what it changed, by field, where the act is on an app, a
+    what the caller gave for it. `count` is how many things an act on many is about: how many matched, and in the end
+    how many it was done to. `before` and `after` have what it changed, by field, where the act is on an app, a
     template, a user or a token."""
 
     id: str
@@ -68,6 +69,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     status: int = 0
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
+    count: int = 0
 
     def outcome_at(self, now: datetime) -> ActOutcome:
         """How it ended, as far as anybody knows at that moment."""

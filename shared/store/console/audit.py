@@ -30,6 +30,16 @@ class AuditLog:
         with translate_errors():
             await self._audit.insert_one(_codec.document(record))
 
+    async def describe(self, record_id: str, *, reason: str, count: int) -> None:
+        """Note what only the body of a request told: why, and how many things it is about."""
+        with translate_errors():
+            await self._audit.update_one({"_id": record_id}, {"$set": {"reason": reason, "count": count}})
+
+    async def count(self, record_id: str, count: int) -> None:
+        """Note how many things were acted on in the end."""
+        with translate_errors():
+            await self._audit.update_one({"_id": record_id}, {"$set": {"count": count}})
+
     async def end(
         self,
         record: AuditRecord,
