@@ -71,7 +71,7 @@ def test_files_that_cannot_be_used_leave_the_earlier_ones(tmp_path: Path) -> Non
 @pytest.mark.parametrize("field", ["ca_file", "certificate_file"])
 def test_files_that_are_missing_name_their_setting(tmp_path: Path, field: str) -> None:
     with pytest.raises(Invalid) as refused:
-        client_context(TlsSettings(**{field: str(tmp_path / "none.pem")}))
+        client_context(TlsSettings(**{field: str(tmp_path / "none.pem")}))  # type: ignore[arg-type]
     assert refused.value.field == f"tls.{field}"
 
 
