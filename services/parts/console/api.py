@@ -7,7 +7,6 @@ from services.api.console.bulk_actions import BulkActionsResource
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.console.common import ConsolePart
-from shared.flow.console.figures import Figures
 
 
 class ConsoleApi(Part):
@@ -17,5 +16,5 @@ class ConsoleApi(Part):
         given, bulk = self.capabilities, self.parts.of(ConsolePart).bulk
         return (
             AuditResource(self.store, given.time),
-            BulkActionsResource(self.store, bulk, Figures(self.store), given.clock),
+            BulkActionsResource(self.store, bulk, given.clock),
         )
