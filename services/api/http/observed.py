@@ -13,6 +13,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
 from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
+from shared.runtime.tracing import Given, serve
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
@@ -42,7 +43,11 @@ class Observed:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_and_note)
+            with serve(_method(scope), _traceparent(scope)) as span:
+                try:
+                    await self._app(scope, receive, send_and_note)
+                finally:
+                    span.set(**_facts(scope, status))
         finally:
             _note(scope, status, time.perf_counter() - began)
 
@@ -53,9 +58,25 @@ def _metrics(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
     return HTTP_REQUESTS.labels(*labels), HTTP_REQUEST_SECONDS.labels(*labels)
 
 
+def _method(scope: Any) -> str:
+    return scope["method"] if scope["method"] in METHODS else UNKNOWN
+
+
+def _traceparent(scope: Any) -> str:
+    """The header, if there is just one."""
+    found = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return str(found[0], "latin-1") if len(found) == 1 else ""
+
+
+def _facts(scope: Any, status: int) -> dict[str, Given]:
+    """What a span tells of the request: its route, never what a stranger typed."""
+    app = scope.get("path_params", {}).get("app_id", "")
+    return {"route": scope.get("path_template") or UNKNOWN, "status": status} | ({"app": str(app)} if app else {})
+
+
 def _note(scope: Any, status: int, seconds: float) -> None:
     route = scope.get("path_template") or UNKNOWN
-    method = scope["method"] if scope["method"] in METHODS else UNKNOWN
+    method = _method(scope)
     requests, durations = _metrics(route, method, status)
     requests.inc()
     durations.observe(seconds)
