@@ -13,7 +13,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
 from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
-from shared.runtime.tracing import Given, serve
+from shared.runtime.tracing import serve
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
@@ -47,7 +47,8 @@ class Observed:
                 try:
                     await self._app(scope, receive, send_and_note)
                 finally:
-                    span.set(**_facts(scope, status))
+                    span.rename(f"{_method(scope)} {_route(scope)}")
+                    span.set(status=status, **_facts(scope))
         finally:
             _note(scope, status, time.perf_counter() - began)
 
@@ -56,6 +57,10 @@ class Observed:
 def _metrics(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
     labels = (route, method, str(status))
     return HTTP_REQUESTS.labels(*labels), HTTP_REQUEST_SECONDS.labels(*labels)
+
+
+def _route(scope: Any) -> str:
+    return scope.get("path_template") or UNKNOWN
 
 
 def _method(scope: Any) -> str:
@@ -68,15 +73,14 @@ def _traceparent(scope: Any) -> str:
     return str(found[0], "latin-1") if len(found) == 1 else ""
 
 
-def _facts(scope: Any, status: int) -> dict[str, Given]:
-    """What a span tells of the request: its route, never what a stranger typed."""
+def _facts(scope: Any) -> dict[str, str]:
+    """What a span tells of the request: its route and its app, never what a stranger typed."""
     app = scope.get("path_params", {}).get("app_id", "")
-    return {"route": scope.get("path_template") or UNKNOWN, "status": status} | ({"app": str(app)} if app else {})
+    return {"route": _route(scope)} | ({"app": str(app)} if app else {})
 
 
 def _note(scope: Any, status: int, seconds: float) -> None:
-    route = scope.get("path_template") or UNKNOWN
-    method = _method(scope)
+    route, method = _route(scope), _method(scope)
     requests, durations = _metrics(route, method, status)
     requests.inc()
     durations.observe(seconds)

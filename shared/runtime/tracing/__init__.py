@@ -55,6 +55,9 @@ class Recording:
     def set(self, **attributes: Given) -> None:
         """Tell more of it."""
 
+    def rename(self, name: str) -> None:
+        """Call it by what was not known when it began."""
+
 
 class _Place:
     """Where work stands: in an open span or in none, and what its documents and tasks carry."""
@@ -111,6 +114,9 @@ class _Open(Recording):
     def set(self, **attributes: Given) -> None:
         self._span.set(_values(attributes))
 
+    def rename(self, name: str) -> None:
+        self._span.rename(name)
+
 
 def switch_on(settings: TracingSettings, resource: Mapping[str, str]) -> Callable[[], Awaitable[None]] | None:
     """Record from now on, if the settings say so; what ends it, and sends what is still here. Raises `Invalid` where
@@ -145,7 +151,8 @@ def root(name: str, traces: Iterable[str] = (), **attributes: Given) -> Recordin
     spans = _Switch.spans
     if spans is None:
         return NULL
-    links = [known.parent for trace in traces if trace and (known := read_carried(trace)) is not None]
+    traced = [read_carried(trace) for trace in dict.fromkeys(traces) if trace]
+    links = [known.parent for known in traced if known is not None]
     is_chosen = _is_chosen()
     if not links and not is_chosen:
         return NULL
@@ -179,12 +186,14 @@ def carry(trace: str) -> Iterator[None]:
     if _Switch.spans is None:
         yield
         return
-    place = _find_place()
-    token = _place.set(_Place(None if place is None else place.span, read_carried(trace)))
+    outer = _find_place()
+    place = _Place(None if outer is None else outer.span, read_carried(trace))
+    token = _place.set(place)
     try:
         yield
     finally:
         _place.reset(token)
+        place.is_over = True
 
 
 def current_trace() -> str:

@@ -57,6 +57,10 @@ class RecordedSpan:
         """Tell more of it."""
         self._span.set_attributes(attributes)
 
+    def rename(self, name: str) -> None:
+        """Give it another name."""
+        self._span.update_name(name)
+
     def end(self, error: BaseException | None) -> None:
         """End it. Of an error it bears the type: its text may be personal."""
         if error is not None:
