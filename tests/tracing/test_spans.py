@@ -1,6 +1,7 @@
 """What is recorded, under which parent, and what of it is carried on: in one process, seen by a collector."""
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -8,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.embedded.processes import free_port
+from shared.domain.errors import Invalid
 from shared.runtime import tracing
 from shared.runtime.coalescer import Coalescer
 from shared.runtime.metrics import REGISTRY, measure_calls
@@ -260,3 +262,9 @@ async def test_the_end_waits_for_nobody() -> None:
 )
 def test_an_endpoint_is_an_address_or_a_whole_path(endpoint: str, collector_url: str) -> None:
     assert TracingSettings(endpoint=endpoint).collector == collector_url
+
+
+def test_without_the_extra_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shared.runtime.tracing.spans", None)
+    with pytest.raises(Invalid, match="carillon\\[otel\\]"):
+        tracing.switch_on(TracingSettings(endpoint="http://collector:4318"), {})
