@@ -18,6 +18,7 @@ was lost is not done twice, and the answer is that of the first.
 """
 
 from carillon.async_client import AsyncCarillon
+from carillon.blocking_client import Carillon
 from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
 from carillon.dead_letters import DeadLetter, DeadLetters
 from carillon.definitions import (
@@ -62,6 +63,7 @@ __all__ = [
     "AudienceCount",
     "BulkResult",
     "Callback",
+    "Carillon",
     "CarillonError",
     "Conflict",
     "DeadLetter",

@@ -1,6 +1,6 @@
 """Many schedules in chunks, which are small enough for the server and for a time-out: an item a line."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from http import HTTPStatus
 from itertools import count
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from carillon.definitions import BulkResult, ItemError, Schedule
 from carillon.errors import CarillonError
+from carillon.iterables import each
 from carillon.transport import NDJSON, Transport
 
 ITEMS = 5_000  # the server takes twice as many
@@ -30,7 +31,7 @@ class _Item(Struct, frozen=True):
 
 async def results(
     transport: Transport, schedules: Iterable[Schedule] | AsyncIterable[Schedule], idempotency_key: str
-) -> AsyncIterator[BulkResult]:
+) -> AsyncGenerator[BulkResult]:
     """As `Schedules.bulk`. With a key of the caller's each chunk has one of its own, made of it."""
     index, numbers = 0, count()
     async for chunk in chunks(schedules):
@@ -46,11 +47,11 @@ async def results(
 
 async def chunks(
     schedules: Iterable[Schedule] | AsyncIterable[Schedule],
-) -> AsyncIterator[list[bytes] | BulkResult]:
+) -> AsyncGenerator[list[bytes] | BulkResult]:
     """Lines to be sent together, and in between the results of those that cannot be sent at all."""
     chunk: list[bytes] = []
     size = instants = 0
-    async for schedule in _each(schedules):
+    async for schedule in each(schedules):
         item = _item(schedule)
         full = isinstance(item, _Item) and (
             len(chunk) == ITEMS or size + len(item.content) >= BODY_BYTES or instants + item.instants > INSTANTS
@@ -66,15 +67,6 @@ async def chunks(
         instants += item.instants
     if chunk:
         yield chunk
-
-
-async def _each(schedules: Iterable[Schedule] | AsyncIterable[Schedule]) -> AsyncIterator[Schedule]:
-    if isinstance(schedules, AsyncIterable):
-        async for schedule in schedules:
-            yield schedule
-    else:
-        for schedule in schedules:
-            yield schedule
 
 
 def _item(schedule: Schedule) -> _Item | BulkResult:

@@ -8,7 +8,7 @@ What leaves here of a failed connection is an `OSError`: the system's own, if th
 """
 
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -16,9 +16,8 @@ from typing import Any
 import httpcore
 import httpx
 
-from carillon.early_answers import Backend
+from carillon.runtimes import Limit, Pool, Runtime
 
-KEPT_SECONDS = 15.0
 # What may be done twice may be sent twice (RFC 9110, 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 _FAILURES = (
@@ -39,12 +38,15 @@ class Connections:
     several of them, and all but one try again: with 20 exchanges at once this takes three times as long.
     """
 
-    def __init__(self) -> None:
-        self._pools: list[httpcore.AsyncConnectionPool] = []
-        self._free: list[httpcore.AsyncConnectionPool] = []
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._pools: list[Pool] = []
+        self._free: list[Pool] = []
         self._closed = False
 
-    async def exchange(self, request: httpx.Request, on_sent: OnSent, *, repeatable: bool) -> httpx.Response:
+    async def exchange(
+        self, request: httpx.Request, on_sent: OnSent, limit: Limit, *, repeatable: bool
+    ) -> httpx.Response:
         """The whole answer to a request. `on_sent` is called whenever the request may reach the server from now on.
 
         The server may close a kept connection at the moment when it is used again. The request is then sent once more,
@@ -55,31 +57,27 @@ class Connections:
         """
         trace = _Trace(on_sent)
         try:
-            return await self._exchange_once(request, trace)
+            return await self._exchange_once(request, trace, limit)
         except OSError:
             if trace.connected or not repeatable or request.method not in _IDEMPOTENT:
                 raise
-        return await self._exchange_once(request, trace)
+        return await self._exchange_once(request, trace, limit)
 
     async def close(self) -> None:
         """Close all connections, those of exchanges that are underway too. A later exchange is a `RuntimeError`."""
         self._closed = True
         for pool in self._pools:
-            await pool.aclose()
+            await pool.close()
 
-    async def _exchange_once(self, request: httpx.Request, trace: "_Trace") -> httpx.Response:
+    async def _exchange_once(self, request: httpx.Request, trace: "_Trace", limit: Limit) -> httpx.Response:
         with self._pool() as pool:
             try:
-                answer = await pool.handle_async_request(_written(request, trace))
-                try:
-                    return httpx.Response(answer.status, headers=answer.headers, content=await answer.aread())
-                finally:
-                    await answer.aclose()
+                return await pool.exchange(request, trace.note, limit)
             except _FAILURES as error:
                 raise cause_of(error) from None
 
     @contextmanager
-    def _pool(self) -> Iterator[httpcore.AsyncConnectionPool]:
+    def _pool(self) -> Iterator[Pool]:
         if self._closed:
             raise RuntimeError("this client is closed")
         pool = self._free.pop() if self._free else self._open()
@@ -88,10 +86,8 @@ class Connections:
         finally:
             self._free.append(pool)
 
-    def _open(self) -> httpcore.AsyncConnectionPool:
-        pool = httpcore.AsyncConnectionPool(
-            ssl_context=_trust(), keepalive_expiry=KEPT_SECONDS, network_backend=Backend()
-        )
+    def _open(self) -> Pool:
+        pool = self._runtime.open_pool(_trust())
         self._pools.append(pool)
         return pool
 
@@ -103,7 +99,7 @@ class _Trace:
         self.connected = False
         self._on_sent = on_sent
 
-    async def note(self, event: str, _: Mapping[str, Any]) -> None:
+    def note(self, event: str) -> None:
         """Take notice of one event of the exchange."""
         if event == "connection.connect_tcp.started":
             self.connected = True
@@ -124,14 +120,15 @@ def cause_of(error: BaseException) -> OSError:
     return found or ConnectionError(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
-def _written(request: httpx.Request, trace: _Trace) -> httpcore.Request:
+def message_of(request: httpx.Request, trace: Callable[..., Any]) -> httpcore.Request:
+    """The request as httpcore takes it."""
     url = request.url
     return httpcore.Request(
         request.method,
         httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
         headers=request.headers.raw,
         content=request.stream,
-        extensions={"trace": trace.note},
+        extensions={"trace": trace},
     )
 
 

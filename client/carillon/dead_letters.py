@@ -1,6 +1,6 @@
 """`client.dead_letters`: instants that were refused to the last attempt, to be tried again or given up."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from http import HTTPStatus
 
@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from carillon.addresses import path_of, query_of
+from carillon.calls import M, Resource, call, listing
 from carillon.paging import PAGE_SIZE, items
-from carillon.transport import Transport
 
 _EVERY = "/dead-letters"
 _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
@@ -36,26 +36,30 @@ _page = msgspec.json.Decoder(list[DeadLetter])
 _retried = msgspec.json.Decoder(_Retried)
 
 
-class DeadLetters:
+class DeadLetters(Resource[M]):
     """The caller's own dead letters, or as an admin those of another `namespace`. All methods raise `CarillonError`."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def list(self, *, key: str = "", namespace: str = "", page_size: int = PAGE_SIZE) -> AsyncIterator[DeadLetter]:
+    @listing
+    def list(
+        self, *, key: str = "", namespace: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[DeadLetter]:
         """All of them, or those of one key; read page by page."""
-        return items(self._transport, _EVERY, query_of(key=key, namespace=namespace, limit=str(page_size)), _page)
+        query = query_of(key=key, namespace=namespace)
+        return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
 
+    @call
     async def retry(self, id: str, *, namespace: str = "") -> None:
         """Try one again, with what its schedule says now. Raises `NotFound`, `Conflict` if its schedule is gone."""
         query = query_of(namespace=namespace)
         await self._transport.call("POST", f"{_one(id)}/retry", query=query, done_before=_GONE)
 
+    @call
     async def discard(self, id: str, *, namespace: str = "") -> None:
         """Give one up. Raises `NotFound`."""
         query = query_of(namespace=namespace)
         await self._transport.call("POST", f"{_one(id)}/discard", query=query, done_before=_GONE)
 
+    @call
     async def retry_all(self, *, key: str = "", namespace: str = "") -> int:
         """Try all of them again, or those of one key: how many. Those whose schedules are gone stay.
 

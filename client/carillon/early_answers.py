@@ -1,4 +1,4 @@
-"""Streams that hear an answer while a request is still being sent.
+"""What a stream does to hear an answer while a request is still being sent.
 
 httpcore reads when it has sent the whole of a request. Whoever refuses a large one answers earlier, and may close the
 connection without reading the rest; the answer is lost then, behind an error of the connection. So:
@@ -10,98 +10,52 @@ Where it has said something final, the next write is a `WriteError`: httpcore ta
 closed by a server which has answered, sends no more, and reads the answer.
 """
 
-import asyncio
-import ssl
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import httpcore
+from collections.abc import Sequence
 
 EXPECT = {"Expect": "100-continue"}
+READ_BYTES = 64 * 2**10
+LARGE_BYTES = 64 * 2**10  # what is smaller is sent at once
+
 _CONTINUE = b"100"
 _EXPECT_LINE = b"\r\nExpect: 100-continue\r\n"
-_LARGE_BYTES = 64 * 2**10  # what is smaller is sent at once
-_READ_BYTES = 64 * 2**10
 
 
-class Backend(httpcore.AsyncNetworkBackend):
-    """Connects over TCP."""
+class Progress:
+    """How far a request is, and what was heard meanwhile. The first write after a read is the head of a request, the
+    others are its content."""
 
     def __init__(self) -> None:
-        self._backend = httpcore.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        return Stream(await self._backend.connect_tcp(host, port, timeout, local_address, socket_options))
-
-    async def sleep(self, seconds: float) -> None:
-        await self._backend.sleep(seconds)
-
-
-class Stream(httpcore.AsyncNetworkStream):
-    """The first write after a read is the head of a request, the others are its content."""
-
-    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
-        self._stream = stream
+        self.heard = b""
         self._head_sent = False
         self._consent_asked = False
-        self._heard = b""
-        self._listening: asyncio.Task[None] | None = None
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+    def take_heard(self) -> bytes:
+        """What was heard before the answer is read; the next write is that of another request."""
         self._head_sent = self._consent_asked = False
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            await listening
-        heard, self._heard = self._heard, b""
-        return heard or await self._stream.read(max_bytes, timeout)
+        heard, self.heard = self.heard, b""
+        return heard
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        if not self._head_sent:
-            await self._stream.write(buffer, timeout)
-            self._head_sent, self._consent_asked = True, _EXPECT_LINE in buffer
-            return
-        if self._consent_asked:
-            self._consent_asked = False
-            await self._wait_for_consent()
-        if len(buffer) >= _LARGE_BYTES and self._listening is None:
-            self._listening = asyncio.create_task(self._listen(is_final))
-        if self._listening is not None and self._listening.done():
-            raise httpcore.WriteError("answered before the request was sent")
-        await self._stream.write(buffer, timeout)
+    def note_write(self, buffer: bytes) -> bool:
+        """Whether this is content, which is large or small, and not a head."""
+        if self._head_sent:
+            return True
+        self._head_sent, self._consent_asked = True, _EXPECT_LINE in buffer
+        return False
 
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        return Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+    def must_wait(self) -> bool:
+        """Whether the content waits for a consent; true once."""
+        asked, self._consent_asked = self._consent_asked, False
+        return asked
 
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
+    @property
+    def allowed(self) -> bool:
+        """Whether the server consented."""
+        return _CONTINUE in statuses_of(self.heard)
 
-    async def aclose(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
-        await self._stream.aclose()
-
-    async def _wait_for_consent(self) -> None:
-        await self._listen(lambda statuses: _CONTINUE in statuses or is_final(statuses))
-        if _CONTINUE not in statuses_of(self._heard):
-            raise httpcore.WriteError("answered before the content was sent")
-
-    async def _listen(self, enough: Callable[[Sequence[bytes]], bool]) -> None:
-        """Read until enough was said, or until the connection ends."""
-        while not enough(statuses_of(self._heard)):
-            part = await self._stream.read(_READ_BYTES)
-            if not part:
-                return
-            self._heard += part
+    @property
+    def ended(self) -> bool:
+        """Whether the server said something more than 1xx."""
+        return is_final(statuses_of(self.heard))
 
 
 def statuses_of(heard: bytes) -> list[bytes]:

@@ -1,18 +1,19 @@
 """Files to be uploaded, read in small pieces: however large they are, little of them is in memory."""
 
-import asyncio
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from carillon.errors import Invalid
+from carillon.iterables import each
+from carillon.runtimes import Runtime
 
 PART_BYTES = 256 * 2**10
 
-Source = str | os.PathLike[str] | AsyncIterable[bytes]
+Source = str | os.PathLike[str] | Iterable[bytes] | AsyncIterable[bytes]
 
 
 class File:
@@ -33,13 +34,13 @@ class File:
         self._version = _version(found)
         self._unread: OSError | None = None
 
-    async def parts(self) -> AsyncGenerator[bytes]:
+    async def parts(self, runtime: Runtime) -> AsyncGenerator[bytes]:
         """All of it. Raises `Invalid` where it ends too early, and `OSError` where it cannot be read."""
         left = self.size
         try:
             with self._path.open("rb") as file:
                 while left:
-                    part = await asyncio.to_thread(file.read, min(PART_BYTES, left))
+                    part = await runtime.read(file, min(PART_BYTES, left))
                     if not part:
                         raise self._changed()
                     left -= len(part)
@@ -65,26 +66,26 @@ class File:
 
 
 @asynccontextmanager
-async def file_of(source: Source) -> AsyncIterator[File]:
+async def file_of(source: Source, runtime: Runtime) -> AsyncIterator[File]:
     """The file that is to be uploaded; a stream becomes one, for so long. Raises as `File`."""
-    if not isinstance(source, AsyncIterable):
+    if isinstance(source, str | os.PathLike):
         yield File(Path(source))
         return
     with tempfile.TemporaryDirectory(prefix="carillon-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "upload.csv")
-        await _write(source, path)
+        await _write(source, path, runtime)
         yield File(path)
 
 
-async def _write(stream: AsyncIterable[bytes], path: Path) -> None:
+async def _write(stream: Iterable[bytes] | AsyncIterable[bytes], path: Path, runtime: Runtime) -> None:
     waiting = bytearray()
     with path.open("wb") as file:
-        async for part in stream:
+        async for part in each(stream):
             waiting += part
             if len(waiting) >= PART_BYTES:
-                await asyncio.to_thread(file.write, waiting)
+                await runtime.write(file, waiting)
                 waiting = bytearray()
-        await asyncio.to_thread(file.write, waiting)
+        await runtime.write(file, waiting)
 
 
 def _version(found: os.stat_result) -> tuple[int, ...]:

@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Struct, field
 
 from carillon.addresses import path_of
+from carillon.calls import M, Resource, call
 from carillon.instants import from_nanoseconds
 from carillon.push_jobs import ZoneStart
-from carillon.transport import Transport
 
 
 class ZoneJob(ZoneStart, frozen=True, kw_only=True, rename="camel"):
@@ -64,25 +64,26 @@ class Group(Struct, frozen=True, kw_only=True, rename="camel"):
 _group = msgspec.json.Decoder(Group)
 
 
-class Groups:
+class Groups(Resource[M]):
     """The localized pushes of apps, by the `group_id` of any of their jobs. All methods raise `CarillonError`, and
     `NotFound` where there is none; a move leaves jobs alone whose status does not allow it."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+    @call
     async def get(self, app_id: str, group_id: str) -> Group:
         """The zones of a push, and the progress of all together."""
         return (await self._transport.call("GET", _of(app_id, group_id))).read(_group)
 
+    @call
     async def pause(self, app_id: str, group_id: str) -> Group:
         """Hold all its jobs that have not ended."""
         return await self._move(app_id, group_id, "pause")
 
+    @call
     async def resume(self, app_id: str, group_id: str) -> Group:
         """Let all its held jobs go on, or start when their start comes."""
         return await self._move(app_id, group_id, "resume")
 
+    @call
     async def stop(self, app_id: str, group_id: str) -> Group:
         """End all its jobs for good."""
         return await self._move(app_id, group_id, "stop")

@@ -1,17 +1,17 @@
 """`client.jobs`: try out and start push jobs, watch them, and pause, resume or stop them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
 from typing import Literal
 
 import msgspec
 
-from carillon.addresses import path_of
+from carillon.addresses import path_of, query_of
+from carillon.calls import M, Resource, call, listing
 from carillon.errors import error_of
 from carillon.paging import PAGE_SIZE, items
 from carillon.previews import JobPreview
 from carillon.push_jobs import PushJob, StoredJob
-from carillon.transport import Transport
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
 _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
@@ -21,12 +21,10 @@ _page = msgspec.json.Decoder(list[StoredJob])
 _preview = msgspec.json.Decoder(JobPreview)
 
 
-class Jobs:
+class Jobs(Resource[M]):
     """The push jobs of apps. All methods raise `CarillonError`."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+    @call
     async def start(self, app_id: str, job: PushJob, *, idempotency_key: str = "") -> StoredJob:
         """Make a job, which starts at once or at its `starts_at`; the job of before for a key that was used for it. For
         a localized one it is the last zone's, with all `zones`; its `group_id` is what `client.groups` asks for.
@@ -44,31 +42,42 @@ class Jobs:
         )
         return answer.read(_job)
 
+    @call
     async def preview(self, app_id: str, job: PushJob) -> JobPreview:
         """Who would get a job and what they would get. Nothing is stored, and nothing sent. Raises as `start`."""
         answer = await self._transport.call("POST", f"{_of(app_id)}/preview", query=job.query(), content=job.encoded())
         return answer.read(_preview)
 
+    @call
     async def get(self, app_id: str, job_id: str) -> StoredJob:
         """A job and its progress. Raises `NotFound`."""
         return (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
 
+    @listing
     def list(
-        self, app_id: str, *, templates: Sequence[str] = (), page_size: int = PAGE_SIZE
-    ) -> AsyncIterator[StoredJob]:
+        self,
+        app_id: str,
+        *,
+        templates: Sequence[str] = (),
+        limit: int | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> AsyncGenerator[StoredJob]:
         """The app's jobs, the oldest first, or those with exactly these templates; read page by page."""
-        query = {"template": ",".join(templates), "limit": str(page_size)}
-        return items(self._transport, _of(app_id), {name: text for name, text in query.items() if text}, _page)
+        query = query_of(template=",".join(templates))
+        return items(self._transport, _of(app_id), query, _page, limit=limit, page_size=page_size)
 
+    @call
     async def pause(self, app_id: str, job_id: str) -> StoredJob:
         """Hold a job: nothing more is sent until it is resumed. Raises `NotFound`, `Forbidden` where its status does
         not allow it."""
         return await self._move(app_id, job_id, "pause")
 
+    @call
     async def resume(self, app_id: str, job_id: str) -> StoredJob:
         """Let a job go on. Raises as `pause`."""
         return await self._move(app_id, job_id, "resume")
 
+    @call
     async def stop(self, app_id: str, job_id: str) -> StoredJob:
         """End a job for good. Raises as `pause`."""
         return await self._move(app_id, job_id, "stop")
@@ -79,7 +88,7 @@ class Jobs:
         answer = await self._transport.call("PUT", path, done_before=_FORBIDDEN)
         if answer.status != HTTPStatus.FORBIDDEN:
             return answer.read(_job)
-        job = await self.get(app_id, job_id)
+        job = (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
         if job.status != _STATUS[move]:
             raise error_of(answer.status, answer.content)
         return job

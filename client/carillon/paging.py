@@ -1,7 +1,8 @@
 """Lists, page by page: one page is held at a time, and `Link: rel="next"` leads to the next one."""
 
 import re
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncGenerator
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -18,14 +19,23 @@ _NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 
 
 async def items(
-    transport: Transport, path: str, query: Query, decoder: msgspec.json.Decoder[list[T]]
-) -> AsyncIterator[T]:
-    """All items of a list; those that are added behind the current position meanwhile are among them."""
-    following: Query | None = query
-    while following is not None:
+    transport: Transport,
+    path: str,
+    query: Query,
+    decoder: msgspec.json.Decoder[list[T]],
+    *,
+    limit: int | None = None,
+    page_size: int = PAGE_SIZE,
+) -> AsyncGenerator[T]:
+    """All items of a list, or the first `limit`; those that are added behind the current position meanwhile are among
+    them."""
+    left = sys.maxsize if limit is None else limit
+    following: Query | None = {**query, "limit": str(min(page_size, left))}
+    while following is not None and left > 0:
         answer = await transport.call("GET", path, query=following)
-        for item in answer.read(decoder):
+        for item in answer.read(decoder)[:left]:
             yield item
+            left -= 1
         following = next_query(answer.headers.get("Link", ""))
 
 

@@ -1,6 +1,6 @@
 """`client.schedules`: make, replace, read, pause, fire and delete schedules."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from datetime import datetime
 from http import HTTPStatus
 
@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from carillon.addresses import path_of, query_of
 from carillon.bulk import results
+from carillon.calls import M, Resource, call, listing
 from carillon.definitions import BulkResult, Fired, Schedule, ScheduleState, StoredSchedule
 from carillon.instants import written
 from carillon.paging import PAGE_SIZE, items
-from carillon.transport import Answer, Transport
+from carillon.transport import Answer
 
 _EVERY = "/schedules"
 _GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
@@ -30,16 +31,14 @@ _preview = msgspec.json.Decoder(_Preview)
 _fired = msgspec.json.Decoder(Fired)
 
 
-class Schedules:
+class Schedules(Resource[M]):
     """The caller's own schedules. All methods raise `CarillonError`, and `ValueError` for a key that cannot be one.
 
     An admin names another `namespace` to see and move what somebody else has scheduled: `token:<id>` or
     `user:<e-mail address>`. From others that is `Forbidden`.
     """
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+    @call
     async def create(self, schedule: Schedule, *, idempotency_key: str = "") -> StoredSchedule:
         """Make a schedule; one that is there with the same content stays as it is.
 
@@ -51,26 +50,37 @@ class Schedules:
             await self._transport.call("POST", _EVERY, content=schedule.encoded(), idempotency_key=idempotency_key)
         )
 
+    @call
     async def put(self, key: str, schedule: Schedule) -> StoredSchedule:
         """Make a schedule, or replace all that is pending of it; the same content changes nothing. The schedule may
         leave its key out. Raises `Invalid`."""
         return _made(await self._transport.call("PUT", _one(key), content=schedule.encoded()))
 
+    @call
     async def get(self, key: str, *, namespace: str = "") -> StoredSchedule:
         """A schedule with its next instants and its last outcomes. Raises `NotFound`."""
         return (await self._transport.call("GET", _one(key), query=query_of(namespace=namespace))).read(_schedule)
 
+    @listing
     def list(
-        self, *, prefix: str = "", state: ScheduleState | None = None, namespace: str = "", page_size: int = PAGE_SIZE
-    ) -> AsyncIterator[StoredSchedule]:
+        self,
+        *,
+        prefix: str = "",
+        state: ScheduleState | None = None,
+        namespace: str = "",
+        limit: int | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> AsyncGenerator[StoredSchedule]:
         """All schedules by key, or those whose key begins so or that are in this state; read page by page."""
-        query = query_of(prefix=prefix, state=state or "", namespace=namespace, limit=str(page_size))
-        return items(self._transport, _EVERY, query, _page)
+        query = query_of(prefix=prefix, state=state or "", namespace=namespace)
+        return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
 
+    @call
     async def delete(self, key: str, *, namespace: str = "") -> None:
         """Delete a schedule and all that is pending of it. Raises `NotFound`."""
         await self._transport.call("DELETE", _one(key), query=query_of(namespace=namespace), done_before=_GONE)
 
+    @call
     async def cancel(self, key: str, instant: datetime, *, namespace: str = "") -> None:
         """Take one pending instant out of a list, named as it was given or as it was delayed.
 
@@ -82,29 +92,34 @@ class Schedules:
         path = f"{_one(key)}/occurrences{path_of(written(instant, 'instant'))}"
         await self._transport.call("DELETE", path, query=query_of(namespace=namespace), done_before=_GONE)
 
+    @call
     async def pause(self, key: str, *, namespace: str = "") -> StoredSchedule:
         """Hold a schedule: nothing of it fires until it is resumed. Raises `NotFound`, `Conflict` if it has
         finished."""
         return await self._move(key, "pause", namespace)
 
+    @call
     async def resume(self, key: str, *, namespace: str = "") -> StoredSchedule:
         """Let a schedule go on; what came due meanwhile is dealt with by its misfire rule. Raises as `pause`."""
         return await self._move(key, "resume", namespace)
 
+    @call
     async def fire(self, key: str, *, namespace: str = "", idempotency_key: str = "") -> Fired:
         """Have the callback done once, now, beside what is planned. Raises `NotFound`."""
         path, query = f"{_one(key)}/fire", query_of(namespace=namespace)
         return (await self._transport.call("POST", path, query=query, idempotency_key=idempotency_key)).read(_fired)
 
+    @call
     async def preview(self, schedule: Schedule) -> tuple[datetime, ...]:
         """The next 20 instants of a schedule, which is not made; its key, if it has one, tells its delay in the
         window. Raises `Invalid`."""
         content = schedule.encoded()
         return (await self._transport.call("POST", f"{_EVERY}/preview", content=content)).read(_preview).next
 
+    @listing
     def bulk(
         self, schedules: Iterable[Schedule] | AsyncIterable[Schedule], *, idempotency_key: str = ""
-    ) -> AsyncIterator[BulkResult]:
+    ) -> AsyncGenerator[BulkResult]:
         """Make many schedules: one result per item, in their order. A bad item does not spoil the others.
 
         They are taken from `schedules` and sent in chunks as the results are asked for, so their number is not

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from carillon.addresses import query_of
-from carillon.transport import Transport
+from carillon.calls import M, Resource, call
 
 
 class SigningSecret(Struct, frozen=True, kw_only=True):
@@ -25,12 +25,10 @@ class SigningSecret(Struct, frozen=True, kw_only=True):
 _issued = msgspec.json.Decoder(SigningSecret)
 
 
-class SigningSecrets:
+class SigningSecrets(Resource[M]):
     """The caller's own, or as an admin those of another `namespace`. All methods raise `CarillonError`."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+    @call
     async def create(self, *, namespace: str = "") -> SigningSecret:
         """Take a new secret for the HTTP callbacks that have none of their own.
 

@@ -4,11 +4,11 @@ Whether an earlier attempt may have reached the server is known here: the connec
 where they repeat an idempotent one by themselves because a kept connection turned out to be closed.
 """
 
-import asyncio
 import random
+import threading
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -25,6 +25,7 @@ from carillon.early_answers import EXPECT
 from carillon.errors import CarillonError, error_of
 from carillon.files import File
 from carillon.retries import LONGEST_RETRY_AFTER_SECONDS, RETRIED_FOR_FILES, delay_seconds, retry_after_seconds
+from carillon.runtimes import Limit, Runtime
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -32,6 +33,7 @@ CSV = "text/csv"
 
 _ALWAYS = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", "User-Agent": "carillon-client"}
 
+Content = bytes | AsyncIterator[bytes] | Iterator[bytes]
 T = TypeVar("T")
 
 
@@ -81,7 +83,14 @@ class Transport:
     """
 
     def __init__(
-        self, base_url: str, *, headers: Mapping[str, str], timeout_seconds: float, attempts: int, connections: int
+        self,
+        base_url: str,
+        *,
+        runtime: Runtime,
+        headers: Mapping[str, str],
+        timeout_seconds: float,
+        attempts: int,
+        connections: int,
     ) -> None:
         self._base, credentials = split_credentials(base_url)
         if credentials.keys() & headers.keys():
@@ -89,12 +98,14 @@ class Transport:
         self._headers = check_headers({**credentials, **headers})
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
+        self.runtime = runtime
         # Whoever waits for a connection waits here, outside the time-out of an attempt.
-        self._free = asyncio.Semaphore(connections)
-        self._connections: Connections | None = None
+        self._free = runtime.slots(connections)
+        self._connections = Connections(runtime)
+        self._lock = threading.Lock()
         self._closed = False
         self._in_flight = 0
-        self._idle = asyncio.Event()
+        self._idle = runtime.signal()
         self._idle.set()
 
     async def call(
@@ -123,7 +134,7 @@ class Transport:
             headers={**self._headers, **_headers(method, content_type if content else "", idempotency_key)},
             done_before=done_before,
         )
-        async with self._underway():
+        with self._underway():
             return await self._answer(request)
 
     async def upload(self, path: str, url_of: Callable[[Answer], str], file: File) -> Answer:
@@ -138,17 +149,17 @@ class Transport:
         """
         asking = Request(method="GET", url=self._base + path, headers=self._headers)
         upload = _Upload(asking=asking, url_of=url_of, file=file)
-        async with self._underway():
+        with self._underway():
             return await self._persistent(partial(self._put, upload))
 
     async def close(self) -> None:
         """Refuse new calls, wait for those in flight, and close the connections."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         try:
             await self._idle.wait()
         finally:
-            if self._connections is not None:
-                await self._connections.close()
+            await self._connections.close()
 
     async def _answer(self, request: Request) -> Answer:
         return await self._persistent(partial(self._attempt, request))
@@ -158,7 +169,7 @@ class Transport:
         while isinstance(outcome := await once(), Failed):
             if attempt == self._attempts or (outcome.retry_after or 0.0) > LONGEST_RETRY_AFTER_SECONDS:
                 raise outcome.given_up(attempt, self._attempts) from outcome.cause
-            await asyncio.sleep(delay_seconds(attempt, random.random(), outcome.retry_after))
+            await self.runtime.sleep(delay_seconds(attempt, random.random(), outcome.retry_after))
             attempt += 1
         return outcome
 
@@ -186,18 +197,17 @@ class Transport:
         return answer
 
     async def _exchange(self, request: Request) -> Answer:
-        async with asyncio.timeout(self._timeout_seconds) as limit:
+        async with self.runtime.limit(self._timeout_seconds) as limit:
             if not isinstance(request.content, File):
-                return await self._send(request, request.content, request.headers)
+                return await self._send(request, request.content, request.headers, limit)
             # Who refuses a file then says so before it is sent; a later attempt does not wait for a consent that some
             # servers never give.
             asks = request.content.size > 0 and request.reached.attempts == 0
             async with aclosing(self._read_parts(request.content, limit)) as parts:
-                return await self._send(request, parts, {**request.headers, **(EXPECT if asks else {})})
+                content = self.runtime.content(parts)
+                return await self._send(request, content, {**request.headers, **(EXPECT if asks else {})}, limit)
 
-    async def _send(
-        self, request: Request, content: bytes | AsyncIterator[bytes], headers: Mapping[str, str]
-    ) -> Answer:
+    async def _send(self, request: Request, content: Content, headers: Mapping[str, str], limit: Limit) -> Answer:
         message = httpx.Request(
             request.method,
             request.url,
@@ -207,33 +217,31 @@ class Transport:
         )
         if not message.url.host:
             raise httpx.InvalidURL("the URL names no host")
-        answer = await self._opened().exchange(message, request.reached.count, repeatable=isinstance(content, bytes))
+        repeatable = isinstance(content, bytes)
+        answer = await self._connections.exchange(message, request.reached.count, limit, repeatable=repeatable)
         return Answer(answer.status_code, answer.headers, answer.content)
 
-    async def _read_parts(self, file: File, limit: asyncio.Timeout) -> AsyncGenerator[bytes]:
+    async def _read_parts(self, file: File, limit: Limit) -> AsyncGenerator[bytes]:
         """The parts of a file; the time limit counts from each of them anew."""
-        async with aclosing(file.parts()) as parts:
+        async with aclosing(file.parts(self.runtime)) as parts:
             async for part in parts:
-                limit.reschedule(asyncio.get_running_loop().time() + self._timeout_seconds)
+                limit.restart()
                 yield part
 
-    def _opened(self) -> Connections:
-        if self._connections is None:
-            self._connections = Connections()
-        return self._connections
-
-    @asynccontextmanager
-    async def _underway(self) -> AsyncIterator[None]:
-        if self._closed:
-            raise RuntimeError("this client is closed")
-        self._in_flight += 1
-        self._idle.clear()
+    @contextmanager
+    def _underway(self) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this client is closed")
+            self._in_flight += 1
+            self._idle.clear()
         try:
             yield
         finally:
-            self._in_flight -= 1
-            if self._in_flight == 0:
-                self._idle.set()
+            with self._lock:
+                self._in_flight -= 1
+                if self._in_flight == 0:
+                    self._idle.set()
 
 
 def _headers(method: str, content_type: str, idempotency_key: str) -> Mapping[str, str]:

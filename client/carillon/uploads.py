@@ -3,8 +3,9 @@
 import msgspec
 from msgspec import Struct, field
 
+from carillon.calls import M, Resource, call
 from carillon.files import Source, file_of
-from carillon.transport import Answer, Transport
+from carillon.transport import Answer
 
 
 class _Place(Struct, frozen=True):
@@ -17,12 +18,10 @@ class _Place(Struct, frozen=True):
 _place = msgspec.json.Decoder(_Place)
 
 
-class Uploads:
+class Uploads(Resource[M]):
     """Files for push jobs."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+    @call
     async def put(self, source: Source) -> str:
         """Upload a CSV file, given as a path or as a stream of bytes: what it returns is the `csv_path` of a `PushJob`.
 
@@ -42,7 +41,7 @@ class Uploads:
                 written down.
             ValueError: it is a folder, a pipe or the like.
         """
-        async with file_of(source) as file:
+        async with file_of(source, self._transport.runtime) as file:
             return (await self._transport.upload("/uploadurl", _url, file)).read(_place).csv_path
 
 

@@ -1,11 +1,13 @@
 """A real API over HTTP: the application on the real database, behind the real server, and a client of it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
+import pytest
 import pytest_asyncio
 
 from carillon import AsyncCarillon
 from shared.runtime.serving import HttpServer
+from tests.client.both import KINDS, Chosen, Kind, connect
 from tests.client.cutting import CuttingProxy
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House, house
@@ -21,9 +23,17 @@ async def port(house: House) -> AsyncIterator[int]:
     await server.stop()
 
 
+@pytest.fixture(params=KINDS, ids=["async", "sync"])
+def each_client(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    """The test runs twice, with each of the two clients."""
+    Chosen.kind = request.param
+    yield request.param
+    Chosen.kind = AsyncCarillon
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def client(port: int) -> AsyncIterator[AsyncCarillon]:
-    async with AsyncCarillon(f"http://127.0.0.1:{port}", user=ADMIN) as client:
+async def client(each_client: Kind, port: int) -> AsyncIterator[AsyncCarillon]:
+    async with connect(f"http://127.0.0.1:{port}", user=ADMIN) as client:
         yield client
 
 
@@ -35,7 +45,7 @@ async def proxy(port: int) -> AsyncIterator[CuttingProxy]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def cut_off(proxy: CuttingProxy) -> AsyncIterator[AsyncCarillon]:
+async def cut_off(each_client: Kind, proxy: CuttingProxy) -> AsyncIterator[AsyncCarillon]:
     """A client that asks through the proxy."""
-    async with AsyncCarillon(f"http://127.0.0.1:{proxy.port}", user=ADMIN) as client:
+    async with connect(f"http://127.0.0.1:{proxy.port}", user=ADMIN) as client:
         yield client

@@ -10,6 +10,9 @@ from aiohttp.test_utils import TestServer
 
 from carillon import AsyncCarillon, CarillonError, NotFound, Unavailable
 from services.embedded.processes import free_port
+from tests.client.both import connect
+
+pytestmark = pytest.mark.usefixtures("each_client")
 
 Script = list[Callable[[], Awaitable[web.Response]] | web.Response]
 
@@ -35,7 +38,7 @@ async def scripted(
 ) -> AsyncIterator[AsyncCarillon]:
     async with TestServer(_app(scripted)) as server:
         url = str(server.make_url("/"))
-        async with AsyncCarillon(url, token="t", attempts=attempts, timeout_seconds=timeout_seconds) as client:
+        async with connect(url, token="t", attempts=attempts, timeout_seconds=timeout_seconds) as client:
             yield client
 
 
@@ -86,7 +89,7 @@ async def test_giving_up_tells_the_last_cause() -> None:
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
-    async with AsyncCarillon(f"http://127.0.0.1:{free_port()}", attempts=2) as client:
+    async with connect(f"http://127.0.0.1:{free_port()}", attempts=2) as client:
         with pytest.raises(Unavailable) as caught:
             await client.schedules.delete("k")
     assert isinstance(caught.value.__cause__, OSError)
@@ -128,7 +131,7 @@ async def test_a_404_counts_as_done_only_behind_an_attempt_that_may_have_arrived
 async def test_a_refused_connection_is_no_attempt_that_may_have_arrived() -> None:
     server = Scripted(web.Response(status=404))
     port = free_port()
-    async with AsyncCarillon(f"http://127.0.0.1:{port}", attempts=50) as client:
+    async with connect(f"http://127.0.0.1:{port}", attempts=50) as client:
         deleting = asyncio.create_task(client.schedules.delete("k"))
         await asyncio.sleep(0.1)
         async with TestServer(_app(server), port=port):
@@ -178,6 +181,6 @@ async def test_connections_are_bounded_and_waiting_for_one_is_no_time_out() -> N
     server = Scripted(*[counted] * 12)
     async with TestServer(_app(server)) as there:
         url = str(there.make_url("/"))
-        async with AsyncCarillon(url, connections=3, timeout_seconds=0.35, attempts=1) as client:
+        async with connect(url, connections=3, timeout_seconds=0.35, attempts=1) as client:
             await asyncio.gather(*(client.schedules.fire("k") for _ in range(12)))
     assert most == 3

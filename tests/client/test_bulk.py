@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from carillon import AsyncCarillon, Invalid, RabbitCallback, Schedule, Unauthorized, bulk
+from tests.client.both import connect
 from tests.client.made import ahead, fresh_key, schedule
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -56,7 +57,7 @@ async def test_a_key_of_the_caller_makes_bulk_repeatable(
 
 async def test_who_may_not_ask_hears_so_while_much_is_sent(port: int) -> None:
     large = schedule("k", callback=RabbitCallback(queue="q", payload="x" * 10**6))
-    async with AsyncCarillon(f"http://127.0.0.1:{port}", token="nobodys", attempts=1) as stranger:
+    async with connect(f"http://127.0.0.1:{port}", token="nobodys", attempts=1) as stranger:
         with pytest.raises(Unauthorized):
             _ = [result async for result in stranger.schedules.bulk([large] * 8)]
 

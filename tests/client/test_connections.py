@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from carillon import AsyncCarillon, CarillonError, Invalid, RabbitCallback, Schedule, Unavailable, connections
+from carillon import CarillonError, Invalid, RabbitCallback, Schedule, Unavailable, connections
+from tests.client.both import connect
 from tests.client.test_attempts import Scripted, fired, scripted
 from tests.mail.sinks import make_certificate, serving_tls
+
+pytestmark = pytest.mark.usefixtures("each_client")
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -70,7 +73,7 @@ async def test_who_refuses_large_content_before_all_of_it_came_is_heard(scheme: 
         await writer.drain()
 
     large = Schedule(key="k", every_seconds=60, callback=RabbitCallback(queue="q", payload="x" * 10**6))
-    async with served(refuse, scheme, certificate) as url, AsyncCarillon(url, attempts=1) as client:
+    async with served(refuse, scheme, certificate) as url, connect(url, attempts=1) as client:
         with pytest.raises(Invalid, match="larger than this server takes"):
             _ = [result async for result in client.schedules.bulk([large] * 8)]
 
@@ -95,7 +98,7 @@ async def test_a_file_waits_for_consent_and_hears_a_refusal(scheme: str, certifi
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
 
-    async with served(serve, scheme, certificate) as url, AsyncCarillon(url, attempts=1) as client:
+    async with served(serve, scheme, certificate) as url, connect(url, attempts=1) as client:
         assert await client.uploads.put(file) == "bucket/a.csv"
         assert got == [bytes(10**6)]
         with pytest.raises(Invalid, match="larger than this server takes"):
@@ -109,7 +112,7 @@ async def test_a_server_that_nobody_vouches_for_is_told_nothing(tmp_path: Path) 
         heads.append(await read_head(reader))
 
     nobodys = make_certificate(tmp_path)
-    async with served(take, "https", nobodys) as url, AsyncCarillon(url, token="t", attempts=1) as client:
+    async with served(take, "https", nobodys) as url, connect(url, token="t", attempts=1) as client:
         with pytest.raises(Unavailable, match="self-signed certificate"):
             await client.schedules.fire("k")
     assert heads == []
@@ -124,7 +127,7 @@ async def test_calls_one_after_another_share_a_connection() -> None:
             heads[-1].append(await read_head(reader))
             writer.write(ACCEPTED)
 
-    async with served(serve) as url, AsyncCarillon(url) as client:
+    async with served(serve) as url, connect(url) as client:
         for _ in range(3):
             await client.schedules.fire("k")
     assert [len(each) for each in heads] == [3]
@@ -142,45 +145,11 @@ async def test_a_post_is_not_repeated_within_an_attempt() -> None:
             if calls == 1:
                 writer.write(ACCEPTED)
 
-    async with served(serve) as url, AsyncCarillon(url, attempts=1) as client:
+    async with served(serve) as url, connect(url, attempts=1) as client:
         await client.schedules.fire("k")
         with pytest.raises(Unavailable):
             await client.schedules.fire("k")
     assert calls == 2
-
-
-async def test_a_call_that_is_cancelled_does_no_harm_to_the_next() -> None:
-    async def never() -> web.Response:
-        await asyncio.sleep(30)
-        return fired()
-
-    server = Scripted(fired(), never, fired())
-    async with scripted(server) as client:
-        await client.schedules.fire("k")
-        firing = asyncio.create_task(client.schedules.fire("k"))
-        while len(server.asked) < 2:
-            await asyncio.sleep(0.01)
-        firing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await firing
-        await client.schedules.fire("k")
-
-
-async def test_closing_that_is_cancelled_ends_what_is_in_flight() -> None:
-    async def never() -> web.Response:
-        await asyncio.sleep(30)
-        return fired()
-
-    server = Scripted(never)
-    async with scripted(server) as client:
-        firing = asyncio.create_task(client.schedules.fire("k"))
-        while not server.asked:
-            await asyncio.sleep(0.01)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await client.close()
-        with pytest.raises(RuntimeError, match="closed"):
-            await firing
 
 
 async def test_neither_cookies_nor_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,9 +176,9 @@ async def test_a_compressed_answer_is_read_and_one_that_only_seems_so_is_not() -
 async def test_what_cannot_stand_in_a_header_is_refused_at_once_and_not_shown() -> None:
     for token in ("secret\n", " secret ", "sec\0ret"):
         with pytest.raises(ValueError, match="Authorization: ") as caught:
-            AsyncCarillon("http://host", token=token)
+            connect("http://host", token=token)
         assert "sec" not in str(caught.value)
-    async with AsyncCarillon("http://127.0.0.1:1", attempts=1) as client:
+    async with connect("http://127.0.0.1:1", attempts=1) as client:
         with pytest.raises(ValueError, match="Idempotency-Key: "):
             await client.schedules.fire("k", idempotency_key="a\r\nb: c")
 
@@ -221,7 +190,7 @@ async def test_a_person_may_have_any_letters() -> None:
         heads.append(await read_head(reader))
         writer.write(ACCEPTED)
 
-    async with served(serve) as url, AsyncCarillon(url, user="jörg@example.com") as client:
+    async with served(serve) as url, connect(url, user="jörg@example.com") as client:
         await client.schedules.fire("k")
     assert "\r\nx-forwarded-email: jörg@example.com\r\n".encode() in heads[0]
 
@@ -231,8 +200,8 @@ async def test_a_user_and_a_password_in_the_url_are_sent_as_such() -> None:
     async with scripted(server) as client:
         url = client._transport._base.replace("://", "://me:p%40ss@")
         with pytest.raises(ValueError, match="either a token or"):
-            AsyncCarillon(url, token="t")
-        async with AsyncCarillon(url, user="a@example.com") as other:
+            connect(url, token="t")
+        async with connect(url, user="a@example.com") as other:
             await other.schedules.fire("k")
             with pytest.raises(CarillonError):
                 await other.schedules.fire("k")

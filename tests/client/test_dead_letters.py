@@ -8,6 +8,7 @@ from carillon import AsyncCarillon, Conflict, NotFound
 from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
+from tests.client.both import connect
 from tests.client.made import NAMESPACE, fresh_key, pending, schedule
 from tests.services.api.conftest import House
 
@@ -55,7 +56,7 @@ async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: As
 async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: int) -> None:
     issued = (await house.admin.post("/tokens", {"name": "dead"})).json
     key = fresh_key()
-    async with AsyncCarillon(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
+    async with connect(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
         await other.schedules.create(schedule(key))
         stored = await house.store.schedules.page(f"token:{issued['id']}", state=None, limit=10)
         assert [each.key for each in stored] == [key]

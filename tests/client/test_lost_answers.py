@@ -7,6 +7,7 @@ import pytest
 
 from carillon import AsyncCarillon, NotFound, PushJob
 from shared.domain.clock.occurrences import OccurrenceKind
+from tests.client.both import connect
 from tests.client.cutting import CuttingProxy
 from tests.client.made import fresh_key, pending, schedule
 from tests.services.api.client import ADMIN
@@ -51,7 +52,7 @@ async def test_what_was_deleted_by_a_lost_attempt_is_deleted(cut_off: AsyncCaril
 async def test_what_is_repeated_within_an_attempt_counts_too(proxy: CuttingProxy) -> None:
     """An idempotent request is sent once more where a kept connection breaks."""
     key = fresh_key()
-    async with AsyncCarillon(f"http://127.0.0.1:{proxy.port}", user=ADMIN, attempts=1) as client:
+    async with connect(f"http://127.0.0.1:{proxy.port}", user=ADMIN, attempts=1) as client:
         await client.schedules.create(schedule(key))
         proxy.to_lose = 1
         await client.schedules.delete(key)

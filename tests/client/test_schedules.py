@@ -24,6 +24,7 @@ from carillon import (
 from shared.domain.clock.occurrences import OccurrenceKind
 from shared.domain.clock.outcomes import Outcome
 from shared.domain.clock.outcomes import OutcomeResult as StoredResult
+from tests.client.both import connect
 from tests.client.made import QUEUE, ahead, fresh_key, pending, schedule
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
@@ -157,10 +158,10 @@ async def test_mistakes_are_named(client: AsyncCarillon, port: int) -> None:
     assert (conflict.value.status, conflict.value.field) == (409, "key")
     with pytest.raises(Invalid, match="not that of the path"):
         await client.schedules.put(key, schedule("another"))
-    async with AsyncCarillon(f"http://127.0.0.1:{port}", token="unknown") as stranger:
+    async with connect(f"http://127.0.0.1:{port}", token="unknown") as stranger:
         with pytest.raises(Unauthorized):
             await stranger.schedules.get(key)
-    async with AsyncCarillon(f"http://127.0.0.1:{port}/nowhere", user=ADMIN) as lost:
+    async with connect(f"http://127.0.0.1:{port}/nowhere", user=ADMIN) as lost:
         with pytest.raises(NotFound):
             await lost.schedules.get(key)
 
@@ -177,7 +178,7 @@ async def test_a_service_has_a_namespace_of_its_own(client: AsyncCarillon, house
     key = fresh_key()
     await client.schedules.create(schedule(key))
     issued = await house.admin.post("/tokens", {"name": "other"})
-    async with AsyncCarillon(f"http://127.0.0.1:{port}", token=issued.json["token"]) as other:
+    async with connect(f"http://127.0.0.1:{port}", token=issued.json["token"]) as other:
         with pytest.raises(NotFound):
             await other.schedules.get(key)
         assert (await other.schedules.create(schedule(key, *ahead(9)))).created
@@ -190,7 +191,7 @@ async def test_an_admin_sees_and_moves_what_a_service_has_scheduled(
     key = fresh_key()
     issued = (await house.admin.post("/tokens", {"name": "other"})).json
     namespace = f"token:{issued['id']}"
-    async with AsyncCarillon(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
+    async with connect(f"http://127.0.0.1:{port}", token=issued["token"]) as other:
         await other.schedules.create(schedule(key))
         with pytest.raises(Forbidden):
             await other.schedules.get(key, namespace="user:somebody@example.com")

@@ -6,6 +6,7 @@ import pytest
 
 from carillon import AsyncCarillon, Conflict, Forbidden
 from shared.runtime.serving import HttpServer
+from tests.client.both import connect
 from tests.client.made import NAMESPACE
 from tests.services.api.accounts.test_signing_secrets import with_key
 from tests.services.api.client import ADMIN
@@ -19,7 +20,7 @@ async def test_a_secret_is_taken_for_ones_own_namespace_or_as_an_admin_for_anoth
     await server.start()
     issued = (await house.admin.post("/tokens", {"name": "signed"})).json
     url, namespace = f"http://127.0.0.1:{server.port}", f"token:{issued['id']}"
-    async with AsyncCarillon(url, user=ADMIN) as admin, AsyncCarillon(url, token=issued["token"]) as service:
+    async with connect(url, user=ADMIN) as admin, connect(url, token=issued["token"]) as service:
         own = await admin.signing_secrets.create()
         assert (own.namespace, own.version) == (NAMESPACE, 1)
         assert own.secret.startswith("whsec_") and own.secret not in repr(own)

@@ -16,6 +16,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from carillon import AsyncCarillon, CarillonError, Forbidden, Invalid, Unavailable
+from tests.client.both import connect
+
+pytestmark = pytest.mark.usefixtures("each_client")
 
 Step = Callable[[web.BaseRequest], Awaitable[web.Response]]
 SIGNED = "X-Amz-Credential=me%2F20260101%2Fs3&X-Amz-Security-Token=a%2Bb%2Fc%3D%3D&X-Amz-Signature=0f"
@@ -69,7 +72,7 @@ async def storing(store: Store, *, attempts: int = 5, timeout_seconds: float = 5
     app.router.add_put("/{path:.*}", store.put, expect_handler=store.consent)
     async with TestServer(app) as server:
         url = str(server.make_url("/"))
-        async with AsyncCarillon(url, token="secret", attempts=attempts, timeout_seconds=timeout_seconds) as client:
+        async with connect(url, token="secret", attempts=attempts, timeout_seconds=timeout_seconds) as client:
             yield client
 
 

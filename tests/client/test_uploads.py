@@ -12,6 +12,7 @@ from carillon import AsyncCarillon, Invalid, NotFound, PushJob
 from shared.blobs.s3 import S3Blobs
 from shared.runtime.serving import HttpServer
 from tests.blobs.owners import BucketOwner
+from tests.client.both import connect
 from tests.client.cutting import CuttingProxy
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
@@ -46,7 +47,7 @@ async def with_s3(house: House, stack: Endpoints, bucket: str) -> AsyncIterator[
     )
     server = HttpServer("api", rebuilt(house, blobs=blobs, uploads=None), host="127.0.0.1", port=0, proxy_headers=False)
     await server.start()
-    async with AsyncCarillon(f"http://127.0.0.1:{server.port}", user=ADMIN) as client:
+    async with connect(f"http://127.0.0.1:{server.port}", user=ADMIN) as client:
         yield client
     await server.stop()
     await blobs.close()

@@ -6,10 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-import carillon
-import carillon.client
 from carillon import (
-    AsyncCarillon,
     CarillonError,
     Forbidden,
     HttpCallback,
@@ -22,17 +19,11 @@ from carillon import (
 from carillon.errors import error_of
 from carillon.paging import next_query
 from carillon.retries import delay_seconds, retry_after_seconds
+from tests.client.both import connect
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
 AWARE = datetime(2030, 1, 1, tzinfo=UTC)
 QUEUE = RabbitCallback(queue="q", payload={"id": "42"})
-
-
-def test_the_old_place_has_the_same_names_and_the_old_one() -> None:
-    assert carillon.client.Carillon is AsyncCarillon
-    assert carillon.client.Schedule is Schedule
-    assert set(carillon.client.__all__) == {*carillon.__all__, "Carillon"}
-    assert not hasattr(carillon, "Carillon")
 
 
 @pytest.mark.parametrize(
@@ -49,8 +40,9 @@ def test_an_instant_without_a_zone_is_refused_at_once(field: str, given: dict[st
     assert str(caught.value).startswith(f"{field}: ")
 
 
+@pytest.mark.usefixtures("each_client")
 async def test_an_instant_to_be_cancelled_needs_a_zone_too() -> None:
-    async with AsyncCarillon("http://127.0.0.1:1", attempts=1) as client:
+    async with connect("http://127.0.0.1:1", attempts=1) as client:
         with pytest.raises(ValueError, match=r"instant: .* time zone"):
             await client.schedules.cancel("k", NAIVE)
 
@@ -79,27 +71,30 @@ def test_of_a_job_only_what_was_chosen_is_sent() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("each_client")
 @pytest.mark.parametrize("key", ["", ".", "..", "a/b", "a b", "a?b", "a%2Fb", "é", "k" * 256, "k\n"])
 async def test_what_would_lead_to_another_path_is_refused_at_once(key: str) -> None:
-    async with AsyncCarillon("http://127.0.0.1:1", attempts=1) as client:
+    async with connect("http://127.0.0.1:1", attempts=1) as client:
         with pytest.raises(ValueError, match="a key or an id"):
             await client.schedules.delete(key)
         with pytest.raises(ValueError, match="a key or an id"):
             await client.jobs.get(key, "job")
 
 
+@pytest.mark.usefixtures("each_client")
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://host", "http://", "http://host/?a=b"])
 def test_a_base_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="base_url"):
-        AsyncCarillon(url)
+        connect(url)
 
 
+@pytest.mark.usefixtures("each_client")
 @pytest.mark.parametrize(
     "wrong", [{"attempts": 0}, {"timeout_seconds": 0}, {"connections": 0}, {"token": "t", "user": "u"}]
 )
 def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="or"):
-        AsyncCarillon("http://host", **wrong)
+        connect("http://host", **wrong)
 
 
 def test_only_what_was_given_is_sent() -> None:

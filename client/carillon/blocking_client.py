@@ -1,0 +1,53 @@
+"""The client for synchronous programs: one object for a deployment, with its connections behind it."""
+
+from types import TracebackType
+from typing import Self
+
+from carillon.blocking_runtime import BlockingRuntime
+from carillon.calls import Sync, run
+from carillon.clients import ATTEMPTS, CONNECTIONS, TIMEOUT_SECONDS, Resources, transport_of
+
+
+class Carillon(Resources[Sync]):
+    """Asks the deployment at `base_url`. Used by many threads of one process at once, and closed at the end.
+
+    `token` is a service's; `user` instead names a person by e-mail address, which is believed only from a trusted
+    proxy. `timeout_seconds` bounds each attempt (for a file: each standstill), `attempts` the number of them for one
+    call, `connections` how many are underway at once.
+
+    Raises:
+        ValueError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        token: str = "",
+        user: str = "",
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        attempts: int = ATTEMPTS,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        transport = transport_of(
+            base_url,
+            BlockingRuntime(),
+            token=token,
+            user=user,
+            timeout_seconds=timeout_seconds,
+            attempts=attempts,
+            connections=connections,
+        )
+        super().__init__(transport)
+
+    def close(self) -> None:
+        """Wait for the calls in flight and close the connections; a later call raises `RuntimeError`."""
+        run(self._transport.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
