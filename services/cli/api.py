@@ -1,15 +1,10 @@
 """The API as the verbs ask it: by a path, for JSON as it is. So what a newer API adds is shown too, and `--json` prints
 what was answered. Attempts, errors, idempotency keys, pages and uploads are the client's."""
 
-import sys
 from collections.abc import AsyncGenerator, Iterator
-from itertools import islice
 from typing import Any, Self
 
 import msgspec
-
-# httpx has a command line of its own. To import it takes longer than all the rest.
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 from carillon.addresses import path_of
 from carillon.blocking_runtime import BlockingRuntime
@@ -39,8 +34,8 @@ class _Routes(Resource[Sync]):
         return await self._transport.call(method, path, query=query, content=content, idempotency_key=key)
 
     @listing
-    async def list(self, path: str, query: dict[str, str]) -> AsyncGenerator[Json]:
-        async for item in items(self._transport, path, query, _page):
+    async def list(self, path: str, query: dict[str, str], limit: int | None) -> AsyncGenerator[Json]:
+        async for item in items(self._transport, path, query, _page, limit=limit, page_size=PAGE):
             yield item
 
 
@@ -55,7 +50,7 @@ class Api:
         self.uploads: Uploads[Sync] = Uploads(transport)
 
     @classmethod
-    def open(cls, url: str, *, token: str, user: str, reason: str, agent: str, patient: bool) -> Self:
+    def connect(cls, url: str, *, token: str, user: str, reason: str, agent: str, patient: bool) -> Self:
         """The API at this URL. The `reason` stands in the audit beside all that is done; who is not `patient` asks
         once, and not for long."""
         headers = {
@@ -84,8 +79,7 @@ class Api:
 
     def items(self, *path: str, limit: int | None = None, **query: Any) -> Iterator[Json]:
         """The items of a list, page by page, at most so many."""
-        asked = _query({**query, "limit": min(limit or PAGE, PAGE)})
-        return islice(self._routes.list(path_of(*path), asked), limit or None)
+        return self._routes.list(path_of(*path), _query(query), limit or None)
 
     def post(self, *path: str, body: Any = None, key: str = "", **query: Any) -> Any:
         """The answer to a POST; repeated with the same key, it does what it does once."""
@@ -99,9 +93,7 @@ class Api:
         """Delete what is at the path."""
         self._send("DELETE", path, query)
 
-    def _send(
-        self, method: str, path: tuple[str, ...], query: dict[str, Any], body: Any = None, key: str = ""
-    ) -> Any:
+    def _send(self, method: str, path: tuple[str, ...], query: dict[str, Any], body: Any = None, key: str = "") -> Any:
         content = b"" if body is None else msgspec.json.encode(body)
         answer = self._routes.ask(method, path_of(*path), _query(query), content, key)
         return answer.read(_any) if answer.content else {}

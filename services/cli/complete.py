@@ -58,9 +58,9 @@ def _groups(session: "Session", _: str) -> Names:
 
 
 def _newest(session: "Session") -> Iterable[Any]:
-    from services.cli.names import find_app
+    from services.cli.names import newest_jobs
 
-    return session.api.items("jobs", app=find_app(session) if session.app else None, limit=MOST)
+    return newest_jobs(session, limit=MOST)
 
 
 def _templates(session: "Session", _: str) -> Names:

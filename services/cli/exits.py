@@ -45,7 +45,7 @@ class Failure(click.ClickException):
 
     def __init__(self, code: Exit, sentence: str, advice: str = "") -> None:
         super().__init__(f"{sentence}\n{advice}" if advice else sentence)
-        self.exit_code = int(code)
+        self.exit_code = int(code)  # type: ignore[misc]  # click reads it of the instance
 
 
 def failure_of(error: "CarillonError") -> Failure:
@@ -55,6 +55,8 @@ def failure_of(error: "CarillonError") -> Failure:
 
     sentence = visible(str(error))
     match error:
+        case errors.NotFound(field=None):
+            return Failure(Exit.NOT_FOUND, sentence, "Is the API older than this command, or its address another one?")
         case errors.NotFound():
             return Failure(Exit.NOT_FOUND, sentence)
         case errors.Unauthorized():

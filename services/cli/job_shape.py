@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Column, Json, group_digits
+from services.cli.output.tables import Json, TableColumn, group_digits
 from services.cli.output.text import visible
 from services.cli.output.times import NANOSECONDS, format_span, read_wire
 
@@ -43,19 +43,19 @@ def state_of_group(group: Json) -> str:
     return next((state for state in order if state in states), "waiting")
 
 
-def job_columns(out: Output, *, app: bool = True) -> Sequence[Column]:
+def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
     """The columns of a list of jobs."""
     return [
-        Column("ID", lambda job: job["id"], "id"),
-        *([Column("APP", lambda job: job["app"]["name"])] if app else []),
-        Column("TEMPLATE", lambda job: job["templateName"]),
-        Column("STATE", state_of, "word", colour_of),
-        Column("DONE", _share, "number"),
-        Column("DEVICES", lambda job: job["totalTokens"], "number"),
-        Column("FAILED", lambda job: job["failed"], "number"),
-        Column("STARTS", lambda job: out.when(job["startsAt"] or job["createdAt"]), "word"),
-        Column("ZONE", lambda job: job["zone"], "word"),
-        Column("MADE BY", lambda job: job["createdBy"]),
+        TableColumn("ID", lambda job: job["id"], "id"),
+        *([TableColumn("APP", lambda job: job["app"]["name"])] if app else []),
+        TableColumn("TEMPLATE", lambda job: job["templateName"]),
+        TableColumn("STATE", state_of, "word", colour_of),
+        TableColumn("DONE", _share, "number"),
+        TableColumn("DEVICES", lambda job: job["totalTokens"], "number"),
+        TableColumn("FAILED", lambda job: job["failed"], "number"),
+        TableColumn("STARTS", lambda job: out.when(job["startsAt"] or job["createdAt"]), "word"),
+        TableColumn("ZONE", lambda job: job["zone"], "word"),
+        TableColumn("MADE BY", lambda job: job["createdBy"]),
     ]
 
 
@@ -72,7 +72,7 @@ def job_fields(out: Output, job: Json) -> Fields:
         ("failure", job["failure"]),
         ("done", f"{_share(job)} of {group_digits(job['totalTokens'])} devices"),
         *((name, group_digits(job[name])) for name in _SUMS if job[name]),
-        ("rate", f"{group_digits(job['rate'])} devices a second" if job["rate"] else ""),
+        ("rate", f"{group_digits(round(job['rate']))} devices a second" if job["rate"] else ""),
         ("ends about", out.when(job["estimatedEnd"]) if job["estimatedEnd"] else ""),
         ("batches", f"{group_digits(job['completedBatches'])} of {group_digits(job['totalBatches'])}"),
         ("filters", [f"{column}: {value}" for column, value in job["filters"].items()]),
@@ -108,16 +108,16 @@ def group_fields(out: Output, group: Json) -> Fields:
     ]
 
 
-def zone_columns(out: Output) -> Sequence[Column]:
+def zone_columns(out: Output) -> Sequence[TableColumn]:
     """The jobs of a group."""
     return [
-        Column("ZONE", lambda zone: zone["zone"], "word"),
-        Column("JOB", lambda zone: zone["jobId"], "id"),
-        Column("STATE", state_of, "word", colour_of),
-        Column("STARTS", lambda zone: out.when(zone["startsAt"]), "word"),
-        Column("DONE", _share, "number"),
-        Column("DEVICES", lambda zone: zone["totalTokens"], "number"),
-        Column("FAILURE", lambda zone: zone["failure"]),
+        TableColumn("ZONE", lambda zone: zone["zone"], "word"),
+        TableColumn("JOB", lambda zone: zone["jobId"], "id"),
+        TableColumn("STATE", state_of, "word", colour_of),
+        TableColumn("STARTS", lambda zone: out.when(zone["startsAt"]), "word"),
+        TableColumn("DONE", _share, "number"),
+        TableColumn("DEVICES", lambda zone: zone["totalTokens"], "number"),
+        TableColumn("FAILURE", lambda zone: zone["failure"]),
     ]
 
 

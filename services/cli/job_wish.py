@@ -21,7 +21,7 @@ _OPTIONS = (
     click.option("--filter", "filters", type=Pair(), multiple=True,
                  help="Only devices whose column has one of these values: locale=pt,en. NOTlocale=… : none of them."),
     click.option("--csv", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                 help="A CSV file of this machine, whose first column names the users behind a header; it is uploaded."),
+                 help="A CSV file, whose first column names the users behind a header; it is uploaded."),
     click.option("--csv-path", default="", metavar="PATH", help="A CSV file that is there: <bucket>/<key>."),
     click.option("--at", "starts", type=Instant(), help="When it starts; otherwise at once."),
     click.option("--expires", type=Instant(), help="What is not sent by then is dropped."),

@@ -6,32 +6,32 @@ from itertools import chain
 
 from services.cli.exits import Exit
 from services.cli.job_shape import BAD, ENDED, group_fields, job_fields, state_of, state_of_group, time_left
-from services.cli.output.tables import Column, Json, group_digits
+from services.cli.output.tables import Json, TableColumn, group_digits
 from services.cli.output.text import as_json
 from services.cli.session import Session
 from services.cli.watching import Glance, watch
 
 _BATCH_COLUMNS = (
-    Column("BATCH", lambda batch: batch["ordinal"], "number"),
-    Column("ZONE", lambda batch: batch["zone"], "word"),
-    Column("STATE", lambda batch: batch["state"], "word"),
-    Column("PLANNED", lambda batch: batch["planned"], "number"),
-    Column("SENT", lambda batch: batch["sent"], "number"),
-    Column("FAILED", lambda batch: batch["failed"], "number"),
-    Column("SKIPPED", lambda batch: batch["skipped"], "number"),
-    Column("TRIES", lambda batch: batch["attempts"], "number"),
-    Column("ERROR", lambda batch: batch["error"]),
+    TableColumn("BATCH", lambda batch: batch["ordinal"], "number"),
+    TableColumn("ZONE", lambda batch: batch["zone"], "word"),
+    TableColumn("STATE", lambda batch: batch["state"], "word"),
+    TableColumn("PLANNED", lambda batch: batch["planned"], "number"),
+    TableColumn("SENT", lambda batch: batch["sent"], "number"),
+    TableColumn("FAILED", lambda batch: batch["failed"], "number"),
+    TableColumn("SKIPPED", lambda batch: batch["skipped"], "number"),
+    TableColumn("TRIES", lambda batch: batch["attempts"], "number"),
+    TableColumn("ERROR", lambda batch: batch["error"]),
 )
 _SAMPLE_COLUMNS = (
-    Column("TEMPLATE", lambda sample: sample["templateName"]),
-    Column("LOCALE", lambda sample: sample["locale"], "word"),
-    Column("DEVICES", lambda sample: sample["devices"], "number"),
-    Column("BYTES", lambda sample: sample["bytes"], "number"),
-    Column("RECORD", lambda sample: sample["failure"] or as_json(sample["record"])),
+    TableColumn("TEMPLATE", lambda sample: sample["templateName"]),
+    TableColumn("LOCALE", lambda sample: sample["locale"], "word"),
+    TableColumn("DEVICES", lambda sample: sample["devices"], "number"),
+    TableColumn("BYTES", lambda sample: sample["bytes"], "number"),
+    TableColumn("RECORD", lambda sample: sample["failure"] or as_json(sample["record"])),
 )
 _ZONE_COLUMNS = (
-    Column("ZONE", lambda zone: zone["tz"], "word"),
-    Column("DEVICES", lambda zone: zone["devices"], "number"),
+    TableColumn("ZONE", lambda zone: zone["tz"], "word"),
+    TableColumn("DEVICES", lambda zone: zone["devices"], "number"),
 )
 
 
@@ -119,7 +119,7 @@ def _details(job: Json, state: str) -> str:
     if state in BAD:
         return str(job["failure"])
     left = time_left(job)
-    rate = f"{group_digits(job['rate'])}/s" if job["rate"] else ""
+    rate = f"{group_digits(round(job['rate']))}/s" if job["rate"] else ""
     return "  ".join(part for part in (rate, f"{left} left" if left else "", _losses(job).strip(", ")) if part)
 
 
@@ -143,6 +143,9 @@ def _audience_fields(preview: Json) -> list[tuple[str, object]]:
         ("topic", preview["topic"]),
         *((title, f"{about}{group_digits(count)}") for title, count in figures.items() if count is not None),
         ("zones", f"{len(preview['zones'])} jobs" if preview["zones"] else ""),
-        ("largest record", f"{group_digits(preview['largestRecordBytes'])} of {group_digits(preview['maxRecordBytes'])} bytes"),
+        (
+            "largest record",
+            f"{group_digits(preview['largestRecordBytes'])} of {group_digits(preview['maxRecordBytes'])} bytes",
+        ),
         ("warnings", [notice["message"] for notice in preview["warnings"]]),
     ]

@@ -1,7 +1,7 @@
 """Things by what a person types: a whole id, its beginning, an id as tables shorten it, or a name."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -68,7 +68,7 @@ def find_job(session: Session, typed: str) -> tuple[str, str]:
     """The app's id and the job's."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
-    job = pick(typed, _latest(session), what="job", see=_how_to_name("job"))
+    job = pick(typed, newest_jobs(session, limit=SEARCHED), what="job", see=_how_to_name("job"))
     return str(job["appId"]), str(job["id"])
 
 
@@ -76,7 +76,9 @@ def find_group(session: Session, typed: str) -> tuple[str, str]:
     """The app's id and the group's."""
     if session.app and UUID.fullmatch(typed):
         return find_app(session), typed
-    job = pick(typed, _latest(session), what="group", names=("jobGroupId",), see=_how_to_name("group"))
+    job = pick(
+        typed, newest_jobs(session, limit=SEARCHED), what="group", names=("jobGroupId",), see=_how_to_name("group")
+    )
     return str(job["appId"]), str(job["jobGroupId"])
 
 
@@ -104,9 +106,18 @@ def find_listed(
     return pick(typed, session.api.items(path, **query), what=what, names=names, see=see)
 
 
-def _latest(session: Session) -> Iterable[Json]:
-    app = find_app(session) if session.app else None
-    return session.api.items("jobs", app=app, limit=SEARCHED)
+def newest_jobs(session: Session, *, limit: int | None = None, **query: Any) -> Iterator[Json]:
+    """The jobs of the app that is named, or of all, the newest first."""
+    from carillon.errors import NotFound
+    from services.cli import older
+
+    app_id = find_app(session) if session.app else None
+    try:
+        yield from session.api.items("jobs", app=app_id, limit=limit, **query)
+    except NotFound as error:
+        if error.field is not None:
+            raise
+        yield from islice(older.newest_jobs(session.api, app_id, **query), limit or None)
 
 
 def _how_to_name(what: str) -> str:

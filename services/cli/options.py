@@ -17,11 +17,14 @@ limit = click.option(
     "--limit", type=click.IntRange(0), metavar="N", help="At most so many; 0: all. A table has 100 unless told."
 )
 namespace = click.option(
-    "--namespace", default="", metavar="NAMESPACE", help="Whose: `token:<id>` or `user:<e-mail address>`; by default yours."
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    help="Whose: `token:<id>` or `user:<e-mail address>`; by default yours.",
 )
 
 
-class Instant(click.ParamType):
+class Instant(click.ParamType[datetime]):
     """An instant: RFC 3339, a time in the reader's zone, or `+10m`."""
 
     name = "instant"
@@ -35,7 +38,7 @@ class Instant(click.ParamType):
             self.fail(f"{value!r} is no instant: 2030-12-24T14:00Z, '2030-12-24 14:00' and +10m are", param, ctx)
 
 
-class Span(click.ParamType):
+class Span(click.ParamType[timedelta]):
     """A duration: `90s`, `10m`, `2h`, `7d`."""
 
     name = "duration"
@@ -49,7 +52,7 @@ class Span(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Pair(click.ParamType):
+class Pair(click.ParamType[tuple[str, str]]):
     """`NAME=VALUE`."""
 
     name = "name=value"
@@ -63,7 +66,7 @@ class Pair(click.ParamType):
         return name, text
 
 
-class JsonText(click.ParamType):
+class JsonText(click.ParamType[Any]):
     """JSON, or `@FILE` for what stands in a file (`@-`: what comes on stdin)."""
 
     name = "json"

@@ -1,4 +1,5 @@
-"""The `carillon` command. A noun's module is loaded when one of its verbs is chosen, so that the others cost nothing."""
+"""The `carillon` command. A noun's module is loaded when a verb of it is chosen, so that the others cost
+nothing."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -33,18 +34,28 @@ class CarillonCommand(click.Group):
     """The nouns, and the commands that run a deployment, which are loaded where none of the nouns is meant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*NOUNS, *self._running(ctx)})
+        return sorted({*NOUNS, *self._run_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in NOUNS:
-            self._running(ctx)
+            self._run_commands(ctx)
             return super().get_command(ctx, cmd_name)
         module = import_module(f"services.cli.verbs.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=self.list_commands(ctx), ctx=ctx
+            ) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        running = self._running(ctx)
+        running = self._run_commands(ctx)
         with formatter.section("Commands on a deployment that runs"):
             formatter.write_dl(sorted(NOUNS.items()))
         with formatter.section("Commands that run one"):
@@ -52,7 +63,7 @@ class CarillonCommand(click.Group):
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(int(code)), meaning) for code, meaning in MEANINGS.items()])
 
-    def _running(self, ctx: click.Context) -> Mapping[str, click.Command]:
+    def _run_commands(self, ctx: click.Context) -> Mapping[str, click.Command]:
         import_module("services.cli.running")
         return {name: command for name, command in self.commands.items() if not command.hidden}
 

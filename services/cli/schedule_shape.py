@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.cli.output.out import Fields, Output
-from services.cli.output.tables import Column, Json
+from services.cli.output.tables import Json, TableColumn
 
 COLOURS = {"active": "green", "paused": "yellow", "finished": ""}
 
 
-def schedule_columns(out: Output) -> Sequence[Column]:
+def schedule_columns(out: Output) -> Sequence[TableColumn]:
     """The columns of a list of schedules."""
     return (
-        Column("KEY", lambda each: each["key"], "id"),
-        Column("STATE", lambda each: each["state"], "word", lambda each: COLOURS.get(each["state"], "")),
-        Column("WHEN", recurrence_word),
-        Column("CALLBACK", lambda each: callback_word(each["callback"])),
-        Column("CHANGED", lambda each: out.when(each["updated_at"]), "word"),
+        TableColumn("KEY", lambda each: each["key"], "id"),
+        TableColumn("STATE", lambda each: each["state"], "word", lambda each: COLOURS.get(each["state"], "")),
+        TableColumn("WHEN", recurrence_word),
+        TableColumn("CALLBACK", lambda each: callback_word(each["callback"])),
+        TableColumn("CHANGED", lambda each: out.when(each["updated_at"]), "word"),
     )
 
 

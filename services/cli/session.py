@@ -2,7 +2,6 @@
 
 import sys
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,10 @@ from services.cli.output.out import Output
 
 if TYPE_CHECKING:
     from services.cli.api import Api
-    from services.cli.target import Found
+    from services.cli.target import FoundDeployment
 
+AGENT = "carillon-cli/0.2.0.dev0"
+"""What the audit calls this program. To look its version up would take longer than to ask the API."""
 NAMED_FROM_DEVICES = 100_000
 NAMED_FROM_THINGS = 1_000
 
@@ -45,7 +46,7 @@ class Session:
         self._opened: Api | None = None
 
     @cached_property
-    def found(self) -> "Found":
+    def found(self) -> "FoundDeployment":
         """The deployment, and what named it."""
         return target.find_deployment(self.wishes.context, config=self.wishes.config)
 
@@ -53,15 +54,17 @@ class Session:
     def api(self) -> "Api":
         """The deployment's API."""
         if self._opened is None:
+            # httpx has a command line of its own, which brings rich along: half of the time that the client takes.
+            sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
             from services.cli.api import Api
 
             deployment = self.found.deployment
-            self._opened = Api.open(
+            self._opened = Api.connect(
                 deployment.url,
                 token=target.token_of(deployment),
                 user=deployment.user,
                 reason=self.wishes.reason,
-                agent=f"carillon-cli/{version('carillon')}",
+                agent=AGENT,
                 patient=self._patient,
             )
         return self._opened
@@ -97,4 +100,3 @@ def _is_confirmed(sentence: str, type_name: str) -> bool:
     click.echo(sentence, err=True)
     typed: str = click.prompt(f"To do it, type {type_name}", err=True, default="", show_default=False)
     return typed == type_name
-

@@ -1,5 +1,5 @@
-"""Which deployment a verb asks, in this order: `--context`, `CARILLON_CONTEXT` or `CARILLON_TARGET`, the context in use,
-and the `carillon up` that runs on the data folder."""
+"""Which deployment a verb asks, in this order: `--context`; `CARILLON_CONTEXT` or `CARILLON_TARGET`; the context in
+use; the `carillon up` that runs on the data folder."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ UP = "up"
 _TOKEN_SECONDS = 60
 
 
-class Found(Struct, frozen=True):
+class FoundDeployment(Struct, frozen=True):
     """A deployment, and what named it."""
 
     named_by: str
@@ -41,7 +41,7 @@ class _Mark(Struct, frozen=True):
     born: str
 
 
-def find_deployment(context: str = "", *, config: Path | None = None) -> Found:
+def find_deployment(context: str = "", *, config: Path | None = None) -> FoundDeployment:
     """The deployment to ask.
 
     Raises:
@@ -49,7 +49,7 @@ def find_deployment(context: str = "", *, config: Path | None = None) -> Found:
         Failure: the contexts cannot be read.
     """
     token = os.environ.get(TOKEN, "")
-    found = _named(context) or _running(config)
+    found = _find_named(context) or _find_running(config)
     if found is None:
         raise click.UsageError(
             "which Carillon? `carillon context add NAME --url URL` keeps its address, CARILLON_TARGET names it for "
@@ -57,7 +57,7 @@ def find_deployment(context: str = "", *, config: Path | None = None) -> Found:
         )
     if not token:
         return found
-    return Found(found.named_by, replace(found.deployment, token=token, token_command="", user=""))
+    return FoundDeployment(found.named_by, replace(found.deployment, token=token, token_command="", user=""))
 
 
 def token_of(deployment: Deployment) -> str:
@@ -69,9 +69,9 @@ def token_of(deployment: Deployment) -> str:
     if deployment.token or not deployment.token_command:
         return deployment.token
     try:
-        printed = subprocess.run(
+        printed = subprocess.run(  # noqa: S602 - its owner's own words, from a file that nobody else may write
             deployment.token_command,
-            shell=True,  # noqa: S602 - its owner's own words, from a file that nobody else may write
+            shell=True,
             stdout=subprocess.PIPE,
             text=True,
             timeout=_TOKEN_SECONDS,
@@ -84,29 +84,29 @@ def token_of(deployment: Deployment) -> str:
     return printed
 
 
-def _named(context: str) -> Found | None:
+def _find_named(context: str) -> FoundDeployment | None:
     named, target = os.environ.get(CONTEXT, ""), os.environ.get(TARGET, "")
     if context:
         return _read(context, "--context")
     if named and target:
         raise click.UsageError(f"{CONTEXT} and {TARGET} name two deployments: unset one of them")
     if target:
-        return Found(TARGET, Deployment(url=target))
+        return FoundDeployment(TARGET, Deployment(url=target))
     if named:
         return _read(named, CONTEXT)
     current = read_contexts().current
     return _read(current, str(contexts_path())) if current else None
 
 
-def _read(name: str, named_by: str) -> Found:
+def _read(name: str, named_by: str) -> FoundDeployment:
     contexts = read_contexts().contexts
     if name not in contexts:
         known = ", ".join(sorted(contexts)) or "none"
         raise click.UsageError(f"{named_by} names {name!r}, and there is no such context; there are: {known}")
-    return Found(name, contexts[name])
+    return FoundDeployment(name, contexts[name])
 
 
-def _running(config: Path | None) -> Found | None:
+def _find_running(config: Path | None) -> FoundDeployment | None:
     """The embedded Carillon that runs on the data folder, if one does."""
     try:
         instance = msgspec.json.decode((_data_folder(config) / "running.json").read_bytes(), type=_Running)
@@ -116,7 +116,7 @@ def _running(config: Path | None) -> Found | None:
 
     if not is_alive(ProcessMark(instance.process.pid, instance.process.born)):
         return None
-    return Found(UP, Deployment(url=instance.api, user=instance.admin))
+    return FoundDeployment(UP, Deployment(url=instance.api, user=instance.admin))
 
 
 def _data_folder(config: Path | None) -> Path:

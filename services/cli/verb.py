@@ -29,26 +29,24 @@ def _common() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
-_REASON = ["--reason"]
-_YES = ["--yes", "-y"]
+def _options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Parameter]:
+    app = click.Option(["--app"], default="", metavar="APP", shell_complete=complete.apps,
+                       help="By id, its beginning, or by name; otherwise the context's.")  # fmt: skip
+    reason = click.Option(["--reason"], default="", metavar="TEXT", help="Why, for the audit.")
+    yes = click.Option(["--yes", "-y"], is_flag=True, help="Do it without asking.")
+    return [option for option, has in ((app, of_app), (reason, changes), (yes, destroys)) if has]
 
 
 class Verb(click.Command):
     """A verb: its function gets a `Session` first. One that `changes` something takes a reason, and one that `destroys`
     something asks first."""
 
-    def __init__(self, *args: Any, changes: bool = False, destroys: bool = False, of_app: bool = False, **more: Any):
-        params = [*(more.pop("params", None) or [])]
-        if of_app:
-            params.append(
-                click.Option(["--app"], default="", metavar="APP", shell_complete=complete.apps,
-                             help="By id, its beginning, or by name; otherwise the context's.")
-            )  # fmt: skip
-        if changes or destroys:
-            params.append(click.Option(_REASON, default="", metavar="TEXT", help="Why, for the audit."))
-        if destroys:
-            params.append(click.Option(_YES, is_flag=True, help="Do it without asking."))
-        super().__init__(*args, params=[*params, *_common()], **more)
+    def __init__(
+        self, name: str, *, changes: bool = False, destroys: bool = False, of_app: bool = False, **more: Any
+    ) -> None:
+        own: list[click.Parameter] = more.pop("params", None) or []
+        added = _options_of(of_app=of_app, changes=changes or destroys, destroys=destroys)
+        super().__init__(name, params=[*own, *added, *_common()], **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         session = Session(wishes_of(ctx))

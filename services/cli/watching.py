@@ -36,7 +36,7 @@ class _Drawing(Protocol):
 
 def watch(look: Callable[[], Glance]) -> Glance:
     """Look once a second and draw what is there, until it is over. The last look."""
-    with _drawing() as drawing:
+    with _open_drawing() as drawing:
         while True:
             began = time.monotonic()
             glance = look()
@@ -47,7 +47,7 @@ def watch(look: Callable[[], Glance]) -> Glance:
 
 
 @contextmanager
-def _drawing() -> Iterator[_Drawing]:
+def _open_drawing() -> Iterator[_Drawing]:
     if not sys.stderr.isatty():
         yield _Lines()
         return

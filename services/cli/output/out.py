@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from services.cli.output.tables import Column, Json, draw_record, draw_table
+from services.cli.output.tables import Json, TableColumn, draw_record, draw_table
 from services.cli.output.text import as_json, visible
 from services.cli.output.times import format_when
 
@@ -25,7 +25,7 @@ class Output(Struct, frozen=True, kw_only=True):
     wide: bool = False
     utc: bool = False
 
-    def show_list(self, items: Iterable[Json], columns: Sequence[Column], *, id: str, limit: int | None) -> None:
+    def show_list(self, items: Iterable[Json], columns: Sequence[TableColumn], *, id: str, limit: int | None) -> None:
         """A list: JSON an object a line, ids a line each, or a table. Without a limit a table has the first hundred."""
         if self.json or self.quiet:
             for item in items if not limit else islice(items, limit):
@@ -48,7 +48,7 @@ class Output(Struct, frozen=True, kw_only=True):
             for line in draw_record(fields()):
                 self.write(line)
 
-    def show_table(self, columns: Sequence[Column], rows: Sequence[Json]) -> None:
+    def show_table(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
         """A table that is part of something, and has no JSON of its own."""
         self._draw(columns, rows)
 
@@ -71,7 +71,7 @@ class Output(Struct, frozen=True, kw_only=True):
         """A line beside the result."""
         click.echo(text, err=True)
 
-    def _draw(self, columns: Sequence[Column], rows: Sequence[Json]) -> None:
+    def _draw(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
         if not rows:
             self.tell("None.")
             return

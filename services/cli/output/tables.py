@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 Kind = Literal["text", "id", "number", "word"]
 
 
-class Column(Struct, frozen=True):
+class TableColumn(Struct, frozen=True):
     """A column: its title, and what stands in it. A number stands right; a text and an id may be shortened, a word
     may not. A cell may have a colour."""
 
@@ -32,7 +32,7 @@ class Column(Struct, frozen=True):
 
 
 class _Fitted(Struct, frozen=True):
-    column: Column
+    column: TableColumn
     width: int
 
     def write(self, text: str, colour: str = "") -> str:
@@ -45,7 +45,7 @@ class _Fitted(Struct, frozen=True):
         return shorten_id(text, self.width) if self.column.kind == "id" else shorten(text, self.width)
 
 
-def draw_table(columns: Sequence[Column], rows: Sequence[Json], *, wide: bool) -> tuple[list[str], int]:
+def draw_table(columns: Sequence[TableColumn], rows: Sequence[Json], *, wide: bool) -> tuple[list[str], int]:
     """The lines of a table, its head first, and how many columns were left out."""
     cells = [[_text(column, row) for column in columns] for row in rows]
     widths = [
@@ -87,9 +87,9 @@ def group_digits(value: Any) -> str:
     return f"{value:,}" if isinstance(value, (int, float)) else str(value)
 
 
-def _text(column: Column, row: Json) -> str:
+def _text(column: TableColumn, row: Json) -> str:
     value = column.cell(row)
-    return visible(group_digits(value) if column.kind == "number" else "-" if value in {None, ""} else value)
+    return visible(group_digits(value) if column.kind == "number" else "-" if value in (None, "", {}, []) else value)
 
 
 def _lines(value: Any) -> list[str]:
@@ -117,7 +117,7 @@ def _fit(columns: list[_Fitted], room: int) -> list[_Fitted]:
     return columns
 
 
-def _least(column: Column) -> int:
+def _least(column: TableColumn) -> int:
     match column.kind:
         case "id":
             return max(ID_WIDTH, len(column.title))

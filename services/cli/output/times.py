@@ -31,7 +31,8 @@ def format_when(value: Any, *, utc: bool) -> str:
 
 def format_span(seconds: float) -> str:
     """A duration in two units: `3 d 4 h`, `5 min 3 s`."""
-    left, parts = int(max(seconds, 0)), []
+    parts: list[str] = []
+    left = int(max(seconds, 0))
     for name, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, length)
         if count or (name == "s" and not parts):

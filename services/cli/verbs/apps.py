@@ -5,17 +5,17 @@ import click
 from services.cli import complete, options
 from services.cli.names import find_app
 from services.cli.output.out import Fields
-from services.cli.output.tables import Column, Json
+from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
 command = noun("apps")
 
 _COLUMNS = (
-    Column("ID", lambda app: app["id"], "id"),
-    Column("NAME", lambda app: app["name"]),
-    Column("BUNDLE ID", lambda app: app["bundleId"]),
-    Column("MADE BY", lambda app: app["createdBy"]),
+    TableColumn("ID", lambda app: app["id"], "id"),
+    TableColumn("NAME", lambda app: app["name"]),
+    TableColumn("BUNDLE ID", lambda app: app["bundleId"]),
+    TableColumn("MADE BY", lambda app: app["createdBy"]),
 )
 _app = click.argument("app_name", metavar="APP", shell_complete=complete.apps)
 

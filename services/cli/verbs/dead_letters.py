@@ -6,7 +6,7 @@ import click
 
 from services.cli import complete, options
 from services.cli.names import find_listed
-from services.cli.output.tables import Column, Json
+from services.cli.output.tables import Json, TableColumn
 from services.cli.output.text import visible
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -23,12 +23,12 @@ _ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complet
 def list_letters(session: Session, key: str, namespace: str, limit: int | None) -> None:
     """List the dead letters."""
     columns = (
-        Column("ID", lambda each: each["id"], "id"),
-        Column("KEY", lambda each: each["key"], "id"),
-        Column("DUE", lambda each: session.out.when(each["due"]), "word"),
-        Column("DIED", lambda each: session.out.when(each["died_at"]), "word"),
-        Column("TRIES", lambda each: each["attempts"], "number"),
-        Column("ERROR", lambda each: each["error"]),
+        TableColumn("ID", lambda each: each["id"], "id"),
+        TableColumn("KEY", lambda each: each["key"], "id"),
+        TableColumn("DUE", lambda each: session.out.when(each["due"]), "word"),
+        TableColumn("DIED", lambda each: session.out.when(each["died_at"]), "word"),
+        TableColumn("TRIES", lambda each: each["attempts"], "number"),
+        TableColumn("ERROR", lambda each: each["error"]),
     )
     found = session.api.items("dead-letters", limit=limit, key=key, namespace=namespace)
     session.out.show_list(found, columns, id="id", limit=limit)

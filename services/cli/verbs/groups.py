@@ -1,6 +1,6 @@
 """`carillon groups`: localized pushes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -9,8 +9,8 @@ from services.cli import complete, options
 from services.cli.job_shape import group_fields, state_of, zone_columns
 from services.cli.job_wish import job_body, job_options
 from services.cli.jobs_seen import show_batches, show_preview, show_samples, watch_group
-from services.cli.names import find_app, find_group
-from services.cli.output.tables import Column, Json, group_digits
+from services.cli.names import find_app, find_group, newest_jobs
+from services.cli.output.tables import Json, TableColumn, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
 from services.cli.verb import noun
 
@@ -23,15 +23,14 @@ _group = click.argument("group_name", metavar="GROUP", shell_complete=complete.g
 @options.limit
 def list_groups(session: Session, limit: int | None) -> None:
     """List the groups, the newest first."""
-    app = find_app(session) if session.app else None
     columns = (
-        Column("ID", lambda job: job["jobGroupId"], "id"),
-        Column("APP", lambda job: job["app"]["name"]),
-        Column("TEMPLATE", lambda job: job["templateName"]),
-        Column("MADE", lambda job: session.out.when(job["createdAt"]), "word"),
-        Column("MADE BY", lambda job: job["createdBy"]),
+        TableColumn("ID", lambda job: job["jobGroupId"], "id"),
+        TableColumn("APP", lambda job: job["app"]["name"]),
+        TableColumn("TEMPLATE", lambda job: job["templateName"]),
+        TableColumn("MADE", lambda job: session.out.when(job["createdAt"]), "word"),
+        TableColumn("MADE BY", lambda job: job["createdBy"]),
     )
-    session.out.show_list(_first_jobs(session.api.items("jobs", app=app)), columns, id="jobGroupId", limit=limit)
+    session.out.show_list(_first_jobs(newest_jobs(session)), columns, id="jobGroupId", limit=limit)
 
 
 @command.verb("show", of_app=True)
@@ -135,7 +134,7 @@ def _move(session: Session, path: tuple[str, ...], move: str, done: str) -> None
     session.out.confirm(group, f"{done} group {group['id']} with {len(group['zones'])} jobs.", id="id")
 
 
-def _first_jobs(jobs: Iterator[Json]) -> Iterator[Json]:
+def _first_jobs(jobs: Iterable[Json]) -> Iterator[Json]:
     """A job of each group."""
     seen: set[str] = set()
     for job in jobs:

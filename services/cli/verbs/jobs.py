@@ -9,7 +9,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.job_shape import BAD, ENDED, job_columns, job_fields, state_of
 from services.cli.job_wish import job_body, job_options
 from services.cli.jobs_seen import show_batches, show_preview, show_samples, watch_group, watch_job
-from services.cli.names import find_app, find_job
+from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.output.tables import Json, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
 from services.cli.verb import noun
@@ -27,8 +27,7 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @options.limit
 def list_jobs(session: Session, status: str | None, template: str, by: str, limit: int | None) -> None:
     """List the jobs, the newest first."""
-    app = find_app(session) if session.app else None
-    jobs = session.api.items("jobs", limit=limit, app=app, status=status, template=template, by=by)
+    jobs = newest_jobs(session, limit=limit, status=status, template=template, by=by)
     session.out.show_list(jobs, job_columns(session.out), id="id", limit=limit)
 
 
@@ -105,7 +104,7 @@ def stop(session: Session, job_name: str) -> None:
         raise Failure(Exit.REFUSED, f"Job {job['id']} is completed: there is nothing to stop.")
     left = job["totalTokens"] - job["completedTokens"]
     app = job["app"]["name"]
-    sentence = f"This stops job {job['id']} of app {app}: {_left(job, left)} There is no undo."
+    sentence = f"This stops job {job['id']} of app {app}: {_what_is_left(job, left)} There is no undo."
     session.ask(sentence, type_name=app if left > NAMED_FROM_DEVICES else "")
     session.api.jobs.stop(job["appId"], job["id"])
     _confirm(session, job["appId"], job["id"], "Stopped")
@@ -138,7 +137,7 @@ def _confirm(session: Session, app_id: str, job_id: str, done: str) -> None:
     session.out.confirm(job, f"{done} job {job_id}.", id="id")
 
 
-def _left(job: Json, left: int) -> str:
+def _what_is_left(job: Json, left: int) -> str:
     if not job["totalBatches"]:
         return "nobody has got it yet."
     return f"{group_digits(left)} of {group_digits(job['totalTokens'])} devices will not be reached."

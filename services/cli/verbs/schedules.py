@@ -10,7 +10,7 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
 from services.cli.options import Span
-from services.cli.output.tables import Column, Json
+from services.cli.output.tables import Json, TableColumn
 from services.cli.schedule_shape import callback_word, schedule_columns, schedule_fields
 from services.cli.schedule_wish import definition_options, schedule_body
 from services.cli.session import Session
@@ -38,13 +38,11 @@ def list_schedules(session: Session, prefix: str, state: str | None, namespace: 
 @options.limit
 def due(session: Session, within: timedelta, namespace: str, limit: int | None) -> None:
     """List what comes due next."""
-    found = session.api.items(
-        "schedules", "due", limit=limit, within=int(within.total_seconds()), namespace=namespace
-    )
+    found = session.api.items("schedules", "due", limit=limit, within=int(within.total_seconds()), namespace=namespace)
     columns = (
-        Column("DUE", lambda each: session.out.when(each["due"]), "word"),
-        Column("KEY", lambda each: each["key"], "id"),
-        Column("CALLBACK", lambda each: callback_word(each.get("callback")), "text"),
+        TableColumn("DUE", lambda each: session.out.when(each["due"]), "word"),
+        TableColumn("KEY", lambda each: each["key"], "id"),
+        TableColumn("CALLBACK", lambda each: callback_word(each.get("callback")), "text"),
     )
     session.out.show_list(found, columns, id="key", limit=limit)
 
@@ -64,7 +62,7 @@ def show(session: Session, key: str, namespace: str) -> None:
 def create(session: Session, key: str, **wish: Any) -> None:
     """Make a schedule; one that is there with the same content stays as it is."""
     made = session.api.post("schedules", body={**schedule_body(**wish), "key": key})
-    session.out.confirm(made, _made(session, made), id="key")
+    session.out.confirm(made, _in_place(session, made), id="key")
 
 
 @command.verb("apply", changes=True)
@@ -143,11 +141,11 @@ def _put(session: Session, document: Any) -> bool:
     except (Conflict, Invalid, ValueError) as error:
         session.out.tell(f"{key}: {error}")
         return False
-    session.out.confirm(answer, _made(session, answer), id="key")
+    session.out.confirm(answer, _in_place(session, answer), id="key")
     return True
 
 
-def _made(session: Session, schedule: Json) -> str:
+def _in_place(session: Session, schedule: Json) -> str:
     instants = schedule.get("next") or []
     following = f", next at {session.out.when(instants[0])}" if instants else ""
     return f"In place: schedule {schedule['key']}{following}."

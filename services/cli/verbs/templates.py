@@ -10,7 +10,7 @@ from services.cli import complete, options
 from services.cli.names import find_app, find_template
 from services.cli.options import JsonText, Pair
 from services.cli.output.out import Fields
-from services.cli.output.tables import Column, Json
+from services.cli.output.tables import Json, TableColumn
 from services.cli.output.text import as_json, paint, visible
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -18,11 +18,11 @@ from services.cli.verb import noun
 command = noun("templates")
 
 _COLUMNS = (
-    Column("ID", lambda template: template["id"], "id"),
-    Column("NAME", lambda template: template["name"]),
-    Column("LOCALE", lambda template: template["locale"], "word"),
-    Column("BODY", lambda template: template["body"]),
-    Column("MADE BY", lambda template: template["createdBy"]),
+    TableColumn("ID", lambda template: template["id"], "id"),
+    TableColumn("NAME", lambda template: template["name"]),
+    TableColumn("LOCALE", lambda template: template["locale"], "word"),
+    TableColumn("BODY", lambda template: template["body"]),
+    TableColumn("MADE BY", lambda template: template["createdBy"]),
 )
 _CONTENT = ("name", "locale", "defaults", "body")
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -104,7 +104,9 @@ def render(
     """Show what a template renders to, or the fault in it and its place; nothing is stored."""
     if bool(template_name) == (body is not None):
         raise click.UsageError("render what? Name a template, or give one by --body")
-    wanted: Json = {"name": template_name} if template_name else {"template": {"body": body, "defaults": defaults or {}}}
+    wanted: Json = (
+        {"name": template_name} if template_name else {"template": {"body": body, "defaults": defaults or {}}}
+    )
     asked = {**wanted, "locale": locale or "en", "context": dict(tags)}
     answer = session.api.post("apps", find_app(session), "templates", "render", body=asked)
     session.out.write(as_json(answer) if session.out.json else _indent(answer))
@@ -120,8 +122,10 @@ def diff(session: Session, template_name: str, locale: str, file: str) -> None:
     [given, *_] = options.read_documents(file)
     if not isinstance(given, dict):
         raise click.UsageError(f"{file} holds no template")
-    sides = [_indent({name: side.get(name, stored[name]) for name in _CONTENT}).split("\n") for side in (stored, given)]
-    lines = list(difflib.unified_diff(*sides, fromfile=f"stored {stored['id']}", tofile=file, lineterm=""))
+    before, after = (
+        _indent({name: side.get(name, stored[name]) for name in _CONTENT}).split("\n") for side in (stored, given)
+    )
+    lines = list(difflib.unified_diff(before, after, f"stored {stored['id']}", file, lineterm=""))
     for line in lines:
         session.out.write(paint(visible(line), _DIFF_COLOURS.get(line[:1], "")))
     if lines:
