@@ -18,7 +18,8 @@ Function = Callable[..., None]
 Decorator = Callable[[Function], click.Command]
 
 
-def _common() -> list[click.Parameter]:
+def common_options() -> list[click.Parameter]:
+    """What every verb takes."""
     return [
         click.Option(["--context"], default="", metavar="NAME", shell_complete=complete.contexts,
                      help="The deployment to ask, as `carillon context list` names it."),
@@ -46,7 +47,7 @@ class Verb(click.Command):
     ) -> None:
         own: list[click.Parameter] = more.pop("params", None) or []
         added = _options_of(of_app=of_app, changes=changes or destroys, destroys=destroys)
-        super().__init__(name, params=[*own, *added, *_common()], **more)
+        super().__init__(name, params=[*own, *added, *common_options()], **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         session = Session(wishes_of(ctx))
@@ -118,4 +119,6 @@ def _explain(error: Exception) -> Exception:
         return click.UsageError(visible(str(error)))
     if isinstance(error, OSError):
         return Failure(Exit.FAILED, visible(str(error)))
+    if isinstance(error, KeyError):
+        return Failure(Exit.FAILED, f"The answer has no {visible(str(error))}: is this the API of this release?")
     return error

@@ -6,11 +6,12 @@ import click
 
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
-from services.cli.names import find_listed
+from services.cli.names import find_app, find_listed
 from services.cli.options import Pair
 from services.cli.output.out import Fields
 from services.cli.output.tables import Json, TableColumn, group_digits
-from services.cli.session import NAMED_FROM_THINGS, Session
+from services.cli.output.text import visible
+from services.cli.session import NAMED_FROM_DEVICES, NAMED_FROM_THINGS, Session
 from services.cli.verb import noun
 from services.cli.watching import Glance, watch
 
@@ -40,18 +41,27 @@ def list_actions(session: Session, limit: int | None) -> None:
 
 @command.verb("start", destroys=True)
 @click.argument("act", metavar="ACT")
-@click.option("--filter", "filters", type=Pair(), multiple=True, help="Which things: namespace=…, key=…, status=…")
+@click.option(
+    "--filter",
+    "filters",
+    type=Pair(),
+    multiple=True,
+    help="Which things: namespace, key, error, prefix, state, app, status, template, by.",
+)
 @click.option("--at-most", type=click.IntRange(1), help="Do it to no more things than these.")
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it is over.")
 def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_most: int | None, watches: bool) -> None:
     """Do an act to all things that match: `job.stop`, `schedule.pause`, `dead-letter.retry`, ..."""
-    body: Json = {"act": act, "filter": dict(filters), "reason": session.wishes.reason, "atMost": at_most}
+    wanted = {name: find_app(session, value) if name == "app" else value for name, value in filters}
+    body: Json = {"act": act, "filter": wanted, "reason": session.wishes.reason, "atMost": at_most}
     body = {name: value for name, value in body.items() if value is not None}
+    if not session.wishes.reason:
+        raise click.UsageError("why? --reason says so, for the audit")
     figures = session.api.post(PATH, body=body, dryRun="true")
-    matched = figures["matched"]
-    session.ask(
-        f"This does {act} to {group_digits(matched)} things.", type_name=act if matched > NAMED_FROM_THINGS else ""
-    )
+    matched, devices = figures["matched"], figures.get("devicesNotReached") or 0
+    lost = f"; {group_digits(devices)} devices will not be reached" if devices else ""
+    much = matched > NAMED_FROM_THINGS or devices > NAMED_FROM_DEVICES
+    session.ask(f"This does {act} to {group_digits(matched)} things{lost}.", type_name=act if much else "")
     begun = session.api.post(PATH, body=body)
     if watches:
         _watch(session, begun["id"])
@@ -99,6 +109,8 @@ def _watch(session: Session, action_id: str) -> None:
     watch(look)
     action = seen["action"]
     session.out.show(action, lambda: _fields(session, action), id="id")
+    if action["state"] == "failed":
+        raise Failure(Exit.FAILED, visible(action["failure"]))
     if action["failed"]:
         raise Failure(Exit.FAILED, f"{group_digits(action['failed'])} things failed.")
 
@@ -115,6 +127,8 @@ def _fields(session: Session, action: Json) -> Fields:
         ("filter", action["filter"]),
         ("state", action["state"]),
         *counts,
-        ("reason", action.get("reason", "")),
+        ("reason", action.get("reason")),
+        ("failure", action.get("failure")),
+        ("failures", [f"{each['id']}: {each['reason']}" for each in action.get("failures", [])]),
         ("begun", f"{session.out.when(action['createdAt'])} by {action['createdBy']}"),
     ]

@@ -11,7 +11,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
 from services.cli.options import Span
 from services.cli.output.tables import Json, TableColumn
-from services.cli.schedule_shape import callback_word, schedule_columns, schedule_fields
+from services.cli.schedule_shape import schedule_columns, schedule_fields
 from services.cli.schedule_wish import definition_options, schedule_body
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -35,16 +35,17 @@ def list_schedules(session: Session, prefix: str, state: str | None, namespace: 
 @command.verb("due")
 @click.option("--within", type=Span(), default="1h", show_default=True, help="How far ahead to look.")
 @options.namespace
-@options.limit
-def due(session: Session, within: timedelta, namespace: str, limit: int | None) -> None:
-    """List what comes due next."""
-    found = session.api.items("schedules", "due", limit=limit, within=int(within.total_seconds()), namespace=namespace)
+def due(session: Session, within: timedelta, namespace: str) -> None:
+    """List what fires next."""
+    told = session.api.get("schedules", "due", within=int(within.total_seconds()), namespace=namespace)
     columns = (
-        TableColumn("DUE", lambda each: session.out.when(each["due"]), "word"),
+        TableColumn("AT", lambda each: session.out.when(each["at"]), "word"),
         TableColumn("KEY", lambda each: each["key"], "id"),
-        TableColumn("CALLBACK", lambda each: callback_word(each.get("callback")), "text"),
+        TableColumn("OF", lambda each: each["namespace"]),
+        TableColumn("KIND", lambda each: each["kind"], "word"),
+        TableColumn("TRIES", lambda each: each["attempts"], "number"),
     )
-    session.out.show_list(found, columns, id="key", limit=limit)
+    session.out.show_list(told["instants"], columns, id="key", limit=0)
 
 
 @command.verb("show")

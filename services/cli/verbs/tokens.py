@@ -1,6 +1,6 @@
 """`carillon tokens`."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -8,7 +8,7 @@ import click
 from services.cli import complete, options
 from services.cli.access import access_body, access_options, may
 from services.cli.names import find_listed
-from services.cli.options import Span
+from services.cli.options import Instant, Span
 from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
@@ -35,10 +35,15 @@ def list_tokens(session: Session, limit: int | None) -> None:
 
 @command.verb("create", changes=True)
 @click.argument("name")
+@options.namespace
+@click.option("--expires", type=Instant(), help="When it ends by itself; otherwise never.")
 @access_options
-def create(session: Session, name: str, **access: Any) -> None:
+def create(session: Session, name: str, namespace: str, expires: datetime | None, **access: Any) -> None:
     """Make a token. Its secret is printed for this one time."""
-    _show_secret(session, session.api.post("tokens", body={"name": name, **access_body(session, **access)}))
+    body = {"name": name, **access_body(session, **access)}
+    chosen = {"namespace": namespace, "expiresAt": expires and expires.isoformat()}
+    body |= {field: value for field, value in chosen.items() if value}
+    _show_secret(session, session.api.post("tokens", body=body))
 
 
 @command.verb("rotate", changes=True)
