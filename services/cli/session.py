@@ -54,8 +54,6 @@ class Session:
     def api(self) -> "Api":
         """The deployment's API."""
         if self._opened is None:
-            # httpx has a command line of its own, which brings rich along: half of the time that the client takes.
-            sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
             from services.cli.api import Api
 
             deployment = self.found.deployment

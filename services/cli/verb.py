@@ -14,6 +14,9 @@ from services.cli.exits import Exit, Failure, failure_of
 from services.cli.session import Session, Wishes
 from shared.domain.errors import CarillonError as InsideError
 
+# The client needs httpx, which brings a command line of its own along where rich is installed: 80 ms for nothing.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+
 Function = Callable[..., None]
 Decorator = Callable[[Function], click.Command]
 

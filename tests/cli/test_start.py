@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +23,10 @@ NOBODYS = {
     "aiokafka", "aio_pika", "litestar", "numpy", "pygments", "pymongo", "rich", "services.api", "services.cli.running",
     "services.connections", "services.embedded.instance", "services.parts", "shared.runtime.settings", "structlog",
 }  # fmt: skip
-BUDGET_SECONDS = 0.4
+# On a machine where all is quiet, 0.4 seconds are 4 times what Python takes to import httpx. A busy machine slows both.
+TIMES = 4.0
 RUNS = 9
+HTTPX = "import sys; sys.modules['httpx._main'] = None; import httpx"
 
 
 @pytest.mark.native
@@ -50,9 +53,11 @@ async def test_a_list_of_jobs_is_there_within_its_budget(cli: Program, house: Ho
     """By the processor's seconds of the command, its start included."""
     app_id = await house.app_with_template()
     command = [sys.executable, "-m", "services", "jobs", "list", "--app", app_id]
-    spent = [await asyncio.to_thread(cpu_seconds, command, cli) for _ in range(RUNS)]
-    # The least: what runs beside it takes caches and half of a core away, and that is counted.
-    assert min(spent) < BUDGET_SECONDS, spent
+    pairs = [
+        [await asyncio.to_thread(cpu_seconds, words, cli) for words in (command, [sys.executable, "-c", HTTPX])]
+        for _ in range(RUNS)
+    ]
+    assert statistics.median(whole / httpx for whole, httpx in pairs) < TIMES, pairs
 
 
 def cpu_seconds(command: list[str], cli: Program) -> float:
