@@ -13,7 +13,10 @@ from shared.domain.schema import check_stamp
 from shared.runtime.health import ProcessHealth
 from shared.runtime.http_protocol import Limits
 from shared.runtime.lifecycle import Closing, Component
+from shared.runtime.metrics import BUILD_INFO
 from shared.runtime.serving import HttpServer, affordable_connections
+from shared.runtime.tls import server_context
+from shared.runtime.version import program_version
 
 if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
     from services.api.app import Application
@@ -21,6 +24,7 @@ if TYPE_CHECKING:  # the API and the worker are imported by the process that is 
 
 def components(process: str, parts: Parts) -> list[Component]:
     """The components of one process, in the order in which they start. `parts` must be those of this process."""
+    BUILD_INFO.labels(program_version(), process).set(1)
     own = [component for part in parts for component in part.components(process)]
     match process:
         case "api":
@@ -101,7 +105,15 @@ class _ApiServer(HttpServer):
     def __init__(self, application: "Application", capabilities: Capabilities) -> None:
         settings = capabilities.settings.api
         limits = Limits(connections=affordable_connections(settings.max_connections))
-        super().__init__("api", application, host=settings.host, port=settings.port, limits=limits, proxy_headers=False)
+        super().__init__(
+            "api",
+            application,
+            host=settings.host,
+            port=settings.port,
+            limits=limits,
+            certificate=server_context(settings.certificate_file, settings.key_file, section="api"),
+            proxy_headers=False,
+        )
         self._own_api = capabilities.own_api
 
     async def start(self) -> None:

@@ -7,6 +7,7 @@ is used as soon as it is there.
 
 import os
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property, partial
@@ -25,16 +26,18 @@ from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
 from shared.outgoing.late import LateOutgoing
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.metrics import measure_calls
-from shared.runtime.settings import BlobSettings, Settings
+from shared.runtime.settings import BlobSettings, Settings, TlsSettings
 from shared.store import Store
 from shared.stream import Stream
 
 if TYPE_CHECKING:  # imported by whoever is the first to ask for one
     from shared.audience import Audience
+    from shared.audience.inspection import AudienceInspection
     from shared.blobs.files import FolderBlobs
 
 # A caller of the API is served best by a quick 503; work in the background waits rather than be done again.
-_PATIENCE_OF_A_CALLER = 5.0
+# The doctor tells what a server says, and not that it waited in vain.
+_PATIENCE_OF = {"api": 5.0, "doctor": 4.0}
 _PATIENCE = 20.0
 _CONFIRM_OF_A_CALLER = 1.0
 _API = "api"
@@ -54,8 +57,10 @@ class Capabilities:
 
     @cached_property
     def store(self) -> Store:
-        patience = _PATIENCE_OF_A_CALLER if self.service == _API else _PATIENCE
-        return Store.open(self.settings.store.url, timeout_seconds=patience, observe=measure_calls)
+        patience = _PATIENCE_OF.get(self.service, _PATIENCE)
+        return Store.open(
+            self.settings.store.url, timeout_seconds=patience, observe=measure_calls, tls=self.settings.tls
+        )
 
     @cached_property
     def broker(self) -> Broker:
@@ -71,13 +76,24 @@ class Capabilities:
 
         chosen = self.settings.audience
         audience = Audience.open(
-            chosen.url, pool_size=chosen.pool_size, statement_timeout_seconds=chosen.statement_timeout_seconds
+            chosen.url,
+            pool_size=chosen.pool_size,
+            statement_timeout_seconds=chosen.statement_timeout_seconds,
+            tls=self.settings.tls,
         )
         return measure_calls(audience, "audience")
 
     @cached_property
+    def audience_inspection(self) -> "AudienceInspection":
+        """What can be asked of the push database itself, for `carillon doctor`."""
+        from shared.audience.inspection import AudienceInspection
+
+        chosen = self.settings.audience
+        return AudienceInspection.open(chosen.url, statement_timeout_seconds=chosen.statement_timeout_seconds)
+
+    @cached_property
     def blobs(self) -> Blobs:
-        return measure_calls(self._folder or _s3(self.settings.blobs), "blobs")
+        return measure_calls(self._folder or _s3(self.settings.blobs, self.settings.tls), "blobs")
 
     @cached_property
     def uploads(self) -> Uploads | None:
@@ -109,7 +125,7 @@ class Capabilities:
     async def close(self) -> None:
         """Close every connection that is open, the store last, even where one of them fails to."""
         async with AsyncExitStack() as closing:
-            for name in ("store", "audience", "broker", "stream", "blobs", "mail", "outgoing"):
+            for name in ("store", "audience", "audience_inspection", "broker", "stream", "blobs", "mail", "outgoing"):
                 if name in vars(self):
                     closing.push_async_callback(getattr(self, name).close)
 
@@ -158,6 +174,7 @@ def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
                 connection_name=name,
                 publish_timeout_seconds=min(timeout, _CONFIRM_OF_A_CALLER) if hurried else timeout,
                 deliver_timeout_seconds=min(timeout, settings.scheduler.answer_seconds),
+                tls=settings.tls,
             )
         case "memory":
             from shared.broker.memory import MemoryBroker
@@ -170,11 +187,12 @@ def _broker(settings: Settings, name: str, *, hurried: bool) -> Broker:
 def _stream(settings: Settings, name: str) -> Stream:
     stream, lanes = settings.stream, settings.worker.lanes
     match _scheme(stream.url, field="stream.url"):
-        case "kafka":
+        case "kafka" | "kafka+ssl":
             from shared.stream.kafka import KafkaStream
 
             return KafkaStream.open(
                 stream.url,
+                tls=settings.tls,
                 client_id=name.replace(" ", "-").replace("/", "-"),
                 lanes=lanes,
                 ledger_topic=stream.ledger_topic,
@@ -193,10 +211,10 @@ def _stream(settings: Settings, name: str) -> Stream:
 
             return LocalStream.open(stream.url, lanes=lanes)
         case scheme:
-            raise Invalid(f"kafka:// or local://, not {scheme}://", field="stream.url")
+            raise Invalid(f"kafka://, kafka+ssl:// or local://, not {scheme}://", field="stream.url")
 
 
-def _s3(chosen: BlobSettings) -> Blobs:
+def _s3(chosen: BlobSettings, tls: TlsSettings) -> Blobs:
     scheme = _scheme(chosen.url, field="blobs.url")
     if scheme != "s3":
         raise Invalid(f"s3:// or file://, not {scheme}://", field="blobs.url")
@@ -213,7 +231,7 @@ def _s3(chosen: BlobSettings) -> Blobs:
         from shared.blobs.s3 import S3Blobs
 
         return partial(
-            S3Blobs.open, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, **checked
+            S3Blobs.open, chosen.url, region=chosen.region, timeout_seconds=chosen.timeout_seconds, tls=tls, **checked
         )
 
     return LateBlobs(bucket, load)
@@ -230,7 +248,8 @@ def _mail(capabilities: Capabilities) -> Mail:
         case "smtp" | "smtps":
             from shared.mail.smtp import SmtpMail
 
-            return SmtpMail.open(chosen.url, sender=sender, timeout_seconds=chosen.timeout_seconds)
+            trust = _trust(capabilities.settings.tls)
+            return SmtpMail.open(chosen.url, sender=sender, timeout_seconds=chosen.timeout_seconds, trust=trust)
         case "sendgrid":
             from shared.mail.sendgrid import SendGridMail
 
@@ -238,6 +257,15 @@ def _mail(capabilities: Capabilities) -> Mail:
             return SendGridMail.open(chosen.url, sender=sender, post=post, timeout_seconds=chosen.timeout_seconds)
         case scheme:
             raise Invalid(f"smtp://, smtps:// or sendgrid://, not {scheme}://", field="mail.url")
+
+
+def _trust(tls: TlsSettings) -> ssl.SSLContext | None:
+    """Nothing where the settings name no files: the driver makes its own then, and only when it needs one."""
+    if not tls.ca_file and not tls.certificate_file:
+        return None
+    from shared.runtime.tls import client_context
+
+    return client_context(tls)
 
 
 class _Post:

@@ -9,10 +9,10 @@ from services.connections import Capabilities
 from services.embedded.ports import check_ports
 from services.parts import Parts
 from services.schema_watch import SchemaWatch
+from services.self_report import report
 from shared.domain.errors import CarillonError
 from shared.runtime import health, logs, memory
 from shared.runtime.lifecycle import Component, run
-from shared.runtime.loop_watch import LoopWatch
 from shared.runtime.settings import Settings
 
 
@@ -39,9 +39,9 @@ def build(capabilities: Capabilities, services: Sequence[str], known: health.Pro
     known.add("schema", schema.check)
     components: list[Component] = [
         health.server(known, capabilities.settings.health),
-        LoopWatch(),
         assembly.connections_closer(capabilities),
         schema,
+        *report(parts, services, known),
     ]
     for service in services:
         components += assembly.components(service, parts)

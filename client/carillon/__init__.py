@@ -1,9 +1,9 @@
-"""A client of Carillon's HTTP API: schedules, dead letters, push jobs and their files, typed, with retries that never
-double.
+"""Clients of Carillon's HTTP API, typed, with retries that never double: `Carillon` for synchronous programs and
+`AsyncCarillon` for asyncio, with the same resources.
 
 ```python
-async with AsyncCarillon("http://localhost:8080", token="carillon_…") as client:
-    stored = await client.schedules.create(
+with Carillon("http://localhost:8080", token="carillon_…") as client:
+    stored = client.schedules.create(
         Schedule(
             key="training-invitations-42",
             instants=[datetime(2030, 12, 24, 14, tzinfo=UTC)],
@@ -13,16 +13,23 @@ async with AsyncCarillon("http://localhost:8080", token="carillon_…") as clien
 ```
 
 A call is attempted again after a connection error, a time-out, 429, 502, 503 and 504. Each POST carries an
-`Idempotency-Key`, the same on all its attempts; what else there is is idempotent by itself. So an attempt whose answer
+`Idempotency-Key`, the same on all its attempts; other calls are idempotent by themselves. So an attempt whose answer
 was lost is not done twice, and the answer is that of the first.
 """
 
+from carillon.apps import App, Apps
 from carillon.async_client import AsyncCarillon
+from carillon.audit import ActedOn, Actor, Audit, AuditRecord
+from carillon.batches import Batch, RatePoint
 from carillon.blocking_client import Carillon
+from carillon.bulk_actions import BulkAct, BulkAction, BulkActions, BulkFailure, BulkFigures, BulkFilter
 from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
-from carillon.dead_letters import DeadLetter, DeadLetters
+from carillon.calls import Async, Sync
+from carillon.dead_letters import DeadLetter, DeadLetters, ErrorCount, WholeDeadLetter
 from carillon.definitions import (
     BulkResult,
+    DueInstant,
+    DueInstants,
     Fired,
     FireWithin,
     ItemError,
@@ -33,6 +40,7 @@ from carillon.definitions import (
     ScheduleState,
     StoredSchedule,
 )
+from carillon.deployment import Caller
 from carillon.errors import (
     CarillonError,
     Conflict,
@@ -44,6 +52,8 @@ from carillon.errors import (
 )
 from carillon.groups import Group, Groups, ZoneJob
 from carillon.jobs import Jobs
+from carillon.moves import Move, MoveFigures
+from carillon.overview import ClockState, DeadLetterCount, OpenJobs, Overview, Sign, Unknown
 from carillon.previews import (
     AudienceCount,
     JobPreview,
@@ -53,28 +63,55 @@ from carillon.previews import (
     ZoneCount,
     ZonePreview,
 )
+from carillon.processes import InHand, Minute, Process, Setting
 from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
+from carillon.queues import Queue, Queues
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
+from carillon.templates import StoredTemplate, Template, Templates
+from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
 from carillon.uploads import Uploads
+from carillon.users import Role, StoredUser, User, Users
 
 __all__ = [
+    "ActedOn",
+    "Actor",
+    "App",
+    "Apps",
+    "Async",
     "AsyncCarillon",
     "AudienceCount",
+    "Audit",
+    "AuditRecord",
+    "Batch",
+    "BulkAct",
+    "BulkAction",
+    "BulkActions",
+    "BulkFailure",
+    "BulkFigures",
+    "BulkFilter",
     "BulkResult",
     "Callback",
+    "Caller",
     "Carillon",
     "CarillonError",
+    "ClockState",
     "Conflict",
     "DeadLetter",
+    "DeadLetterCount",
     "DeadLetters",
+    "DueInstant",
+    "DueInstants",
+    "ErrorCount",
     "FireWithin",
     "Fired",
     "Forbidden",
     "Group",
     "Groups",
     "HttpCallback",
+    "InHand",
     "Invalid",
+    "IssuedToken",
     "ItemError",
     "JobEvent",
     "JobPreview",
@@ -82,24 +119,48 @@ __all__ = [
     "Jobs",
     "KafkaCallback",
     "LocaleCount",
+    "Minute",
+    "Move",
+    "MoveFigures",
     "NotFound",
     "Notice",
+    "OpenJobs",
     "Outcome",
     "OutcomeResult",
+    "Overview",
+    "Process",
     "PushJob",
+    "Queue",
+    "Queues",
     "RabbitCallback",
+    "RatePoint",
     "Retry",
+    "Role",
     "Sample",
     "Schedule",
     "ScheduleState",
     "Schedules",
+    "Setting",
+    "Sign",
     "SigningSecret",
     "SigningSecrets",
     "StoredJob",
     "StoredSchedule",
+    "StoredTemplate",
+    "StoredToken",
+    "StoredUser",
+    "Sync",
+    "Template",
+    "Templates",
+    "Token",
+    "Tokens",
     "Unauthorized",
     "Unavailable",
+    "Unknown",
     "Uploads",
+    "User",
+    "Users",
+    "WholeDeadLetter",
     "ZoneCount",
     "ZoneJob",
     "ZonePreview",

@@ -24,7 +24,8 @@ class Reached(Struct):
 
 class Request(Struct, frozen=True, kw_only=True):
     """What is sent. A `signed` URL is as good as a password; `retried` are the statuses that are worth another
-    attempt, `done_before` those that are a success behind an attempt that may have reached the server."""
+    attempt, `done_before` those that are a success behind an attempt that may have reached the server. What is sent
+    `once` is not sent again behind such an attempt."""
 
     method: str
     url: str
@@ -34,16 +35,22 @@ class Request(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
     retried: frozenset[int] = RETRIED
     done_before: frozenset[int] = frozenset()
+    once: bool = False
     reached: Reached = field(default_factory=Reached)
 
 
 class Failed(Struct, frozen=True):
-    """An attempt that is worth another one."""
+    """An attempt that failed in a way that passes."""
 
     request: Request
     cause: Exception
     status: int | None = None
     retry_after: float | None = None
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether another attempt does no harm."""
+        return not self.request.once or self.request.reached.attempts == 0
 
     def given_up(self, attempts: int, most: int) -> Unavailable:
         """The error that it is when no other attempt follows."""

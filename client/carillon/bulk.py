@@ -30,28 +30,29 @@ class _Item(Struct, frozen=True):
 
 
 async def results(
-    transport: Transport, schedules: Iterable[Schedule] | AsyncIterable[Schedule], idempotency_key: str
+    transport: Transport,
+    schedules: Iterable[Schedule] | AsyncIterable[Schedule],
+    idempotency_key: str,
+    reason: str,
 ) -> AsyncGenerator[BulkResult]:
     """As `Schedules.bulk`. With a key of the caller's each chunk has one of its own, made of it."""
     index, numbers = 0, count()
-    async for chunk in chunks(schedules):
+    async for chunk in chunks(each(schedules, transport.runtime)):
         if isinstance(chunk, BulkResult):
             yield replace(chunk, index=index)
             index += 1
             continue
         key = f"{idempotency_key}/{next(numbers)}" if idempotency_key else ""
-        for result in await _send_chunk(transport, chunk, key):
+        for result in await _send_chunk(transport, chunk, key, reason):
             yield replace(result, index=index + result.index)
         index += len(chunk)
 
 
-async def chunks(
-    schedules: Iterable[Schedule] | AsyncIterable[Schedule],
-) -> AsyncGenerator[list[bytes] | BulkResult]:
+async def chunks(schedules: AsyncIterable[Schedule]) -> AsyncGenerator[list[bytes] | BulkResult]:
     """Lines to be sent together, and in between the results of those that cannot be sent at all."""
     chunk: list[bytes] = []
     size = instants = 0
-    async for schedule in each(schedules):
+    async for schedule in schedules:
         item = _item(schedule)
         full = isinstance(item, _Item) and (
             len(chunk) == ITEMS or size + len(item.content) >= BODY_BYTES or instants + item.instants > INSTANTS
@@ -83,13 +84,16 @@ def _refused(schedule: Schedule, status: HTTPStatus, reason: str) -> BulkResult:
     return BulkResult(index=0, key=schedule.key or None, status=status, error=ItemError(reason))
 
 
-async def _send_chunk(transport: Transport, chunk: Sequence[bytes], idempotency_key: str) -> list[BulkResult]:
+async def _send_chunk(
+    transport: Transport, chunk: Sequence[bytes], idempotency_key: str, reason: str
+) -> list[BulkResult]:
     answer = await transport.call(
         "POST",
         "/schedules/bulk",
         content=b"\n".join(chunk),
         content_type=NDJSON,
         idempotency_key=idempotency_key,
+        reason=reason,
     )
     found = answer.read_lines(_results)
     if [result.index for result in found] != list(range(len(chunk))):

@@ -1,27 +1,40 @@
 """What `Carillon` and `AsyncCarillon` are made of: the resources of one deployment, over one transport."""
 
-from typing import Generic
-
+from carillon.apps import Apps
+from carillon.audit import Audit
+from carillon.bulk_actions import BulkActions
 from carillon.calls import M
 from carillon.dead_letters import DeadLetters
+from carillon.deployment import Deployment
 from carillon.groups import Groups
 from carillon.jobs import Jobs
+from carillon.queues import Queues
 from carillon.runtimes import Runtime
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecrets
+from carillon.templates import Templates
+from carillon.tokens import Tokens
 from carillon.transport import Transport
 from carillon.uploads import Uploads
+from carillon.users import Users
 
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS = 5
 CONNECTIONS = 20
 
 
-class Resources(Generic[M]):
+class Resources(Deployment[M]):
     """The parts of the API, each with its calls."""
 
     def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(transport)
+        self.apps = Apps[M](transport)
+        self.templates = Templates[M](transport)
+        self.users = Users[M](transport)
+        self.tokens = Tokens[M](transport)
+        self.audit = Audit[M](transport)
+        self.bulk_actions = BulkActions[M](transport)
+        self.queues = Queues[M](transport)
         self.schedules = Schedules[M](transport)
         self.dead_letters = DeadLetters[M](transport)
         self.jobs = Jobs[M](transport)

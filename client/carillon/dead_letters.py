@@ -5,9 +5,10 @@ from datetime import datetime
 from http import HTTPStatus
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from carillon.addresses import path_of, query_of
+from carillon.callbacks import Callback, CallbackBody
 from carillon.calls import M, Resource, call, listing
 from carillon.paging import PAGE_SIZE, items
 
@@ -20,6 +21,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     caller is a viewer."""
 
     id: str
+    namespace: str = ""
     key: str
     due: datetime
     died_at: datetime
@@ -28,16 +30,38 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     redacted: bool = False
 
 
+class WholeDeadLetter(DeadLetter, frozen=True, kw_only=True):
+    """A dead letter with what a retry would do now."""
+
+    body: CallbackBody | None = field(name="callback")
+
+    @property
+    def callback(self) -> Callback | None:
+        """What a retry would do; `None` where the schedule is gone, so that it can only be discarded."""
+        return None if self.body is None else self.body.data
+
+
+class ErrorCount(Struct, frozen=True, kw_only=True):
+    """How many of the last dead letters had this error, and when the last of these died."""
+
+    error: str
+    count: int
+    last_died_at: datetime
+
+
 class _Retried(Struct, frozen=True):
     retried: int
 
 
 _page = msgspec.json.Decoder(list[DeadLetter])
+_letter = msgspec.json.Decoder(WholeDeadLetter)
+_errors = msgspec.json.Decoder(tuple[ErrorCount, ...])
 _retried = msgspec.json.Decoder(_Retried)
 
 
 class DeadLetters(Resource[M]):
-    """The caller's own dead letters, or as an admin those of another `namespace`. All methods raise `CarillonError`."""
+    """The caller's own dead letters, or those of another `namespace` over which the caller has a role (`*`, where one
+    only looks: of all). All methods raise `CarillonError`."""
 
     @listing
     def list(
@@ -48,26 +72,37 @@ class DeadLetters(Resource[M]):
         return items(self._transport, _EVERY, query, _page, limit=limit, page_size=page_size)
 
     @call
-    async def retry(self, id: str, *, namespace: str = "") -> None:
+    async def get(self, id: str, *, namespace: str = "") -> WholeDeadLetter:
+        """A dead letter, and what a retry would do now. Raises `NotFound`."""
+        return (await self._transport.call("GET", _one(id), query=query_of(namespace=namespace))).read(_letter)
+
+    @call
+    async def count_errors(self, *, key: str = "", namespace: str = "") -> tuple[ErrorCount, ...]:
+        """What the last dead letters died of, the most frequent error first."""
+        query = query_of(key=key, namespace=namespace)
+        return (await self._transport.call("GET", f"{_EVERY}/errors", query=query)).read(_errors)
+
+    @call
+    async def retry(self, id: str, *, namespace: str = "", reason: str = "") -> None:
         """Try one again, with what its schedule says now. Raises `NotFound`, `Conflict` if its schedule is gone."""
         query = query_of(namespace=namespace)
-        await self._transport.call("POST", f"{_one(id)}/retry", query=query, done_before=_GONE)
+        await self._transport.call("POST", f"{_one(id)}/retry", query=query, reason=reason, done_before=_GONE)
 
     @call
-    async def discard(self, id: str, *, namespace: str = "") -> None:
+    async def discard(self, id: str, *, namespace: str = "", reason: str = "") -> None:
         """Give one up. Raises `NotFound`."""
         query = query_of(namespace=namespace)
-        await self._transport.call("POST", f"{_one(id)}/discard", query=query, done_before=_GONE)
+        await self._transport.call("POST", f"{_one(id)}/discard", query=query, reason=reason, done_before=_GONE)
 
     @call
-    async def retry_all(self, *, key: str = "", namespace: str = "") -> int:
+    async def retry_all(self, *, key: str = "", namespace: str = "", reason: str = "") -> int:
         """Try all of them again, or those of one key: how many. Those whose schedules are gone stay.
 
         None is tried twice; but after an attempt whose answer was lost, those that it dealt with are not counted.
         """
         content = msgspec.json.encode({"key": key} if key else {})
         query = query_of(namespace=namespace)
-        answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content)
+        answer = await self._transport.call("POST", f"{_EVERY}/retry", query=query, content=content, reason=reason)
         return answer.read(_retried).retried
 
 

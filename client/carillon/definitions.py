@@ -140,6 +140,26 @@ class StoredSchedule(_Content, frozen=True, kw_only=True):
         return self.body.data
 
 
+class DueInstant(Struct, frozen=True, kw_only=True):
+    """An instant of the schedule with this key. It fires at `at`: at `due`, or when it is tried again. `attempts` were
+    refused. `kind` is `once`, `series` (of a recurrence) or `asked` (fired by hand)."""
+
+    namespace: str
+    key: str
+    due: datetime
+    at: datetime
+    attempts: int = 0
+    kind: str = ""
+
+
+class DueInstants(Struct, frozen=True, kw_only=True):
+    """What fires next as it stood at `as_of`, the first one first: all that is due before `until`."""
+
+    as_of: datetime
+    until: datetime
+    instants: tuple[DueInstant, ...]
+
+
 class Fired(Struct, frozen=True):
     """What was fired by hand: `id` is the message id."""
 

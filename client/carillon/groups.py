@@ -1,7 +1,6 @@
 """`client.groups`: the jobs of a localized push, one for each time zone, seen and moved together."""
 
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -9,6 +8,7 @@ from msgspec import Struct, field
 from carillon.addresses import path_of
 from carillon.calls import M, Resource, call
 from carillon.instants import from_nanoseconds
+from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.push_jobs import ZoneStart
 
 
@@ -74,22 +74,29 @@ class Groups(Resource[M]):
         return (await self._transport.call("GET", _of(app_id, group_id))).read(_group)
 
     @call
-    async def pause(self, app_id: str, group_id: str) -> Group:
+    async def pause(self, app_id: str, group_id: str, *, reason: str = "") -> Group:
         """Hold all its jobs that have not ended."""
-        return await self._move(app_id, group_id, "pause")
+        return await self._move(app_id, group_id, "pause", reason)
 
     @call
-    async def resume(self, app_id: str, group_id: str) -> Group:
+    async def resume(self, app_id: str, group_id: str, *, reason: str = "") -> Group:
         """Let all its held jobs go on, or start when their start comes."""
-        return await self._move(app_id, group_id, "resume")
+        return await self._move(app_id, group_id, "resume", reason)
 
     @call
-    async def stop(self, app_id: str, group_id: str) -> Group:
+    async def stop(self, app_id: str, group_id: str, *, reason: str = "") -> Group:
         """End all its jobs for good."""
-        return await self._move(app_id, group_id, "stop")
+        return await self._move(app_id, group_id, "stop", reason)
 
-    async def _move(self, app_id: str, group_id: str, move: Literal["pause", "resume", "stop"]) -> Group:
-        return (await self._transport.call("PUT", f"{_of(app_id, group_id)}/{move}")).read(_group)
+    @call
+    async def dry_run(self, app_id: str, group_id: str, move: Move) -> MoveFigures:
+        """What a move would do, in figures; nothing is done."""
+        path = f"{_of(app_id, group_id)}/{move}"
+        return (await self._transport.call("PUT", path, query=DRY_RUN)).read(figures)
+
+    async def _move(self, app_id: str, group_id: str, move: Move, reason: str) -> Group:
+        path = f"{_of(app_id, group_id)}/{move}"
+        return (await self._transport.call("PUT", path, reason=reason)).read(_group)
 
 
 def _of(app_id: str, group_id: str) -> str:

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+from msgspec import Struct, field
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -25,3 +27,25 @@ def nanoseconds(instant: datetime | None, field: str) -> int:
 def from_nanoseconds(count: int) -> datetime | None:
     """The instant, `None` for 0; what is finer than a microsecond is cut off."""
     return _EPOCH + timedelta(microseconds=count // 1_000) if count else None
+
+
+class CreatedAt(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that tells when it was made."""
+
+    created_at_ns: int = field(name="createdAt")
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When it was made."""
+        return from_nanoseconds(self.created_at_ns)
+
+
+class UpdatedAt(CreatedAt, frozen=True, kw_only=True, rename="camel"):
+    """And when it was changed."""
+
+    updated_at_ns: int = field(name="updatedAt")
+
+    @property
+    def updated_at(self) -> datetime | None:
+        """When it was changed last."""
+        return from_nanoseconds(self.updated_at_ns)

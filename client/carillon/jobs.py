@@ -2,15 +2,17 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
-from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from carillon.addresses import path_of, query_of
+from carillon.batches import Batch, RatePoint
 from carillon.calls import M, Resource, call, listing
 from carillon.errors import error_of
+from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.paging import PAGE_SIZE, items
-from carillon.previews import JobPreview
+from carillon.previews import JobPreview, Sample
 from carillon.push_jobs import PushJob, StoredJob
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
@@ -21,11 +23,20 @@ _page = msgspec.json.Decoder(list[StoredJob])
 _preview = msgspec.json.Decoder(JobPreview)
 
 
+class _Rate(Struct, frozen=True):
+    points: tuple[RatePoint, ...]
+
+
+_batches = msgspec.json.Decoder(list[Batch])
+_rate = msgspec.json.Decoder(_Rate)
+_samples = msgspec.json.Decoder(tuple[Sample, ...])
+
+
 class Jobs(Resource[M]):
     """The push jobs of apps. All methods raise `CarillonError`."""
 
     @call
-    async def start(self, app_id: str, job: PushJob, *, idempotency_key: str = "") -> StoredJob:
+    async def start(self, app_id: str, job: PushJob, *, idempotency_key: str = "", reason: str = "") -> StoredJob:
         """Make a job, which starts at once or at its `starts_at`; the job of before for a key that was used for it. For
         a localized one it is the last zone's, with all `zones`; its `group_id` is what `client.groups` asks for.
 
@@ -39,6 +50,7 @@ class Jobs(Resource[M]):
             query=job.query(),
             content=job.encoded(),
             idempotency_key=idempotency_key,
+            reason=reason,
         )
         return answer.read(_job)
 
@@ -66,26 +78,66 @@ class Jobs(Resource[M]):
         query = query_of(template=",".join(templates))
         return items(self._transport, _of(app_id), query, _page, limit=limit, page_size=page_size)
 
+    @listing
+    def list_all(
+        self,
+        *,
+        app_id: str = "",
+        status: str = "",
+        templates: Sequence[str] = (),
+        by: str = "",
+        limit: int | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> AsyncGenerator[StoredJob]:
+        """The jobs of all apps that the caller may see, the newest first, or only those of one app, in this `status`,
+        with exactly these templates, made `by` somebody; read page by page."""
+        query = query_of(app=app_id, status=status, template=",".join(templates), by=by)
+        return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
+
+    @listing
+    def batches(
+        self, app_id: str, job_id: str, *, state: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[Batch]:
+        """The batches of a job in their order, or only those in this `state`; read page by page."""
+        path, query = f"{_of(app_id, job_id)}/batches", query_of(state=state)
+        return items(self._transport, path, query, _batches, limit=limit, page_size=page_size)
+
     @call
-    async def pause(self, app_id: str, job_id: str) -> StoredJob:
+    async def read_rate(self, app_id: str, job_id: str) -> tuple[RatePoint, ...]:
+        """How fast a job was, from its start on. Raises `NotFound`."""
+        return (await self._transport.call("GET", f"{_of(app_id, job_id)}/rate")).read(_rate).points
+
+    @call
+    async def read_samples(self, app_id: str, job_id: str) -> tuple[Sample, ...]:
+        """The records that a job's templates make, as in a preview. Raises `NotFound`."""
+        return (await self._transport.call("GET", f"{_of(app_id, job_id)}/samples")).read(_samples)
+
+    @call
+    async def dry_run(self, app_id: str, job_id: str, move: Move) -> MoveFigures:
+        """What a move would do, in figures; nothing is done. Raises as `pause`."""
+        path = f"{_of(app_id, job_id)}/{move}"
+        return (await self._transport.call("PUT", path, query=DRY_RUN)).read(figures)
+
+    @call
+    async def pause(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
         """Hold a job: nothing more is sent until it is resumed. Raises `NotFound`, `Forbidden` where its status does
         not allow it."""
-        return await self._move(app_id, job_id, "pause")
+        return await self._move(app_id, job_id, "pause", reason)
 
     @call
-    async def resume(self, app_id: str, job_id: str) -> StoredJob:
+    async def resume(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
         """Let a job go on. Raises as `pause`."""
-        return await self._move(app_id, job_id, "resume")
+        return await self._move(app_id, job_id, "resume", reason)
 
     @call
-    async def stop(self, app_id: str, job_id: str) -> StoredJob:
+    async def stop(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
         """End a job for good. Raises as `pause`."""
-        return await self._move(app_id, job_id, "stop")
+        return await self._move(app_id, job_id, "stop", reason)
 
-    async def _move(self, app_id: str, job_id: str, move: Literal["pause", "resume", "stop"]) -> StoredJob:
+    async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
         """Of two moves the second is forbidden: after an attempt whose answer was lost, the job itself tells."""
         path = f"{_of(app_id, job_id)}/{move}"
-        answer = await self._transport.call("PUT", path, done_before=_FORBIDDEN)
+        answer = await self._transport.call("PUT", path, reason=reason, done_before=_FORBIDDEN)
         if answer.status != HTTPStatus.FORBIDDEN:
             return answer.read(_job)
         job = (await self._transport.call("GET", _of(app_id, job_id))).read(_job)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from carillon.apps import App
 from carillon.instants import from_nanoseconds, nanoseconds
 
 
@@ -152,6 +153,7 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     created_at_ns: int = field(name="createdAt")
     updated_at_ns: int = field(name="updatedAt")
     status_events: tuple[JobStage, ...] | None = None
+    app: App | None = None
     redacted: bool = False
 
     @property

@@ -29,11 +29,11 @@ class SigningSecrets(Resource[M]):
     """The caller's own, or as an admin those of another `namespace`. All methods raise `CarillonError`."""
 
     @call
-    async def create(self, *, namespace: str = "") -> SigningSecret:
+    async def create(self, *, namespace: str = "", reason: str = "") -> SigningSecret:
         """Take a new secret for the HTTP callbacks that have none of their own.
 
         An attempt whose answer was lost has made one too, which nobody knows; it signs beside this one for a day.
         Raises `Conflict` where the deployment has no signing secret, or where five sign already.
         """
         query = query_of(namespace=namespace)
-        return (await self._transport.call("POST", "/signing-secrets", query=query)).read(_issued)
+        return (await self._transport.call("POST", "/signing-secrets", query=query, reason=reason)).read(_issued)

@@ -117,10 +117,13 @@ class Transport:
         content: bytes = b"",
         content_type: str = JSON,
         idempotency_key: str = "",
+        reason: str = "",
         done_before: frozenset[int] = frozenset(),
+        once: bool = False,
     ) -> Answer:
         """The answer. A status in `done_before` is one, and no error, where an earlier attempt of this call may have
-        reached the server: it tells that that one was successful.
+        reached the server: it tells that that one was successful. What may not be done twice, and what the server
+        would do twice, is attempted `once`: no attempt follows one that may have reached it.
 
         Raises:
             CarillonError: the answer is an error, or there is none after all attempts (`Unavailable`).
@@ -131,8 +134,9 @@ class Transport:
             url=self._base + path,
             query=query or {},
             content=content,
-            headers={**self._headers, **_headers(method, content_type if content else "", idempotency_key)},
+            headers={**self._headers, **_headers(method, content_type if content else "", idempotency_key, reason)},
             done_before=done_before,
+            once=once,
         )
         with self._underway():
             return await self._answer(request)
@@ -167,7 +171,8 @@ class Transport:
     async def _persistent(self, once: Callable[[], Awaitable[Answer | Failed]]) -> Answer:
         attempt = 1
         while isinstance(outcome := await once(), Failed):
-            if attempt == self._attempts or (outcome.retry_after or 0.0) > LONGEST_RETRY_AFTER_SECONDS:
+            last = attempt == self._attempts or (outcome.retry_after or 0.0) > LONGEST_RETRY_AFTER_SECONDS
+            if last or not outcome.repeatable:
                 raise outcome.given_up(attempt, self._attempts) from outcome.cause
             await self.runtime.sleep(delay_seconds(attempt, random.random(), outcome.retry_after))
             attempt += 1
@@ -244,8 +249,9 @@ class Transport:
                     self._idle.set()
 
 
-def _headers(method: str, content_type: str, idempotency_key: str) -> Mapping[str, str]:
+def _headers(method: str, content_type: str, idempotency_key: str, reason: str) -> Mapping[str, str]:
     headers = {"Content-Type": content_type} if content_type else {}
+    headers |= {"x-carillon-reason": reason} if reason else {}
     if method == "POST":
         headers["Idempotency-Key"] = idempotency_key or str(uuid.uuid4())
     return check_headers(headers)

@@ -22,6 +22,7 @@ REASON = "x-carillon-reason"
 
 Json = dict[str, Any]
 
+_GONE = frozenset({404})
 _page = msgspec.json.Decoder(list[Json])
 _any = msgspec.json.Decoder()
 
@@ -30,8 +31,18 @@ class _Routes(Resource[Sync]):
     """Every route, as a resource of the client."""
 
     @call
-    async def ask(self, method: str, path: str, query: dict[str, str], content: bytes, key: str) -> Answer:
-        return await self._transport.call(method, path, query=query, content=content, idempotency_key=key)
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        content: bytes,
+        done_before: frozenset[int],
+        once: bool,
+    ) -> Answer:
+        return await self._transport.call(
+            method, path, query=query, content=content, done_before=done_before, once=once
+        )
 
     @listing
     async def list(self, path: str, query: dict[str, str], limit: int | None) -> AsyncGenerator[Json]:
@@ -81,9 +92,14 @@ class Api:
         """The items of a list, page by page, at most so many."""
         return self._routes.list(path_of(*path), _query(query), limit or None)
 
-    def post(self, *path: str, body: Any = None, key: str = "", **query: Any) -> Any:
-        """The answer to a POST; repeated with the same key, it does what it does once."""
-        return self._send("POST", path, query, body, key)
+    def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
+        """The answer to a POST. What is done `once` is not attempted again after an attempt that may have arrived."""
+        return self._send("POST", path, query, body, once=once)
+
+    def end(self, *path: str, **query: Any) -> Any:
+        """The answer to a POST after which the thing is gone: where an attempt before may have arrived, that it is not
+        there any more is success."""
+        return self._send("POST", path, query, done_before=_GONE)
 
     def put(self, *path: str, body: Any = None, **query: Any) -> Any:
         """The answer to a PUT."""
@@ -91,12 +107,21 @@ class Api:
 
     def delete(self, *path: str, **query: Any) -> None:
         """Delete what is at the path."""
-        self._send("DELETE", path, query)
+        self._send("DELETE", path, query, done_before=_GONE)
 
-    def _send(self, method: str, path: tuple[str, ...], query: dict[str, Any], body: Any = None, key: str = "") -> Any:
+    def _send(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        query: dict[str, Any],
+        body: Any = None,
+        *,
+        done_before: frozenset[int] = frozenset(),
+        once: bool = False,
+    ) -> Any:
         content = b"" if body is None else msgspec.json.encode(body)
-        answer = self._routes.ask(method, path_of(*path), _query(query), content, key)
-        return answer.read(_any) if answer.content else {}
+        answer = self._routes.ask(method, path_of(*path), _query(query), content, done_before, once)
+        return answer.read(_any) if answer.content and answer.status not in done_before else {}
 
 
 def _query(given: dict[str, Any]) -> dict[str, str]:

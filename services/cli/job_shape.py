@@ -23,7 +23,10 @@ _SUMS = ("sent", "failed", "skipped", "heldOut", "unknown")
 
 
 def state_of(job: Json) -> str:
-    """What a job does. Marathon's `status` is empty while it waits, runs, or once it is completed."""
+    """What a job does. Where its `state` does not say so: Marathon's `status` is empty while it waits, runs, or once it
+    is completed."""
+    if state := job.get("state"):
+        return "waiting" if state == "scheduled" else str(state)
     if job["status"]:
         return str(job["status"])
     if job["completedAt"]:

@@ -106,8 +106,11 @@ def find_listed(
     return pick(typed, session.api.items(path, **query), what=what, names=names, see=see)
 
 
-def newest_jobs(session: Session, *, limit: int | None = None, **query: Any) -> Iterator[Json]:
-    """The jobs of the app that is named, or of all, the newest first."""
+def newest_jobs(session: Session, *, limit: int | None = None, by: str = "", **query: Any) -> Iterator[Json]:
+    """The jobs of the app that is named, or of all, the newest first; with `by`, those that this one has made."""
+    if by:
+        yield from islice((job for job in newest_jobs(session, **query) if job["createdBy"] == by), limit or None)
+        return
     from carillon.errors import NotFound
     from services.cli import older
 

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from services.cli.root import main
 from services.commands.importing import import_group
+from services.commands.rules import print_rules
 from services.parts import find_processes
-from shared.domain.errors import CarillonError
+from shared.domain.errors import CarillonError, Invalid
 from shared.domain.push.records import APNS, SERVICES
 from shared.runtime import configuration, memory
 from shared.runtime.masking import without_secrets
@@ -78,6 +79,38 @@ def init(context: click.Context) -> None:
     from services.process import set_up
 
     run_async(set_up(settings_of(context)))
+
+
+@main.command(short_help="Ask all servers whether they are as Carillon needs them.")
+@click.option("--json", "as_json", is_flag=True, help="One finding a line, as JSON.")
+@click.pass_context
+def doctor(context: click.Context, *, as_json: bool) -> None:
+    """Ask all servers that the settings name whether they are as Carillon needs them. Changes nothing; takes under 10
+    seconds, whatever hangs.
+
+    Exits with 0 where all is well, and with 9 where something was found.
+    """
+    from services.commands.doctor import examine_and_tell
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+    async def work() -> int:
+        try:
+            return await examine_and_tell(settings, json=as_json, colour=colour)
+        except Invalid as error:
+            raise _Misused(describe_error(error)) from error
+
+    try:
+        settings = settings_of(context)
+    except click.ClickException as error:
+        raise _Misused(error.message) from error
+    run_async(work())
+
+
+class _Misused(click.ClickException):
+    """The command line or a setting is wrong, which says nothing of the servers."""
+
+    exit_code = 2
 
 
 @main.command(short_help="Print the settings with their defaults and what they mean.")
@@ -187,6 +220,7 @@ def seed(
 
 
 main.add_command(import_group(settings_of, run_async))
+main.add_command(print_rules)
 
 
 @main.command("demo", short_help="Show a push job at work; ends by itself.")

@@ -31,10 +31,10 @@ from services.embedded import processes
 from services.embedded.children import Child, mongodb_child, postgres_child, postgres_url
 from services.embedded.processes import ProcessMark
 from services.parts import Parts, find_processes
+from services.self_report import report
 from shared.domain.errors import Conflict, Unavailable
 from shared.runtime import health
 from shared.runtime.lifecycle import EXIT_DRAINED, EXIT_INTERRUPTED, Background, Component, run
-from shared.runtime.loop_watch import LoopWatch
 from shared.runtime.masking import without_secrets
 from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.serving import HttpServer
@@ -115,8 +115,8 @@ async def _serve_all(
     components: list[Component] = [
         Background("servers", lambda stopping: _watch(servers, stopping)),
         health.server(known, capabilities.settings.health),
-        LoopWatch(),
         assembly.connections_closer(capabilities),
+        *report(parts, list(find_processes()), known),
     ]
     for process in find_processes():
         components += assembly.components(process, parts)
@@ -236,7 +236,7 @@ def _describe_instance(settings: Settings, folder: Path, ports: dict[str, HttpSe
 
 def _http(server: HttpServer) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - read, not listened on
-    return f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
+    return f"{server.scheme}://[{host}]:{server.port}" if ":" in host else f"{server.scheme}://{host}:{server.port}"
 
 
 class _RunningFile:

@@ -17,7 +17,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.push.feedback import Fold, Position
 from shared.runtime.faults import fault
 from shared.runtime.lifecycle import Background
-from shared.runtime.metrics import FEEDBACK_FLUSHES, FEEDBACK_RECORDS
+from shared.runtime.metrics import FEEDBACK_FLUSH_AGE, FEEDBACK_FLUSHES, FEEDBACK_LAG, FEEDBACK_RECORDS
 from shared.runtime.outages import Outage
 from shared.runtime.retries import Backoff
 from shared.runtime.settings import FeedbackSettings
@@ -42,8 +42,11 @@ class Listener(Background):
         self._settings = settings
         self._folds: dict[str, Fold] = {}
         self._due = 0.0
+        self._stored_at = 0.0
 
     async def _serve(self, stopping: asyncio.Event) -> None:
+        self._mark_stored()
+        FEEDBACK_FLUSH_AGE.set_function(lambda: time.monotonic() - self._stored_at)
         outage = Outage("feedback waits for the stream", stopping, _BACKOFF)
         while not stopping.is_set():
             try:
@@ -108,7 +111,16 @@ class Listener(Background):
         for partition in list(self._folds):
             await self._flush(partition, reader, stopping)
         await reader.report({partition: fold.first for partition, fold in self._folds.items()})
-        self._due = time.monotonic() + self._settings.flush_seconds
+        self._mark_stored()
+        ends = reader.ends()
+        FEEDBACK_LAG.set(
+            sum(max(end - self._folds[name].first, 0) for name, end in ends.items() if name in self._folds)
+        )
+
+    def _mark_stored(self) -> None:
+        """Note that all that was read by now is stored."""
+        self._stored_at = time.monotonic()
+        self._due = self._stored_at + self._settings.flush_seconds
 
     async def _flush(self, partition: str, reader: Reader, stopping: asyncio.Event) -> None:
         """Store the partition's fold, however long MongoDB is away; once more only when it is time to stop."""

@@ -12,9 +12,7 @@ Work that is put off waits for an instant of the clock, not in a slot here, whic
 timer for work. It is put off in the store. While the store itself is away, nothing can be: then the slot is held and
 the pauses grow, until the message is requeued at the broker. That is this consumer's back-pressure, since without the
 store no other message could be dealt with either. A call is let go: the lease of its occurrence brings it back.
-
-Whoever gives work up tells its stage first, so that the work comes to an end too. Nothing is ever requeued because
-somebody else was faster.
+Whoever gives work up tells its stage first, so that the work comes to an end too.
 """
 
 import asyncio
@@ -34,7 +32,8 @@ from shared.broker import Broker, Delivery
 from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
 from shared.domain.tasks import RetriedTask, Task
-from shared.runtime.metrics import TASK_SECONDS, TASKS, TASKS_IN_HAND
+from shared.runtime import in_hand
+from shared.runtime.metrics import TASK_SECONDS, TASK_WAIT_SECONDS, TASKS, TASKS_IN_HAND
 from shared.runtime.outages import Outage
 from shared.runtime.retries import Backoff, next_delay
 from shared.runtime.waiting import pause
@@ -109,6 +108,8 @@ class Consumer:
 
     async def _answer(self, delivery: Delivery, stopping: asyncio.Event) -> None:
         started = time.monotonic()
+        if delivery.waited_seconds is not None:
+            TASK_WAIT_SECONDS.labels(self._queue).observe(delivery.waited_seconds)
         with TASKS_IN_HAND.labels(self._queue).track_inprogress():
             answer = await self._work_off(delivery.body, stopping)
         TASK_SECONDS.labels(self._queue).observe(time.monotonic() - started)
@@ -151,7 +152,8 @@ class Consumer:
 
     async def _try(self, task: Task) -> Exception | None:
         try:
-            await self._stage.run(task)
+            with in_hand.hold(self._queue, task.name):
+                await self._stage.run(task)
         except (Unavailable, LaneLost) as error:
             log.warning("task waits", task=repr(task), reason=str(error))
             return error

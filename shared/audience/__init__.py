@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -58,10 +58,9 @@ class Audience:
         self._tables = Tables(connections)
 
     @classmethod
-    def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float, scan_rows: int = SCAN_ROWS) -> Self:
-        """Ready to ask the server at `url`, which need not run yet."""
-        connections = Connections.open(url, pool_size=pool_size, statement_timeout_seconds=statement_timeout_seconds)
-        return cls(connections, scan_rows=scan_rows)
+    def open(cls, url: str, *, scan_rows: int = SCAN_ROWS, **options: Any) -> Self:
+        """Ready to ask the server at `url`, which need not run yet. The options are those of `Connections.open`."""
+        return cls(Connections.open(url, **options), scan_rows=scan_rows)
 
     async def check(self, table: str, filters: Mapping[str, str], *, walks: str = KEY) -> None:
         """Find out now whatever would keep a job over this audience from running; `walks` is the column that leads

@@ -1,16 +1,21 @@
 """The pool of connections to the push database, and the one place where the driver's errors are translated."""
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
 from shared.domain.errors import Invalid, Unavailable
+from shared.runtime.server_settings import NO_FILES, TlsSettings
+from shared.runtime.tls import client_context
 
 CONNECT_SECONDS = 5.0
 GRACE_SECONDS = 1.0  # the server's own time-out comes first: it ends the statement and leaves the connection usable
 IDLE_SECONDS = 300.0
+_OWN_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
 
 # SyntaxOrAccessError is the SQLSTATE class of what does not exist or cannot be compared.
 NOT_AS_EXPECTED = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
@@ -25,10 +30,12 @@ class Connections:
         self._patience = patience
 
     @classmethod
-    def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float) -> Self:
-        """An empty pool that belongs to the running event loop."""
+    def open(cls, url: str, *, pool_size: int, statement_timeout_seconds: float, tls: TlsSettings = NO_FILES) -> Self:
+        """An empty pool that belongs to the running event loop. Raises `Invalid` for files of TLS that cannot be
+        used."""
         pool = asyncpg.create_pool(
             url,
+            ssl=_trust(url, tls),
             min_size=0,
             max_size=pool_size,
             max_inactive_connection_lifetime=IDLE_SECONDS,
@@ -84,6 +91,13 @@ def translate_errors() -> Iterator[None]:
         raise Invalid(f"the push database cannot answer this: {error}", field="filters") from error
     except FAILURES as error:
         raise Unavailable(f"the push database does not answer: {str(error) or type(error).__name__}") from error
+
+
+def _trust(url: str, tls: TlsSettings) -> ssl.SSLContext | None:
+    """Nothing where the URL does not ask for a verified server, or names files of its own: the driver's way then."""
+    options = parse_qs(urlsplit(url).query)
+    own = options.keys() & _OWN_FILES
+    return client_context(tls) if options.get("sslmode") == ["verify-full"] and not own else None
 
 
 async def _keep(connection: object) -> None:

@@ -64,6 +64,15 @@ class Blobs(Protocol):
         """Where anybody may PUT the object for so long, without credentials. It begins with `/` if it is one of our own
         API. Raises `Unavailable`."""
 
+    async def verify(self) -> None:
+        """Find out whether our own bucket can be read and written, and leave nothing behind: no object is ever seen.
+
+        Raises:
+            NotFound: there is no such bucket.
+            Denied: we may not read or write there.
+            Unavailable: nobody knows.
+        """
+
     async def close(self) -> None:
         """End the connections."""
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import ParamSpec, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -96,6 +97,9 @@ class FolderBlobs:
         await _on_thread(check_permit, self._folder, path, expires, signature, now=now)
         await self.write(path, _limit_size(parts, max_bytes))
 
+    async def verify(self) -> None:
+        await _on_thread(self._verify)
+
     async def close(self) -> None:
         """Nothing is kept open."""
 
@@ -126,6 +130,19 @@ class FolderBlobs:
         if not chunk or not unchanged:
             raise Invalid(f"{blob.path}: the file has changed", field=FIELD, value=blob.path)
         return chunk
+
+    def _verify(self) -> None:
+        """Write a file without a name, which nobody can ever see. The folder is made with the first real one."""
+        folder = next(folder for folder in (self._folder, *self._folder.parents) if folder.exists())
+        if folder != self._folder:
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise Denied(f"{self._folder} is missing, and cannot be made in {folder}")
+            return
+        next(folder.iterdir(), None)
+        with TemporaryFile(dir=folder) as file:
+            file.write(b"doctor")
+            file.flush()
+            os.fsync(file.fileno())
 
     def _begin(self, draft: Path) -> None:
         self._drafts.mkdir(parents=True, exist_ok=True)

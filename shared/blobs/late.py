@@ -29,5 +29,8 @@ class LateBlobs:
     async def upload_url(self, path: str, *, seconds: int) -> str:
         return await (await self._late.get()).upload_url(path, seconds=seconds)
 
+    async def verify(self) -> None:
+        await (await self._late.get()).verify()
+
     async def close(self) -> None:
         await self._late.close()

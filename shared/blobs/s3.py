@@ -9,14 +9,17 @@
 """
 
 import asyncio
+import secrets
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import aioboto3
 import aiohttp
 import structlog
 from aiobotocore.config import AioConfig
+from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shared.blobs import CHUNK_BYTES
@@ -25,6 +28,8 @@ from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, is_denial, refus
 from shared.blobs.s3_settings import check_settings
 from shared.domain.audience.sources import File
 from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
+from shared.runtime.server_settings import NO_FILES, TlsSettings
+from shared.runtime.tls import client_context
 
 if TYPE_CHECKING:  # stubs, which only development has
     from aiobotocore.response import StreamingBody
@@ -58,6 +63,7 @@ class S3Blobs:
         public_endpoint_url: str,
         timeout_seconds: float,
         silence_seconds: float,
+        tls: TlsSettings,
     ) -> None:
         self.bucket = bucket
         self._buckets = buckets
@@ -66,6 +72,7 @@ class S3Blobs:
         self._public_endpoint_url = public_endpoint_url or endpoint_url
         self._timeout_seconds = timeout_seconds
         self._silence_seconds = silence_seconds
+        self._tls = tls
         self._clients: dict[str, S3Client] = {}
         self._connecting = asyncio.Lock()
         self._connections = AsyncExitStack()
@@ -84,6 +91,7 @@ class S3Blobs:
         allowed_buckets: Iterable[str] = (),
         timeout_seconds: float = 10.0,
         silence_seconds: float = 10.0,
+        tls: TlsSettings = NO_FILES,
     ) -> Self:
         """Ready to ask for objects of the bucket in `s3://<bucket>` and of those allowed. What is empty comes from the
         environment, as AWS's own tools read it; a signature holds for one host, so URLs for uploads are signed for
@@ -120,6 +128,7 @@ class S3Blobs:
             public_endpoint_url=public_endpoint_url,
             timeout_seconds=timeout_seconds,
             silence_seconds=silence_seconds,
+            tls=tls,
         )
 
     async def stat(self, path: str) -> File:
@@ -165,6 +174,20 @@ class S3Blobs:
             return await client.generate_presigned_url(
                 "put_object", Params={"Bucket": place.bucket, "Key": place.key}, ExpiresIn=seconds, HttpMethod="PUT"
             )
+
+    async def verify(self) -> None:
+        # An upload in parts that is aborted leaves no object. Where missing objects are hidden, reading proves nothing.
+        key = f".carillon-doctor-{secrets.token_hex(8)}"
+        try:
+            async with self._ask(self._timeout_seconds) as client:
+                created = await client.create_multipart_upload(Bucket=self.bucket, Key=key)
+                await client.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=created["UploadId"])
+            with suppress(NotFound):
+                await self.stat(f"{self.bucket}/{key}")
+        except Unavailable as error:
+            if isinstance(error.__cause__, ClientError) and _is_bucket_missing(error.__cause__):
+                raise NotFound(f"there is no bucket {self.bucket}") from error
+            raise
 
     async def close(self) -> None:
         self._closed = True
@@ -250,6 +273,7 @@ class S3Blobs:
             "s3",
             endpoint_url=endpoint_url or None,
             config=AioConfig(
+                http_session_cls=_session_class(self._tls) if endpoint_url.startswith("https:") else AIOHTTPSession,
                 signature_version="s3v4",  # without it, URLs are signed in the way that newer regions refuse
                 connect_timeout=CONNECT_SECONDS,
                 read_timeout=self._silence_seconds,
@@ -259,6 +283,16 @@ class S3Blobs:
                 response_checksum_validation="when_required",
             ),
         )
+
+
+def _session_class(tls: TlsSettings) -> type[AIOHTTPSession]:
+    """The driver's connections, trusting whom the settings say; those to AWS itself trust as AWS's own tools do."""
+
+    class TrustingSession(AIOHTTPSession):
+        def _get_ssl_context(self) -> ssl.SSLContext:
+            return client_context(tls)
+
+    return TrustingSession if tls.ca_file else AIOHTTPSession
 
 
 async def _next_of(body: "StreamingBody") -> bytes:
@@ -292,6 +326,10 @@ def _final(path: str, reasons: Mapping[str, str]) -> Iterator[None]:
         if reason := reasons.get(refusal(error.response, error.operation_name)):
             raise Invalid(f"{path}: {reason}", field=FIELD, value=path) from error
         raise
+
+
+def _is_bucket_missing(error: ClientError) -> bool:
+    return error.response.get("Error", {}).get("Code") == "NoSuchBucket"
 
 
 async def _explain(client: "S3Client", path: str, place: Place) -> None:

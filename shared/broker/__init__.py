@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from shared.domain.clock.deliveries import Outcome, QueueMessage
+from shared.domain.console.queues import QueueState
 
 DEAD_LETTERS = ".dlq"
 
@@ -30,6 +31,8 @@ class Delivery(Protocol):
 
     body: bytes
     redelivered: bool
+    waited_seconds: float | None
+    """From its publishing to its first delivery; `None` for one that comes again, or that an earlier release sent."""
 
     async def ack(self) -> None:
         """The work is done: forget the message."""
@@ -89,6 +92,14 @@ class Broker(Protocol):
 
     async def depth(self, queue: str) -> int:
         """How many messages wait in the queue, those in consumers' hands not counted. Raises `Unavailable`."""
+
+    async def list_queues(self) -> Sequence[QueueState]:
+        """The queues of tasks that there are, by name; none where nobody can tell. What RabbitMQ tells is up to five
+        seconds old, and it has no figures of a new queue yet.
+
+        Raises:
+            Unavailable: the broker's management does not answer.
+        """
 
     async def purge(self, queue: str) -> None:
         """Drop what waits in the queue. Raises `Unavailable`."""

@@ -11,7 +11,9 @@ from typing import Self
 
 from shared.broker import DEAD_LETTERS
 from shared.broker.inbox import Inbox
+from shared.broker.waiting import published_now, wait_of
 from shared.domain.clock.deliveries import Outcome, QueueMessage, Undeliverable
+from shared.domain.console.queues import QueueState
 from shared.domain.errors import Unavailable
 
 
@@ -49,6 +51,20 @@ class MemoryBroker:
     async def depth(self, queue: str) -> int:
         return len(self.queue(queue).ready)
 
+    async def list_queues(self) -> list[QueueState]:
+        self._open()
+        return [
+            QueueState(
+                name=name,
+                ready=len(queue.ready),
+                unacked=sum(consumer.in_hand for consumer in queue.consumers),
+                consumers=len(queue.consumers),
+                dead=len(queue.dead.ready),
+            )
+            for name, queue in sorted(self._queues.items())
+            if queue.dead is not None
+        ]
+
     async def purge(self, queue: str) -> None:
         self.queue(queue).ready.clear()
 
@@ -74,10 +90,11 @@ class MemoryBroker:
 
 
 class _Message:
-    __slots__ = ("body", "redelivered")
+    __slots__ = ("body", "published", "redelivered")
 
     def __init__(self, body: bytes) -> None:
         self.body = body
+        self.published = published_now()
         self.redelivered = False
 
 
@@ -146,7 +163,11 @@ class MemorySubscription:
 
     @property
     def has_room(self) -> bool:
-        return len(self._unanswered) < self._prefetch
+        return self.in_hand < self._prefetch
+
+    @property
+    def in_hand(self) -> int:
+        return len(self._unanswered)
 
     def receive(self, message: _Message) -> None:
         self._unanswered[id(message)] = message
@@ -178,6 +199,7 @@ class MemoryDelivery:
     def __init__(self, subscription: MemorySubscription, message: _Message) -> None:
         self.body = message.body
         self.redelivered = message.redelivered
+        self.waited_seconds = wait_of(message.published, redelivered=message.redelivered)
         self._subscription = subscription
         self._message = message
 

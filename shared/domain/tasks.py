@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from shared.domain.errors import Poisoned
 
-TASK_PREFIXES = ("push.", "sched.", "carillon.")
+TASK_PREFIXES = ("push.", "sched.", "carillon.", "ops.bulk")
 """The name of every queue of tasks begins with one of these. Callbacks do not reach them: work would be forged."""
 
 Count = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -30,6 +30,12 @@ class Task(Struct, frozen=True, kw_only=True, tag_field="type"):
 
     queue: ClassVar[str]
     version: Literal[1] = 1
+
+    @property
+    def name(self) -> str:
+        """What it is about, for people: all that it names and other tasks do not, as in `<job>/<batch>/<turn>`."""
+        own = (field for field in self.__struct_fields__ if field not in RetriedTask.__struct_fields__)
+        return "/".join(str(getattr(self, field)) for field in own)
 
 
 class RetriedTask(Task, frozen=True, kw_only=True):

@@ -57,6 +57,9 @@ class Mail(Protocol):
             Invalid: the server refuses the mail, or all its recipients, for good.
         """
 
+    async def verify(self) -> None:
+        """Find out whether the server takes our login or key, without sending anything. Raises as `send` does."""
+
     async def close(self) -> None:
         """Let go of whatever is held open."""
 

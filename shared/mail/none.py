@@ -11,5 +11,8 @@ class NoMail:
     async def send(self, letter: Letter) -> None:
         pass
 
+    async def verify(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass

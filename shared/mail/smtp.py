@@ -68,6 +68,11 @@ class SmtpMail:
             left_out = {mask_addresses(address): reply.code for address, reply in refused.items()}
             log.warning("recipients refused by the mail server", letter_id=letter.id, recipients=left_out)
 
+    async def verify(self) -> None:
+        with self._translate_errors():
+            async with self._connect() as client:
+                await client.noop()
+
     async def close(self) -> None:
         """Nothing is kept open."""
 

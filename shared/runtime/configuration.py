@@ -1,9 +1,9 @@
 """Reads the settings, and writes them down as their own manual.
 
 In rising order: the defaults, a TOML file, the environment. The file is named by `--config` or `CARILLON_CONFIG`; a
-variable is `CARILLON_<SECTION>_<FIELD>`, and a list in one is separated by commas. Whatever is unknown or out of range
-is an error that names the setting and where it came from; a URL is never repeated in one, since it may hold a
-password.
+variable is `CARILLON_<SECTION>_<FIELD>`, and a list in one is separated by commas. With `_FILE` behind its name it
+names a file that holds the value, as orchestrators hand secrets over. Whatever is unknown or out of range is an error
+that names the setting and where it came from; a URL is never repeated in one, since it may hold a password.
 """
 
 import difflib
@@ -18,10 +18,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.domain.errors import CarillonError
+from shared.runtime.masking import without_secrets
 from shared.runtime.sections import RARELY, Section
 from shared.runtime.settings import Settings
 
 PREFIX = "CARILLON_"
+IN_A_FILE = "_FILE"
 CONFIG = "CARILLON_CONFIG"
 OF_COMMAND_LINE = frozenset({"CARILLON_CONTEXT", "CARILLON_TARGET", "CARILLON_TOKEN"})
 OTHER_VARIABLES = OF_COMMAND_LINE | {CONFIG, "CARILLON_FAULT", "CARILLON_FAULT_FILE", "CARILLON_CACHE"}
@@ -38,6 +40,16 @@ class _Given(Struct, frozen=True):
 
     value: Any
     origin: str
+
+
+class SettingValue(Struct, frozen=True, kw_only=True):
+    """A setting as people are shown it: values as TOML, without secrets."""
+
+    name: str
+    value: str
+    default: str
+    sentence: str
+    rare: bool
 
 
 _HINTS: dict[str, dict[str, Any]] = {
@@ -58,13 +70,24 @@ def load(environ: Mapping[str, str], path: str | Path | None = None) -> Settings
     sections: dict[str, Any] = {
         name: _section(name, type(default), given, faults) for name, default in Settings().sections().items()
     }
+    settings = Settings(**sections)
+    faults += _weak_connections(settings)
     if faults:
         raise Misconfigured("\n".join(faults))
-    return Settings(**sections)
+    return settings
+
+
+def _weak_connections(settings: Settings) -> list[str]:
+    if settings.tls.required == "nowhere":
+        return []
+    from shared.runtime.weaknesses import find_weaknesses
+
+    return [f"{field}: {sentence} (tls.required)" for field, sentence in find_weaknesses(settings)]
 
 
 def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str, _Given]:
     variables = {_variable(key): key for key in _keys()}
+    in_files = {variable + IN_A_FILE: key for variable, key in variables.items()}
     given: dict[str, _Given] = {}
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES or variable.startswith(TEST_PREFIX):
@@ -72,9 +95,27 @@ def _from_environment(environ: Mapping[str, str], faults: list[str]) -> dict[str
         if variable in variables:
             key = variables[variable]
             given[key] = _Given(_from_text(key, environ[variable]), f"{variable} in the environment")
+        elif variable in in_files:
+            given |= _from_value_file(in_files[variable], variable, environ, faults)
         else:
             faults.append(f"{variable} in the environment: no such setting{_nearest(variable, variables)}")
     return given
+
+
+def _from_value_file(key: str, variable: str, environ: Mapping[str, str], faults: list[str]) -> dict[str, _Given]:
+    """The value in the file that the variable names; a line's end behind it does not count."""
+    if _variable(key) in environ:
+        faults.append(f"{variable} and {_variable(key)} in the environment: one of them at most")
+        return {}
+    try:
+        text = Path(environ[variable]).read_text("utf-8")
+    except OSError as error:
+        faults.append(f"{variable} in the environment: its file cannot be read: {error.strerror}")
+        return {}
+    except ValueError:
+        faults.append(f"{variable} in the environment: its file is no text in UTF-8")
+        return {}
+    return {key: _Given(_from_text(key, text.rstrip("\r\n")), f"the file of {variable} in the environment")}
 
 
 def _from_file(path: Path, faults: list[str]) -> dict[str, _Given]:
@@ -124,8 +165,31 @@ def describe(settings: Settings | None = None, *, rare: bool = True) -> str:
     """
     chosen = settings or Settings()
     which = "Every setting of Carillon." if rare else "What an operator chooses; `carillon config --all` has the rest."
-    head = _comment(f"{which} A file needs only what it changes; the variable named above a setting overrides it.")
+    head = _comment(
+        f"{which} A file needs only what it changes; the variable named above a setting overrides "
+        "it; with _FILE behind its name, it names a file that holds the value."
+    )
     return "\n".join([head, *(_table(name, section, rare=rare) for name, section in chosen.sections().items())])
+
+
+def list_settings(settings: Settings) -> list[SettingValue]:
+    """Every setting with its value, secrets masked."""
+    defaults = Settings().sections()
+    return [
+        SettingValue(
+            name=f"{name}.{field}",
+            value=_mask(field, getattr(section, field)),
+            default=_mask(field, getattr(defaults[name], field)),
+            sentence=_sentence(hint),
+            rare=_is_rare(hint),
+        )
+        for name, section in settings.sections().items()
+        for field, hint in _HINTS[name].items()
+    ]
+
+
+def _mask(field: str, value: Any) -> str:
+    return without_secrets(f"{field} = {_toml(value)}").partition(" = ")[2]
 
 
 def _table(name: str, section: Section, *, rare: bool) -> str:

@@ -20,6 +20,7 @@ from shared.runtime.masking import without_secrets
 from shared.runtime.pages import Pages, PlainPage, json_page
 from shared.runtime.serving import HttpServer
 from shared.runtime.settings import HealthSettings
+from shared.runtime.tls import server_context
 
 Check = Callable[[], Awaitable[None]]
 
@@ -122,4 +123,6 @@ def _tell(good: bool, content: dict[str, object]) -> PlainPage:
 def server(health: ProcessHealth, settings: HealthSettings) -> HttpServer:
     """The component that serves the pages; the first in the list of a process."""
     limits = Limits(connections=settings.max_connections)
-    return HttpServer("health", pages(health), host=settings.host, port=settings.port, limits=limits, lifespan="off")
+    certificate = server_context(settings.certificate_file, settings.key_file, section="health")
+    app, host, port = pages(health), settings.host, settings.port
+    return HttpServer("health", app, host=host, port=port, limits=limits, certificate=certificate, lifespan="off")

@@ -61,6 +61,7 @@ class Periodic(Background):
         return base * (1 + self._jitter * (2 * self._rand() - 1))
 
     async def _loop(self, stopping: asyncio.Event) -> None:
+        metrics.LOOP_RUNS.labels(self.name, "failed")  # its first rise is seen only of what was there
         while not stopping.is_set():
             await self._sweep()
             await pause(stopping, self.pause_seconds())

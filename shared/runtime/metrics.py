@@ -25,12 +25,14 @@ from prometheus_client import (
 )
 
 REGISTRY = CollectorRegistry()
-ProcessCollector(registry=REGISTRY)
+OF_PROCESS = ProcessCollector(registry=REGISTRY)
 PlatformCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)
 
 # A query takes milliseconds, a batch tenths of a second, a deadline tens of seconds.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# What waits for its turn may be minutes late, or an hour.
+_LONG_SECONDS = (*_SECONDS, 300.0, 3600.0)
 
 
 def _counter(name: str, sentence: str, *labels: str) -> Counter:
@@ -41,20 +43,46 @@ def _gauge(name: str, sentence: str, *labels: str) -> Gauge:
     return Gauge(f"carillon_{name}", sentence, labels, registry=REGISTRY)
 
 
-def _histogram(name: str, sentence: str, *labels: str) -> Histogram:
-    return Histogram(f"carillon_{name}", sentence, labels, registry=REGISTRY, buckets=_SECONDS)
+def _histogram(name: str, sentence: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+    return Histogram(f"carillon_{name}", sentence, labels, registry=REGISTRY, buckets=buckets)
 
+
+BUILD_INFO = _gauge("build_info", "1 for each role that this process has, with its release.", "version", "role")
 
 RECORDS_SENT = _counter("records_sent_total", "Records whose transaction this process saw committed.", "app", "service")
+RECIPIENTS = _counter(
+    "recipients_total",
+    "Recipients of settled batches: sent, failed, skipped, held_out, unknown; failed and skipped ones by why.",
+    "app",
+    "service",
+    "outcome",
+    "reason",
+)
 BATCHES_SETTLED = _counter("batches_settled_total", "Batches that reached a final status.", "status")
 JOBS_CLOSED = _counter("jobs_closed_total", "Jobs with nothing left to do, by their last status.", "status")
 JOBS_TRIPPED = _counter("jobs_tripped_total", "Jobs held because too many of their batches failed.")
+JOBS_OPEN = _gauge("jobs_open", "Jobs with something left to do, as a scheduler last counted them.", "status")
+JOB_START_DELAY = _histogram(
+    "job_start_delay_seconds",
+    "From a job's start, or its acceptance, to the commit of its first batch.",
+    buckets=_LONG_SECONDS,
+)
+BATCH_OLDEST_QUEUED = _gauge(
+    "batch_oldest_queued_seconds", "How long a batch of a running job has waited in a queue, at most."
+)
 MAILS = _counter("mails_total", "Mails about jobs, by what became of them.", "outcome")
 
 TASKS = _counter("tasks_total", "Messages that workers took, by how each was answered.", "queue", "outcome")
 TASK_SECONDS = _histogram("task_seconds", "From taking a message to answering it.", "queue")
+TASK_WAIT_SECONDS = _histogram(
+    "task_wait_seconds", "From publishing a message to taking it for the first time.", "queue", buckets=_LONG_SECONDS
+)
 TASKS_IN_HAND = _gauge("tasks_in_hand", "Messages that this process has taken and not answered.", "queue")
+QUEUE_MESSAGES = _gauge(
+    "queue_messages", "Messages of a queue of tasks: ready, unacked, or dead beside it.", "queue", "state"
+)
 
+LANES = _gauge("lanes", "Lanes of this process: idle, or sending a part.", "state")
 LANES_LOST = _counter(
     "lanes_lost_total", "Lanes abandoned because the outcome of their transaction was unknown or they were fenced."
 )
@@ -64,7 +92,9 @@ RECOVERIES = _counter(
 UPKEEP_FOUND = _counter("upkeep_found_total", "Work that upkeep found standing still and set going again.", "kind")
 
 LATENESS = _histogram(
-    "lateness_seconds", "From an occurrence's instant, or one tick after its acceptance, to its firing."
+    "lateness_seconds",
+    "From an occurrence's instant, or one tick after its acceptance, to its firing.",
+    buckets=_LONG_SECONDS,
 )
 OLDEST_VISIBLE = _gauge("oldest_visible_seconds", "The age of the oldest occurrence that waits to be claimed.")
 CLAIMED = _counter("occurrences_claimed_total", "Occurrences that this process has claimed.")
@@ -89,6 +119,14 @@ FEEDBACK_RECORDS = _counter("feedback_records_total", "Feedback records: counted
 FEEDBACK_FLUSHES = _counter(
     "feedback_flushes_total", "Writes of folded counts: stored, or lost to another consumer.", "outcome"
 )
+FEEDBACK_LAG = _gauge("feedback_lag_records", "Feedback records on the topics of this process that are not stored yet.")
+FEEDBACK_FLUSH_AGE = _gauge(
+    "feedback_flush_age_seconds", "For how long this process has not stored all feedback that it had read."
+)
+
+BULK_THINGS = _counter(
+    "bulk_things_total", "What bulk actions acted on: done, skipped or failed, by their act.", "act", "outcome"
+)
 
 HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.", "route", "method", "status")
 HTTP_REQUEST_SECONDS = _histogram(
@@ -99,6 +137,21 @@ HTTP_REFUSALS = _counter(
     "Connections that an HTTP server ended for its own safety, by the status of its answer, or `cut_off` without one.",
     "server",
     "reason",
+)
+REQUESTS_REFUSED = _counter(
+    "requests_refused_total",
+    "Requests that a guard refused: for the host that they name, as another site's, or for want of a role.",
+    "why",
+)
+SIGN_INS = _counter(
+    "sign_ins_total", "Callers of the API, by how they show who they are: known, or refused.", "way", "outcome"
+)
+AUDIT_RECORDS = _counter("audit_records_total", "Acts that were written down, by how they ended.", "act", "outcome")
+
+CERTIFICATE_EXPIRY = _gauge(
+    "certificate_expiry_timestamp_seconds",
+    "When the certificate in the file of a setting ends, or that of a server by its name, in seconds since 1970.",
+    "of",
 )
 
 LOOP_LAG = _histogram("event_loop_lag_seconds", "How late the event loop came to a task that was due.")
@@ -114,12 +167,22 @@ LOOP_SWEPT = _counter(
     "loop_swept_total", "What periodic loops worked on: claimed, retried or discarded.", "loop", "what"
 )
 
+HEARTBEAT_FAILURES = _counter(
+    "heartbeat_failures_total", "Signs of life, and counts for the minutes, that could not be stored."
+)
+
 CALL_SECONDS = _histogram(
     "call_seconds", "How long calls of a capability (store, broker, stream, ...) took.", "capability", "operation"
 )
 CALL_ERRORS = _counter(
     "call_errors_total", "Calls of a capability that raised, by the error.", "capability", "operation", "error"
 )
+
+# A rise is seen only of what was there before it.
+for _outcome in ("sent", "clear", "unknown"):
+    RECOVERIES.labels(_outcome)
+for _why in ("host", "cross_site", "role"):
+    REQUESTS_REFUSED.labels(_why)
 
 
 def page() -> bytes:

@@ -16,6 +16,36 @@ MAIL_URL = re.compile(
 )
 
 
+def check_key_file(certificate_file: str, key_file: str) -> None:
+    """Refuse a key without its certificate."""
+    if key_file and not certificate_file:
+        raise ValueError("key_file: its certificate_file is missing")
+
+
+class TlsSettings(Section, frozen=True):
+    """Encrypted connections to the servers: of every URL that asks for TLS and names no files of its own.
+
+    The files are read again when they change.
+    """
+
+    ca_file: Annotated[
+        str, says("Who signs the servers' certificates (PEM, one or several); empty: whom this machine trusts.")
+    ] = ""
+    certificate_file: Annotated[str, rarely("Our own certificate (PEM), for servers that ask for one.")] = ""
+    key_file: Annotated[str, rarely("Its private key (PEM); empty: it stands in certificate_file.")] = ""
+    required: Annotated[
+        Literal["nowhere", "off_loopback"],
+        says("Where a connection that is not encrypted and verified keeps a process from starting."),
+    ] = "nowhere"
+
+    def __post_init__(self) -> None:
+        check_key_file(self.certificate_file, self.key_file)
+
+
+NO_FILES = TlsSettings()
+"""Whom this machine trusts, and no certificate of ours."""
+
+
 class StoreSettings(Section, frozen=True):
     """MongoDB: the only truth about apps, templates, jobs and batches."""
 
@@ -35,7 +65,13 @@ class BrokerSettings(Section, frozen=True):
 class StreamSettings(Section, frozen=True):
     """Kafka: takes the records."""
 
-    url: Annotated[Url, says("Where it is; several brokers separated by commas.")] = "kafka://127.0.0.1:9092"
+    url: Annotated[
+        Url,
+        says(
+            "Where it is; several brokers separated by commas. With TLS and a login as in "
+            "kafka+ssl://user:password@host:9093?mechanism=scram-sha-512, what is special percent-encoded."
+        ),
+    ] = "kafka://127.0.0.1:9092"
     topic_template: Annotated[
         str,
         Meta(pattern=r"^[A-Za-z0-9._-]*%s[A-Za-z0-9._-]*%s[A-Za-z0-9._-]*\Z"),

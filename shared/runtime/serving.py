@@ -6,6 +6,7 @@ import contextlib
 import functools
 import resource
 import socket
+import ssl
 from collections.abc import Generator
 from typing import Any
 
@@ -47,16 +48,30 @@ class _Uvicorn(uvicorn.Server):
 class HttpServer:
     """Serves `app` on `host` and `port`; after `start`, `port` is the real one.
 
-    `stop` refuses new connections at once and lets the requests in hand be answered.
+    `stop` refuses new connections at once and lets the requests in hand be answered. With a `certificate` it speaks
+    HTTPS.
     """
 
-    def __init__(self, name: str, app: Any, *, host: str, port: int, limits: Limits = _LIMITS, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        app: Any,
+        *,
+        host: str,
+        port: int,
+        limits: Limits = _LIMITS,
+        certificate: ssl.SSLContext | None = None,
+        **options: Any,
+    ) -> None:
         self.name = name
         self.host = host
         self.port = port
+        self.scheme = "http" if certificate is None else "https"
         self._connections = OpenConnections(name, limits)
         # The access log would say per line what the metrics say in sum; `logs` has set up the handlers.
         config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", **options)
+        if certificate is not None:
+            config.ssl_context_factory = lambda _config, _default: certificate
         config.http = functools.partial(BoundedHttp, self._connections)  # type: ignore[assignment] # called like a class
         self._server = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None

@@ -30,6 +30,8 @@ from shared.runtime.server_settings import (
     MailSettings,
     StoreSettings,
     StreamSettings,
+    TlsSettings,
+    check_key_file,
 )
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "ShutdownSettings",
     "StoreSettings",
     "StreamSettings",
+    "TlsSettings",
     "WorkerSettings",
 ]
 
@@ -71,6 +74,10 @@ class ApiSettings(Section, frozen=True):
 
     host: Annotated[str, says("The address to listen on.")] = "127.0.0.1"
     port: Annotated[Port, says("The port to listen on; 0 takes a free one.")] = 8080
+    certificate_file: Annotated[
+        str, rarely("The certificate (PEM, chain included) by which it speaks HTTPS; empty: plain HTTP.")
+    ] = ""
+    key_file: Annotated[str, rarely("Its private key (PEM); empty: it stands in certificate_file.")] = ""
     trusted_proxies: Annotated[tuple[str, ...], says("Networks (CIDR) whose x-forwarded-email header is believed.")] = (
         "127.0.0.0/8",
         "::1/128",
@@ -131,6 +138,7 @@ class ApiSettings(Section, frozen=True):
 
     def __post_init__(self) -> None:
         _check_networks("trusted_proxies", self.trusted_proxies)
+        check_key_file(self.certificate_file, self.key_file)
 
 
 class WorkerSettings(Section, frozen=True):
@@ -303,7 +311,14 @@ class HealthSettings(Section, frozen=True):
 
     host: Annotated[str, says("The address to listen on.")] = "127.0.0.1"
     port: Annotated[Port, says("The port to listen on; 0 takes a free one.")] = 9090
+    certificate_file: Annotated[
+        str, rarely("The certificate (PEM, chain included) by which it speaks HTTPS; empty: plain HTTP.")
+    ] = ""
+    key_file: Annotated[str, rarely("Its private key (PEM); empty: it stands in certificate_file.")] = ""
     max_connections: Annotated[Count, rarely("Connections at the same time, besides those of the API.")] = 32
+
+    def __post_init__(self) -> None:
+        check_key_file(self.certificate_file, self.key_file)
 
 
 class LogSettings(Section, frozen=True):
@@ -366,6 +381,7 @@ class Settings(Section, frozen=True):
     shutdown: ShutdownSettings = ShutdownSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     audit: AuditSettings = AuditSettings()
+    tls: TlsSettings = TlsSettings()
 
     def sections(self) -> dict[str, Any]:
         """Every section by its name."""

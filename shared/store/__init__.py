@@ -20,6 +20,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from shared.domain.errors import Invalid
+from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.store.accounts.apps import Apps
 from shared.store.accounts.revocations import Revocations
 from shared.store.accounts.signing_secrets import SigningSecretStore
@@ -30,21 +31,28 @@ from shared.store.clock.occurrences import Occurrences
 from shared.store.clock.outcomes import Outcomes
 from shared.store.clock.schedules import Schedules
 from shared.store.console.audit import AuditLog
+from shared.store.console.bulk_actions import BulkActions
+from shared.store.console.bulk_jobs import BulkJobsOf
+from shared.store.console.minutes import Minutes
+from shared.store.console.processes import Processes
 from shared.store.documents import Document, translate_errors
 from shared.store.idempotency import IdempotencyKeys
 from shared.store.imports import Imports
+from shared.store.inspection import StoreInspection
 from shared.store.jobs.batch_sums import BatchSums
 from shared.store.jobs.batches import Batches
 from shared.store.jobs.closed_jobs import ClosedJobs
 from shared.store.jobs.divisions import Divisions
 from shared.store.jobs.files import Files
 from shared.store.jobs.groups import Groups
+from shared.store.jobs.job_lists import JobLists
 from shared.store.jobs.jobs import Jobs
 from shared.store.jobs.mails import Mails
 from shared.store.jobs.templates import Templates
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
 from shared.store.schema import Schema
+from shared.store.trust import trust_files
 
 DURABLE = WriteConcern(w="majority", j=True)
 CONNECT_MS = 5_000
@@ -82,12 +90,14 @@ class Store:
         self._database = database
         self._observe = observe
         self._aggregates: dict[str, Aggregate] = {}
+        self._makers: list[Callable[[AsyncDatabase[Document]], Aggregate]] = []
         self.apps = self.add("apps", Apps)
         self.templates = self.add("templates", Templates)
         self.users = self.add("users", Users)
         self.tokens = self.add("tokens", Tokens)
         self.jobs = self.add("jobs", Jobs)
         self.closed_jobs = self.add("closed_jobs", ClosedJobs)
+        self.job_lists = self.add("job_lists", JobLists)
         self.mails = self.add("mails", Mails)
         self.batches = self.add("batches", Batches)
         self.batch_sums = self.add("batch_sums", BatchSums)
@@ -105,15 +115,26 @@ class Store:
         self.revocations = self.add("revocations", Revocations)
         self.signing_secrets = self.add("signing_secrets", SigningSecretStore)
         self.audit = self.add("audit", AuditLog)
+        self.processes = self.add("processes", Processes)
+        self.minutes = self.add("minutes", Minutes)
+        self.bulk_actions = self.add("bulk_actions", BulkActions)
+        self.bulk_jobs = self.add("bulk_jobs", BulkJobsOf)
         self.schema = self.add("schema", Schema)
 
     @classmethod
-    def open(cls, url: str, *, timeout_seconds: float = 20, observe: Observe = _leave_unobserved) -> Self:
+    def open(
+        cls,
+        url: str,
+        *,
+        timeout_seconds: float = 20,
+        observe: Observe = _leave_unobserved,
+        tls: TlsSettings = NO_FILES,
+    ) -> Self:
         """The store at a `mongodb://…/database` URL. An operation is given up after `timeout_seconds`, retries
         included. `observe` gets each aggregate before anybody uses it.
 
         Raises:
-            Invalid: the URL cannot be read or names no database.
+            Invalid: the URL cannot be read or names no database, or files of TLS cannot be used.
         """
         try:
             client: AsyncMongoClient[Document] = AsyncMongoClient(
@@ -129,12 +150,14 @@ class Store:
             )
         except (InvalidURI, ConfigurationError, ValueError) as error:
             raise Invalid(f"not a mongodb:// URL with a database: {error}", field="store.url") from error
+        trust_files(client, url, tls)
         return cls(client, database, observe)
 
     def add(self, name: str, make: Callable[[AsyncDatabase[Document]], AnyAggregate]) -> AnyAggregate:
         """Add one more kind of documents in this database, which `setup` prepares with the others."""
         aggregate = self._observe(make(self._database), f"store.{name}")
         self._aggregates[name] = aggregate
+        self._makers.append(make)
         return aggregate
 
     async def setup(self) -> None:
@@ -142,6 +165,11 @@ class Store:
         for aggregate in (*(each for each in self._aggregates.values() if each is not self.schema), self.schema):
             with translate_errors():
                 await aggregate.setup()
+
+    @property
+    def inspection(self) -> StoreInspection:
+        """What can be asked of the server itself, for `carillon doctor`."""
+        return StoreInspection(self._database, self._makers)
 
     async def now(self) -> datetime:
         """The database's clock."""

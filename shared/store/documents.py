@@ -217,8 +217,8 @@ async def forget_some(collection: AsyncCollection[Document], query: Document, li
         found = await collection.find(query, {"_id": 1}).limit(limit).to_list()
         if not found:
             return 0
-        chosen = {"_id": {"$in": [document["_id"] for document in found]}}
-        return (await collection.delete_many(chosen | query)).deleted_count
+        chosen = {"_id": {**query.get("_id", {}), "$in": [document["_id"] for document in found]}}
+        return (await collection.delete_many(query | chosen)).deleted_count
 
 
 @contextmanager

@@ -186,6 +186,9 @@ class LocalReader:
             chunks = await self._present()
         return chunks
 
+    def ends(self) -> Mapping[str, int]:
+        return dict(self._next)
+
     async def rewind(self, partition: str, position: int) -> None:
         if partition in self._next:
             self._next[partition] = position

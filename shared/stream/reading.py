@@ -32,6 +32,9 @@ class Reader(Protocol):
     async def read(self, wait_seconds: float) -> list[Chunk]:
         """What has come, after waiting at most so long for the first of it. Raises `Unavailable`."""
 
+    def ends(self) -> Mapping[str, int]:
+        """Where the records of each partition that it reads ended, as far as the reader has heard."""
+
     async def rewind(self, partition: str, position: int) -> None:
         """Read the partition on from this position, if it is still assigned."""
 

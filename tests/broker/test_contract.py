@@ -1,6 +1,7 @@
 """What every broker promises, on each of them."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -267,3 +268,30 @@ async def test_users_messages_are_confirmed_or_refused_one_by_one(broker: Broker
     refused = [isinstance(outcome, Undeliverable) for outcome in outcomes]
     assert refused == ([False, True, False] if broker.delivers else [True, True, True])
     assert await broker.depth(QUEUE) == await broker.depth("push.split") == int(broker.delivers)
+
+
+async def test_a_delivery_says_how_long_it_has_waited_but_not_when_it_comes_again(broker: Broker) -> None:
+    began = time.time()
+    await publish(broker, "a")
+    await asyncio.sleep(0.05)
+    async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
+        delivery = await anext(subscription)
+        assert delivery.waited_seconds is not None
+        assert 0.04 <= delivery.waited_seconds <= time.time() - began + 0.001  # it says milliseconds
+        await delivery.requeue()
+        assert (await anext(subscription)).waited_seconds is None
+
+
+async def test_it_tells_what_waits_is_in_hand_and_is_dead(broker: Broker) -> None:
+    await publish(broker, *"abcd")
+    async with broker.subscribe(QUEUE, name="worker", prefetch=2) as subscription:
+        await (await anext(subscription)).reject()
+        await anext(subscription)
+
+        async def is_told() -> bool:
+            told = {queue.name: (queue.ready, queue.unacked, queue.dead) for queue in await broker.list_queues()}
+            return told == {QUEUE: (1, 2, 1), "push.split": (0, 0, 0)}
+
+        await eventually(is_told, seconds=30)  # RabbitMQ takes its statistics every five seconds
+        [batch, split] = await broker.list_queues()
+        assert (batch.consumers, split.consumers) == (1, 0)

@@ -85,7 +85,7 @@ async def test_a_job_is_made_shown_and_moved(cli: Program, house: House, documen
     assert (made["filters"], made["context"], made["controlGroup"]) == ({"locale": "en,pt"}, {"user": "Bo"}, 0.5)
     assert made["startsAt"] == 2_209_021_200 * 10**9
     listed = (await cli.done("jobs", "list", *app, "--json")).lines
-    document.check("get", JOBS, listed)
+    document.check("get", "/jobs", listed)
     assert [job["id"] for job in listed] == [made["id"]]
     assert "waiting" in (await cli.done("jobs", "list", *app)).out
     assert f"{made['id']}\n" == (await cli.done("jobs", "list", *app, "-q", "--status", "scheduled")).out
@@ -185,6 +185,56 @@ async def test_schedules_are_applied_from_files_and_a_wrong_one_spoils_no_other(
     assert (await cli.done("schedules", "apply", "-", "-q", given=json.dumps(wanted))).out.count("\n") == 3
 
 
+async def test_what_fires_next(cli: Program, house: House, document: Document) -> None:
+    key = f"cli-{uuid.uuid4().hex[:8]}"
+    await cli.done("schedules", "create", key, "--every", "60", "--http", "http://example.com/hook")
+    due = (await cli.done("schedules", "due", "--within", "5m", "--json")).lines
+    assert key in [each["key"] for each in due]
+    assert key in (await cli.done("schedules", "due")).out
+
+
+async def test_a_jobs_batches_and_samples(cli: Program, house: House, document: Document) -> None:
+    app_id = await house.app_with_template()
+    job = ("--app", app_id, await job_of(house, app_id))
+    document.check("get", JOBS + "/{jobId}/batches", (await cli.done("jobs", "batches", *job, "--json")).lines)
+    assert "likes it" in (await cli.done("jobs", "samples", *job)).out
+
+
+async def test_a_template_is_rendered_and_a_fault_in_one_is_told(
+    cli: Program, house: House, document: Document
+) -> None:
+    app = ("--app", await house.app_with_template())
+    rendered = (await cli.done("templates", "render", "like", *app, "--set", "user=Bo", "--json")).json
+    document.check("post", APP + "/templates/render", rendered)
+    assert rendered["body"] == {"alert": "Bo likes it"}
+    faulty = await cli.run("templates", "render", *app, "--body", '{"alert": "{{user"}')
+    assert faulty.code == 1
+    assert "alert" in faulty.err
+
+
+async def test_a_bulk_action(cli: Program, house: House, document: Document) -> None:
+    key = f"cli-{uuid.uuid4().hex[:8]}"
+    await cli.done("schedules", "create", key, "--every", "3600", "--http", "http://example.com/hook")
+    words = ("schedule.pause", "--filter", f"prefix={key}", "--reason", "a test")
+    asked = await cli.run("bulk", "start", *words)
+    assert (asked.code, "This does schedule.pause to 1 things." in asked.err) == (2, True)
+    made = (await cli.done("bulk", "start", *words, "--yes", "--json")).json
+    document.check("post", "/bulk-actions", made, "202")
+    document.check("get", "/bulk-actions", (await cli.done("bulk", "list", "--json")).lines)
+    document.check("get", "/bulk-actions/{actionId}", (await cli.done("bulk", "show", made["id"], "--json")).json)
+    await cli.done("bulk", "cancel", made["id"])
+    assert (await shown(house, f"/bulk-actions/{made['id']}"))["state"] == "cancelled"
+
+
+async def test_what_runs_and_whether_all_is_well(cli: Program, document: Document) -> None:
+    for path, words in (("/processes", ("processes", "list")), ("/queues", ("queues", "list"))):
+        document.check("get", path, (await cli.done(*words, "--json")).lines)
+    status = await cli.run("status", "--json")
+    document.check("get", "/overview", status.json)
+    assert status.code == (0 if status.json["verdict"] == "well" else 9)
+    assert (await cli.run("status")).code == status.code
+
+
 async def test_dead_letters(cli: Program, house: House, document: Document) -> None:
     key, namespace = f"cli-{uuid.uuid4().hex[:8]}", f"user:{ADMIN}"
     await cli.done("schedules", "create", key, "--every", "3600", "--http", "http://example.com/hook")
@@ -199,6 +249,9 @@ async def test_dead_letters(cli: Program, house: House, document: Document) -> N
     listed = (await cli.done("dead-letters", "list", "--key", key, "--json")).lines
     document.check("get", "/dead-letters", listed)
     assert len(listed) == 4
+    document.check(
+        "get", "/dead-letters/{letterId}", (await cli.done("dead-letters", "show", f"{key}-0", "--json")).json
+    )
     assert (await cli.run("dead-letters", "discard", f"{key}-0")).code == 2
     await cli.done("dead-letters", "discard", f"{key}-0", "--yes")
     await cli.done("dead-letters", "retry", f"{key}-1")
@@ -227,6 +280,10 @@ async def test_tokens(cli: Program, house: House, document: Document) -> None:
     assert (await house.admin.service(secret).get("/whoami")).json["name"] == name
     listed = (await cli.done("tokens", "list", "--json")).lines
     document.check("get", "/tokens", listed)
+    rotated = await cli.done("tokens", "rotate", name, "--overlap", "5m", "--json")
+    document.check("post", "/tokens/{tokenId}/rotate", rotated.json)
+    for each in (secret, rotated.json["token"]):
+        assert (await house.admin.service(each).get("/whoami")).status == 200
     await cli.done("tokens", "revoke", name, "--yes")
     assert (await house.admin.service(secret).get("/whoami")).status == 401
 

@@ -10,20 +10,31 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from carillon import AsyncCarillon, Carillon
-from carillon.calls import listing
+from carillon.calls import Resource, Sync, listing
 
 OVER = object()
 
 
-class InThreads:
+class ResourceInThreads:
+    """A resource of `Carillon`, awaited."""
+
+    def __init__(self, resource: Resource[Sync]) -> None:
+        self._resource = resource
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._resource, name)
+        if isinstance(found, Resource):
+            return ResourceInThreads(found)
+        return listed(found) if isinstance(getattr(type(self._resource), name), listing) else awaited(found)
+
+
+class InThreads(ResourceInThreads):
     """`Carillon`, awaited."""
 
     def __init__(self, base_url: str, **options: Any) -> None:
         self._client = Carillon(base_url, **options)
         self._transport = self._client._transport
-
-    def __getattr__(self, name: str) -> "ResourceInThreads":
-        return ResourceInThreads(getattr(self._client, name))
+        super().__init__(self._client)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._client.close)
@@ -35,17 +46,6 @@ class InThreads:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-class ResourceInThreads:
-    """A resource of `Carillon`, awaited."""
-
-    def __init__(self, resource: Any) -> None:
-        self._resource = resource
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._resource, name)
-        return listed(method) if isinstance(getattr(type(self._resource), name), listing) else awaited(method)
 
 
 def awaited(method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:

@@ -65,7 +65,7 @@ async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: i
 
 
 async def test_an_admin_sees_and_moves_another_namespaces_dead_letters(client: AsyncCarillon, house: House) -> None:
-    key, namespace = fresh_key(), "user:other@example.com"
+    key, namespace = fresh_key(), f"user:{fresh_key()}@example.com"
     first, second = await buried(house, key, 2, namespace)
     assert [each.id async for each in client.dead_letters.list(namespace=namespace)] == [first, second]
     with pytest.raises(NotFound):

@@ -12,14 +12,14 @@ from shared.runtime.configuration import PREFIX
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
 BASE = K8S / "base"
-POLICIES = K8S / "components" / "network-policies"
 EXAMPLES = frozenset({"secret.example.yaml"})
+SETTINGS = BASE / "settings.env"
 SERVICES = ("api", "scheduler", "worker", "feedback")
 
 Object = dict[str, Any]
 
 
-class _Strict(yaml.SafeLoader):
+class _Strict(yaml.CSafeLoader):
     """A loader for which a key given twice is an error, not a silent loss."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -41,9 +41,9 @@ def compose() -> Object:
 
 
 def manifests(*kinds: str) -> list[Object]:
-    """The Kubernetes objects of these kinds, or all, the components and the examples too."""
-    files = [path for path in sorted(K8S.rglob("*.yaml")) if path.name != "kustomization.yaml"]
-    found = [document for path in files for document in documents(path)]
+    """The Kubernetes objects of these kinds, or all, as the base and the examples have them."""
+    files = [path for path in sorted(BASE.glob("*.yaml")) if path.name != "kustomization.yaml"]
+    found = [document for path in [*files, *(K8S / name for name in EXAMPLES)] for document in documents(path)]
     return [document for document in found if not kinds or document["kind"] in kinds]
 
 
@@ -51,6 +51,12 @@ def kustomization(folder: Path = BASE) -> Object:
     """What makes the base of the manifests, or another folder's part of them."""
     (document,) = documents(folder / "kustomization.yaml")
     return document
+
+
+def variables(path: Path) -> dict[str, str]:
+    """What a file of variables for a ConfigMap or a Secret sets."""
+    lines = [line for line in path.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
 
 
 def dockerfile() -> list[tuple[str, str]]:

@@ -1,21 +1,16 @@
-"""The manifests are valid, agree with each other and with the program."""
+"""The manifests of the base agree with each other and with the program."""
 
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
-import yaml
 
 from shared.runtime.settings import ApiSettings, ShutdownSettings
 from tests.deploy.manifests import (
     BASE,
     EXAMPLES,
     K8S,
-    POLICIES,
     SERVICES,
+    SETTINGS,
     Object,
     image_settings,
     instructions,
@@ -24,12 +19,12 @@ from tests.deploy.manifests import (
     name,
     pod,
     project,
+    variables,
 )
 
 WORKLOADS = manifests("Deployment", "Job")
 DEPLOYMENTS = manifests("Deployment")
 PROBES = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
-VERSIONS = ("1.29", kubernetes_validate.latest_version())
 
 
 def container(workload: Object) -> Object:
@@ -41,73 +36,13 @@ def ports(workload: Object) -> dict[str, int]:
     return {port["name"]: port["containerPort"] for port in container(workload).get("ports", [])}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("manifest", manifests(), ids=name)
-def test_every_manifest_is_valid(manifest: Object, version: str) -> None:
-    kubernetes_validate.validate(manifest, version, strict=True)
-
-
-@pytest.mark.parametrize("folder", [BASE, POLICIES])
-def test_a_kustomization_lists_every_file(folder: Path) -> None:
-    there = {path.name for path in folder.iterdir()} - {"kustomization.yaml"}
-    assert sorted(kustomization(folder)["resources"]) == sorted(there)
-
-
 def test_the_folder_itself_is_the_base() -> None:
     assert kustomization(K8S)["resources"] == [BASE.name]
     assert {path.name for path in K8S.glob("*.yaml")} == {"kustomization.yaml", *EXAMPLES}
 
 
-def test_production_is_the_base_with_the_network_policies() -> None:
-    production = K8S / "overlays" / "production"
-    overlay = kustomization(production)
-    assert [(production / path).resolve() for path in overlay["resources"]] == [BASE]
-    assert [(production / path).resolve() for path in overlay["components"]] == [POLICIES]
-    assert (kustomization()["kind"], kustomization(POLICIES)["kind"]) == ("Kustomization", "Component")
-
-
-def allowed_into(workload: Object) -> dict[int, list[Object]]:
-    """Who may connect to a workload's pods, by port, as the policies add up."""
-    open_to: dict[int, list[Object]] = {}
-    for policy in manifests("NetworkPolicy"):
-        if f"{workload['kind']}/{workload['metadata']['name']}" in selected(
-            policy["spec"]["podSelector"].get("matchLabels", {})
-        ):
-            for rule in policy["spec"].get("ingress", []):
-                for port in rule["ports"]:
-                    open_to.setdefault(port["port"], []).extend(rule["from"])
-    return open_to
-
-
-def test_nobody_reaches_a_pod_that_no_policy_speaks_of() -> None:
-    everything = [policy["spec"] for policy in manifests("NetworkPolicy") if policy["spec"]["podSelector"] == {}]
-    assert everything == [{"podSelector": {}, "policyTypes": ["Ingress"]}]
-    assert all(policy["spec"]["policyTypes"] == ["Ingress"] for policy in manifests("NetworkPolicy"))
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=name)
-def test_only_the_ingress_reaches_the_api_and_only_monitoring_the_metrics(workload: Object) -> None:
-    def namespaces(peers: list[Object]) -> list[str]:
-        return [peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for peer in peers]
-
-    allowed = {port: namespaces(peers) for port, peers in allowed_into(workload).items()}
-    api = workload["metadata"]["name"] == "api"
-    assert allowed == ({8080: ["ingress-nginx"]} if api else {}) | {9090: ["monitoring"]}
-    assert set(ports(workload).values()) <= allowed.keys()
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl to build it with")
-@pytest.mark.parametrize("folder", ["k8s", "k8s/overlays/production"])
-def test_kustomize_builds_it(folder: str) -> None:
-    built = subprocess.run(["kubectl", "kustomize", folder], cwd=K8S.parent, capture_output=True, text=True, check=True)
-    objects = list(yaml.safe_load_all(built.stdout))
-    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
-    assert len(policies) == (len(manifests("NetworkPolicy")) if "production" in folder else 0)
-    assert {each["metadata"]["namespace"] for each in objects if each["kind"] != "Namespace"} == {"carillon"}
-
-
 def test_nobody_is_an_admin_unless_an_operator_says_so() -> None:
-    assert [given["CARILLON_API_FIRST_ADMIN"] for given in settings()] == [ApiSettings().first_admin] == [""]
+    assert variables(SETTINGS)["CARILLON_API_FIRST_ADMIN"] == ApiSettings().first_admin == ""
 
 
 def test_no_two_manifests_share_a_name() -> None:
@@ -207,7 +142,8 @@ def test_a_pod_refers_to_things_that_exist(workload: Object) -> None:
         return {manifest["metadata"]["name"] for manifest in manifests(kind)}
 
     sources: list[dict[str, Any]] = container(workload)["envFrom"]
-    assert {source["configMapRef"]["name"] for source in sources if "configMapRef" in source} == named("ConfigMap")
+    made = {generator["name"] for generator in kustomization()["configMapGenerator"]}
+    assert {source["configMapRef"]["name"] for source in sources if "configMapRef" in source} == made
     assert {source["secretRef"]["name"] for source in sources if "secretRef" in source} == named("Secret")
     assert {pod(workload)["serviceAccountName"]} == named("ServiceAccount")
     mounted = {mount["name"] for mount in container(workload)["volumeMounts"]}
@@ -223,11 +159,7 @@ def test_kubernetes_adds_no_variables_that_the_program_would_refuse(workload: Ob
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=name)
 def test_a_pod_is_given_the_time_that_it_takes_to_drain(deployment: Object) -> None:
     shutdown = ShutdownSettings()
-    given = {key for source in [image_settings(), *settings()] for key in source}
+    given = image_settings() | variables(SETTINGS)
     assert not any(key.startswith("CARILLON_SHUTDOWN_") for key in given), "then compare with that"
     needed = shutdown.readiness_seconds + shutdown.grace_seconds
     assert pod(deployment)["terminationGracePeriodSeconds"] >= needed + 5
-
-
-def settings() -> list[dict[str, str]]:
-    return [manifest["data"] for manifest in manifests("ConfigMap")]

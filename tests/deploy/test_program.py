@@ -15,12 +15,14 @@ from shared.runtime.settings import Settings
 from tests.deploy.manifests import (
     ROOT,
     SERVICES,
+    SETTINGS,
     compose,
     image_settings,
     instructions,
     interpolated,
     manifests,
     project,
+    variables,
 )
 
 
@@ -30,10 +32,8 @@ def of_compose() -> dict[str, str]:
 
 
 def of_kubernetes() -> dict[str, str]:
-    given = image_settings()
-    for manifest in manifests("ConfigMap", "Secret"):
-        given |= manifest.get("data", {}) | manifest.get("stringData", {})
-    return given
+    (secret,) = manifests("Secret")
+    return image_settings() | variables(SETTINGS) | dict(secret["stringData"])
 
 
 PLACES = {"compose": of_compose(), "kubernetes": of_kubernetes()}

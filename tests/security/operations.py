@@ -28,7 +28,12 @@ class Role(StrEnum):
     KNOWN = "known"
     OF_NAMESPACE = "namespace"
     OF_APP = "app"
+    OF_EVERYTHING = "everything"
     ADMIN = "admin"
+
+
+OF_THE_WHOLE = {Role.OF_EVERYTHING, Role.ADMIN}
+"""What a tenant, who has apps and a namespace of its own, may not use."""
 
 
 @dataclass(frozen=True)

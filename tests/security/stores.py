@@ -15,6 +15,7 @@ from shared.domain.accounts.callers import Token, User
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Schedule
+from shared.domain.console.bulk_actions import BulkAction
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.templates import Template
@@ -31,8 +32,14 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "schedules": Schedule,
     "occurrences": Occurrence,
     "dead_letters": DeadLetter,
+    "bulk_actions": BulkAction,
 }
 AUDIT = "audit"
+OF_PROCESSES = {"processes", "minutes"}
+"""What processes tell of themselves, whatever is asked of them."""
+
+# Of a token, whoever is let in: that says nothing of what a request did.
+NOTED_BY_THE_WAY = "last_used_at"
 # What a document refers to: its field, and the collection that must have a document of that id.
 _PARENTS = {"templates": ("app_id", "apps"), "jobs": ("app_id", "apps"), "groups": ("app_id", "apps")}
 
@@ -70,7 +77,7 @@ class Database:
         self._client.close()
 
     def documents(self) -> Iterator[tuple[str, Document]]:
-        for name in sorted(self.database.list_collection_names()):
+        for name in sorted(set(self.database.list_collection_names()) - OF_PROCESSES):
             for document in self.database[name].find().batch_size(20):
                 yield name, document
 
@@ -79,6 +86,7 @@ class Database:
         digests: dict[tuple[str, str], str] = {}
         fields: dict[str, set[str]] = {name: _fields(kind) for name, kind in _VALUES.items()}
         for name, document in self.documents():
+            document.pop(NOTED_BY_THE_WAY, None)
             digests[name, str(document["_id"])] = hashlib.sha256(BSON.encode(document)).hexdigest()
             fields.setdefault(name, set()).update(document)
         return Snapshot(digests, {name: frozenset(found) for name, found in fields.items()})

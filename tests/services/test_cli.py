@@ -23,7 +23,9 @@ from shared.store import Store
 from tests.e2e.house import until
 from tests.stack import Endpoints
 
-COMMANDS = ("all", "api", "config", "demo", "feedback", "import", "init", "scheduler", "seed", "up", "worker")
+COMMANDS = tuple(
+    "all api config demo doctor feedback import init rules scheduler seed up worker".split()  # noqa: SIM905 - a list
+)
 """Those that run something; `tests/cli` has the verbs."""
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from shared.domain.accounts.callers import User
 from shared.domain.clock.callbacks import HttpCallback
+from shared.domain.clock.dead_letters import place_of
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Definition, Schedule, schedule_id
 from shared.domain.jobs.templates import Template
@@ -93,5 +94,5 @@ async def test_dead_letters_are_listed_to_the_end(store: Store) -> None:
     await store.dead_letters.add(letters)
     page = await store.dead_letters.page("ns", limit=1_000)
     assert (len(page), page.more) == (1_000, True)
-    rest = await store.dead_letters.page("ns", after=page[-1].id, limit=1_000)
+    rest = await store.dead_letters.page("ns", before=place_of(page[-1]), limit=1_000)
     assert (len(rest), rest.more) == (100, False)

@@ -8,6 +8,7 @@ import pytest
 
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.servers import KafkaServers
 from shared.stream.local import LocalStream
 from tests.flow.push_model.stream import ModelStream
 from tests.flow.push_model.transactions import Kafka
@@ -24,7 +25,7 @@ def open_stream(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStream:
         server = Kafka()
         return lambda: ModelStream(server)
     servers = request.getfixturevalue("stack").kafka_servers
-    return lambda: KafkaStream(servers, compression="zstd", request_timeout_seconds=10)
+    return lambda: KafkaStream(KafkaServers(servers), compression="zstd", request_timeout_seconds=10)
 
 
 @pytest.fixture

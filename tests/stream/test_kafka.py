@@ -12,7 +12,9 @@ from shared.domain.errors import LaneLost, Unavailable
 from shared.runtime import faults
 from shared.stream import Aborted
 from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.servers import KafkaServers
 from tests.e2e.house import until
+from tests.samples import sample
 from tests.stack import Endpoints
 from tests.stream.test_contract import PART, a_batch, committed, records
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.native
 
 @pytest.fixture
 async def kafka(stack: Endpoints):  # type: ignore[no-untyped-def]
-    stream = KafkaStream(stack.kafka_servers, transaction_timeout_seconds=6, request_timeout_seconds=5)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), transaction_timeout_seconds=6, request_timeout_seconds=5)
     await stream.setup({})
     yield stream
     await stream.close()
@@ -50,6 +52,21 @@ async def test_one_refused_record_takes_its_whole_batch_back(kafka: KafkaStream,
     async with kafka.lane() as lane:
         await lane.produce(batch, small_topic, records(), PART)
     assert sorted(await committed(kafka, small_topic, 3)) == records()
+
+
+async def test_lanes_are_counted_by_what_they_do(kafka: KafkaStream, small_topic: str) -> None:
+    def lanes() -> tuple[float, float]:
+        return sample("lanes", state="sending"), sample("lanes", state="idle")
+
+    assert lanes() == (0, 0)
+    async with kafka.lane() as lane:
+        assert lanes() == (1, 0)
+        async with kafka.lane():
+            assert lanes() == (2, 0)
+        assert lanes() == (1, 1)
+    assert lanes() == (0, 2)
+    await kafka.recover(replace(a_batch(), owner=lane.id))
+    assert lanes() == (0, 1)
 
 
 @pytest.mark.parametrize("answer", ["hang", "raise"])
@@ -88,7 +105,7 @@ async def test_a_marker_beyond_the_batch_is_no_answer(kafka: KafkaStream, small_
 
 
 async def test_a_cluster_without_its_ledger_is_not_used(stack: Endpoints) -> None:
-    stream = KafkaStream(stack.kafka_servers, ledger_topic=f"ledger-{secrets.token_hex(4)}")
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), ledger_topic=f"ledger-{secrets.token_hex(4)}")
     with pytest.raises(Unavailable, match="carillon init"):
         await stream.verify()
     await stream.setup({})
@@ -97,7 +114,7 @@ async def test_a_cluster_without_its_ledger_is_not_used(stack: Endpoints) -> Non
 
 
 async def test_a_real_broker_tells_how_long_it_keeps_markers(stack: Endpoints) -> None:
-    stream = KafkaStream(stack.kafka_servers, marker_retention_days=7.5)
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), marker_retention_days=7.5)
     await stream.setup({})
     with pytest.raises(Unavailable, match=r"10080 minutes \(offsets.retention.minutes\)"):
         await stream.verify()
@@ -109,7 +126,7 @@ async def test_topics_of_a_real_broker_are_looked_at(
 ) -> None:
     """Where a single copy is many."""
     monkeypatch.setattr("shared.stream.kafka.durability.MANY_COPIES", 1)
-    stream = KafkaStream(stack.kafka_servers, push_topics=re.escape(small_topic))
+    stream = KafkaStream(KafkaServers(stack.kafka_servers), push_topics=re.escape(small_topic))
     await stream.setup({})
 
     async def looked_at() -> bool:
@@ -122,7 +139,7 @@ async def test_topics_of_a_real_broker_are_looked_at(
 
 
 async def test_a_cluster_that_is_away_is_unavailable_and_nothing_hangs() -> None:
-    stream = KafkaStream("127.0.0.1:1", request_timeout_seconds=1)
+    stream = KafkaStream(KafkaServers("127.0.0.1:1"), request_timeout_seconds=1)
     with pytest.raises(Unavailable):
         await stream.ping()
     with pytest.raises(Unavailable):

@@ -16,6 +16,7 @@ from shared.domain.errors import Unavailable
 from shared.stream.kafka.cluster import Cluster, close
 from shared.stream.kafka.durability import topic_configs
 from shared.stream.kafka.ledger import Ledger
+from shared.stream.kafka.servers import KafkaServers
 from tests.stream.test_contract import a_batch
 
 
@@ -52,7 +53,7 @@ async def frozen() -> AsyncIterator[Frozen]:
 
 def a_cluster(servers: str, *, timeout_seconds: float = 0.3) -> Cluster:
     return Cluster(
-        servers,
+        KafkaServers(servers),
         client_id="test",
         ledger=("ledger", 64),
         push_topics="push-.+",
@@ -71,7 +72,7 @@ def _setup(servers: str) -> Any:
 
 
 def _receipt(servers: str) -> Any:
-    ledger = Ledger(servers, client_id="test", topic="ledger", timeout_seconds=0.3)
+    ledger = Ledger(KafkaServers(servers), client_id="test", topic="ledger", timeout_seconds=0.3)
     return ledger.part(replace(a_batch(), owner="somebody"))
 
 

@@ -11,7 +11,7 @@ from services.api.http import paging, rights
 from services.api.http.identity import caller_of
 from services.api.http.rights import Of
 from services.api.http.routes import Parameter
-from shared.domain.accounts.roles import check_namespace
+from shared.domain.accounts.roles import EVERYWHERE, check_namespace
 from shared.domain.errors import Forbidden
 
 NAMESPACE = Parameter(
@@ -19,6 +19,17 @@ NAMESPACE = Parameter(
     description="Whose: `token:<id>` or `user:<e-mail address>`; by default the caller's own. Another's needs a role.",
     schema={"type": "string", "examples": ["token:0190b5a2-0000-7000-8000-000000000000"]},
 )
+
+NAMESPACES = Parameter(
+    name=rights.NAMESPACE,
+    description=f"{NAMESPACE.description} `*` stands for all, and needs a role everywhere.",
+    schema=NAMESPACE.schema,
+)
+
+
+def namespaces_of(request: Request[Any, Any, Any]) -> str:
+    """The namespace that a request looks at, `""` for all. Raises `Invalid` as `namespace_of`."""
+    return "" if paging.first(request, NAMESPACE.name) == EVERYWHERE else namespace_of(request)
 
 
 def namespace_of(request: Request[Any, Any, Any]) -> str:

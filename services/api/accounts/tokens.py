@@ -1,6 +1,7 @@
 """`/tokens`: the credentials of services. For admins only; a secret is shown once, and only its digest is kept."""
 
 import secrets
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -10,20 +11,27 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.users import AllowedApps, Roles, read_apps
 from services.api.http import paging, wire
+from services.api.http.acts import note_change
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Resource, Route
-from shared.domain.accounts.callers import Token, check_token_name, secret_digest
+from services.api.http.wire import Timestamp
+from shared.domain.accounts.callers import Token, check_token_name, check_token_namespace, secret_digest
 from shared.domain.accounts.roles import Role, read_roles
-from shared.domain.errors import NotFound
+from shared.domain.errors import Conflict, Invalid, NotFound
 from shared.domain.ids import read_uuid
+from shared.domain.instants import format_instant, read_instant
 from shared.flow.clock.revocations import RevocationFlow
 from shared.runtime.clock import Clock
 from shared.store import Store
 
 PREFIX = "carillon_"  # tells secret scanners and people what they have found
 SECRET_BYTES = 32
+MOST_OVERLAP_SECONDS = 30 * 86_400
+TOKEN = "/tokens/{token_id:str}"
+
+ExpiresAt = Annotated[Timestamp | None, Meta(description="When it ends by itself; by default never.")]
 
 
 class TokenBody(wire.Body, frozen=True, kw_only=True):
@@ -33,10 +41,32 @@ class TokenBody(wire.Body, frozen=True, kw_only=True):
     is_admin: bool = False
     allowed_apps: AllowedApps = None
     roles: Roles = None
+    namespace: Annotated[
+        str,
+        Meta(
+            description="Whose schedules are the token's: by default its own. Tokens that name one share them.",
+            extra_json_schema={"examples": ["token:billing"]},
+        ),
+    ] = ""
+    expires_at: ExpiresAt = None
+
+
+class RotationBody(wire.Body, frozen=True, kw_only=True):
+    """How a token's secret is replaced. Its expiry stays, unless another one is given."""
+
+    overlap_seconds: Annotated[
+        int,
+        Meta(
+            description="For how long the secret before it is good too.",
+            extra_json_schema={"minimum": 0, "maximum": MOST_OVERLAP_SECONDS},
+        ),
+    ] = 0
+    expires_at: ExpiresAt = None
 
 
 class TokenView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A token without its secret. `createdAt` is in nanoseconds since the epoch."""
+    """A token without its secret. `createdAt` is in nanoseconds since the epoch; `lastUsedAt` is known to the minute,
+    and `null` where it was never used. The secret before the last rotation is good until `previousUntil`."""
 
     id: str
     name: str
@@ -45,6 +75,10 @@ class TokenView(Struct, frozen=True, kw_only=True, rename="camel"):
     created_by: str
     created_at: int
     roles: dict[str, Role]
+    namespace: str
+    expires_at: Timestamp | None
+    last_used_at: Timestamp | None
+    previous_until: Timestamp | None
 
 
 class IssuedToken(TokenView, frozen=True, kw_only=True, rename="camel"):
@@ -78,8 +112,9 @@ class TokensResource(Resource):
     async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), TokenBody)
         check_token_name(body.name)
-        secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        now = self._clock.now_ns()
+        if body.namespace:
+            check_token_namespace(body.namespace)
+        secret, now = fresh_secret(), self._clock.now_ns()
         token = Token(
             id=fresh_id(now),
             name=body.name,
@@ -89,21 +124,72 @@ class TokensResource(Resource):
             roles=read_roles(body.roles or {}),
             created_by=caller_of(request).name,
             created_at=now,
+            namespace=body.namespace,
+            expires_at=self._read_expiry(body.expires_at),
         )
         await self._store.tokens.add(token)
+        note_change(None, TokenView(**_fields(token)))
         return wire.answer(IssuedToken(**_fields(token), token=secret), HTTPStatus.CREATED)
 
     @Route(
-        "DELETE", "/tokens/{token_id:str}", summary="Revoke a token and pause all that it has scheduled.",
+        "POST", TOKEN + "/rotate",
+        summary="Give a token another secret, which the answer holds for this one time; all else of it stays.",
+        act="token.rotate", who=ADMIN, body=RotationBody, body_required=False, answers={HTTPStatus.OK: IssuedToken},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )  # fmt: skip
+    async def rotate(self, request: Request[Any, Any, Any], token_id: FromPath[str]) -> Response[bytes]:
+        content = await request.body()
+        body = wire.read(content, RotationBody) if content.strip() else RotationBody()
+        if not 0 <= body.overlap_seconds <= MOST_OVERLAP_SECONDS:
+            rule = f"overlapSeconds is an integer from 0 to {MOST_OVERLAP_SECONDS}"
+            raise Invalid(rule, field="overlapSeconds", value=body.overlap_seconds)
+        token, now, secret = await self._require(token_id), self._clock.now(), fresh_secret()
+        expires_at = self._read_expiry(body.expires_at) or token.expires_at
+        if expires_at is not None and expires_at <= now:
+            raise Conflict("this token has expired: give it another expiresAt", field="expiresAt")
+        until = now + timedelta(seconds=body.overlap_seconds)
+        rotated = await self._store.tokens.rotate(
+            token, secret_digest(secret), previous_until=until, expires_at=expires_at
+        )
+        if rotated is None:
+            raise Conflict("somebody else has changed this token meanwhile", field="tokenId", value=token_id)
+        note_change(TokenView(**_fields(token)), TokenView(**_fields(rotated)))
+        return wire.answer(IssuedToken(**_fields(rotated), token=secret))
+
+    @Route(
+        "DELETE", TOKEN,
+        summary="Revoke a token, and pause what it has scheduled: all of its namespace, unless others share that.",
         act="token.revoke", who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def remove(self, token_id: FromPath[str]) -> Response[None]:
+        token = await self._require(token_id)
+        await self._revocations.revoke_token(token)
+        note_change(TokenView(**_fields(token)), None)
+        return wire.empty()
+
+    async def _require(self, token_id: str) -> Token:
         token = await self._store.tokens.get(read_uuid(token_id, field="tokenId"))
         if token is None:
             raise NotFound("there is no token with this id", field="tokenId", value=token_id)
-        await self._revocations.revoke_token(token)
-        return wire.empty()
+        return token
+
+    def _read_expiry(self, text: str | None) -> datetime | None:
+        """The moment that is meant. Raises `Invalid` for one that is past."""
+        if not text:
+            return None
+        expires_at = read_instant(text, field="expiresAt")
+        if expires_at <= self._clock.now():
+            raise Invalid("this moment is past", field="expiresAt", value=text)
+        return expires_at
+
+
+def fresh_secret() -> str:
+    """A secret that nobody can guess."""
+    return PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
 
 def _fields(token: Token) -> dict[str, Any]:
-    return {name: getattr(token, name) for name in TokenView.__struct_fields__}
+    instants = ("expires_at", "last_used_at", "previous_until")
+    told = {name: getattr(token, name) for name in TokenView.__struct_fields__ if name not in instants}
+    moments = {name: moment and format_instant(moment) for name in instants for moment in [getattr(token, name)]}
+    return told | moments | {"namespace": token.owns}

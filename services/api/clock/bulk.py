@@ -22,8 +22,10 @@ from services.api.clock.schedules import KEY, SCHEDULES, sameness
 from services.api.http import wire
 from services.api.http.errors import STATUS
 from services.api.http.idempotency import idempotency_of
+from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import JSON, Resource, Route
+from shared.domain.accounts.callers import Caller
 from shared.domain.clock.callbacks import Targets
 from shared.domain.errors import Invalid, Refused
 from shared.domain.idempotency import Idempotency
@@ -78,7 +80,8 @@ class BulkResource(Resource):
         answers={HTTPStatus.OK: list[ItemView]}, parameters=(KEY,),
     )  # fmt: skip
     async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        namespace = own_namespace(request)
+        own_namespace(request)
+        maker = caller_of(request)
         content = await request.body()
         await asyncio.sleep(0)  # putting 32 MB together was a turn of its own
         in_lines = _is_ndjson(request, content)
@@ -87,15 +90,15 @@ class BulkResource(Resource):
             raise Invalid(f"1 to {ITEMS:,} items are needed", value=len(items))
         used = idempotency_of(request, sameness(request, content))
         if used is None:
-            answers = [answer async for answer in self._answers(items, namespace)]
+            answers = [answer async for answer in self._answers(items, maker)]
         else:
-            answers = await self._answers_once(items, namespace, used)
+            answers = await self._answers_once(items, maker, used)
         return _in_lines(answers) if in_lines else wire.answer(answers)
 
-    async def _answers_once(self, items: Sequence[bytes], namespace: str, used: Idempotency) -> list[ItemView]:
+    async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[ItemView]:
         """As `_answers`; what an earlier request with the key has made is not made anew."""
         first = await self._store.idempotency.claim(used.key, used.digest)
-        answers = [answer async for answer in self._answers(items, namespace, _bits(first))]
+        answers = [answer async for answer in self._answers(items, maker, _bits(first))]
         await self._add_made(used, first, sum(1 << answer.index for answer in answers if answer.error is None))
         return answers
 
@@ -107,22 +110,22 @@ class BulkResource(Resource):
                 return
             known = await self._store.idempotency.recall(used.key, used.digest)
 
-    async def _answers(self, items: Sequence[bytes], namespace: str, before: int = 0) -> AsyncIterator[ItemView]:
+    async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[ItemView]:
         """An answer for each item; a bit of `before` tells that the item at its place was made before."""
         start, turns = 0, Turns()
         while start < len(items):
-            read = await self._read_chunk(items[start : start + CHUNK_ITEMS], namespace, turns)
+            read = await self._read_chunk(items[start : start + CHUNK_ITEMS], maker, turns)
             for offset, answer in enumerate(await self._chunk(read, before >> start)):
                 yield _view(start + offset, read[offset], items[start + offset], answer)
                 await turns.give()
             start += len(read)
 
-    async def _read_chunk(self, items: Sequence[bytes], namespace: str, turns: Turns) -> list[Wanted | Invalid]:
+    async def _read_chunk(self, items: Sequence[bytes], maker: Caller, turns: Turns) -> list[Wanted | Invalid]:
         """So many of the first items as go in at once, bounded by their bytes and the number of their instants."""
         chunk: list[Wanted | Invalid] = []
         instants = size = 0
         for item in items:
-            wanted = self._read(item, namespace)
+            wanted = self._read(item, maker)
             await turns.give()
             chunk.append(wanted)
             instants += len(wanted.definition.instants) if isinstance(wanted, Wanted) else 0
@@ -131,12 +134,12 @@ class BulkResource(Resource):
                 break
         return chunk
 
-    def _read(self, item: bytes, namespace: str) -> Wanted | Invalid:
+    def _read(self, item: bytes, maker: Caller) -> Wanted | Invalid:
         try:
             key, definition = schedule_body.read(item, self._targets)
         except Invalid as error:
             return error
-        return Wanted(namespace, key, definition)
+        return Wanted(maker.namespace, key, definition, maker.token_id)
 
     async def _chunk(self, chunk: Sequence[Wanted | Invalid], before: int) -> list[Accepted | Refused | None]:
         """An answer for each; `None` for what was made before."""

@@ -1,5 +1,5 @@
 """`/dead-letters`: instants of schedules that were refused to the last attempt, to be tried again or given up.
-`?namespace=` names another namespace, over which the caller needs a role."""
+`?namespace=` names another namespace, over which the caller needs a role; what only looks takes `*` for all."""
 
 from functools import partial
 from http import HTTPStatus
@@ -10,12 +10,20 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Struct
 
-from services.api.accounts.namespaces import NAMESPACE, namespace_of
+from services.api.accounts.namespaces import NAMESPACE, NAMESPACES, namespace_of, namespaces_of
+from services.api.clock.dead_letter_view import (
+    DeadLetterView,
+    ErrorCountView,
+    WholeDeadLetterView,
+    dead_letter_view,
+    error_view,
+    whole_view,
+)
 from services.api.clock.schedule_body import decode_body
-from services.api.clock.schedule_view import DeadLetterView, dead_letter_view
 from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
+from shared.domain.clock.dead_letters import LOOKED_AT, LetterPlace, place_of
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.errors import Conflict, NotFound
 from shared.flow.clock.schedules import ScheduleFlow
@@ -58,21 +66,41 @@ class DeadLettersResource(Resource):
         self._flow = flow
 
     @_route(
-        "GET", LETTERS, summary="List the dead letters of a namespace.",
-        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[DeadLetterView]}, parameters=(_NAMED, NAMESPACE),
+        "GET", LETTERS, summary="List the dead letters of a namespace, the newest first.",
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[DeadLetterView]}, parameters=(_NAMED, NAMESPACES),
         paged=True,
     )  # fmt: skip
     async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        asked = paging.read_page(request, str)
+        asked = paging.read_page(request, LetterPlace)
         letters = await self._store.dead_letters.page(
-            namespace_of(request),
-            key=paging.first(request, "key"),
-            after=asked.after or "",
-            limit=asked.limit,
+            namespaces_of(request), key=paging.first(request, "key"), before=asked.after, limit=asked.limit
         )
-        headers = paging.links(request, asked, letters, lambda letter: letter.id)
+        headers = paging.links(request, asked, letters, place_of)
         personal = sees_personal_data(request)
         return wire.answer([dead_letter_view(letter, personal=personal) for letter in letters], headers=headers)
+
+    @_route(
+        "GET", LETTERS + "/errors",
+        summary=f"Tell what the last {LOOKED_AT:,} dead letters of a namespace died of, the most frequent error first.",
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[ErrorCountView]}, parameters=(_NAMED, NAMESPACES),
+    )  # fmt: skip
+    async def list_errors(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        counted = await self._store.dead_letters.count_errors(
+            namespaces_of(request), key=paging.first(request, "key"), last=LOOKED_AT
+        )
+        personal = sees_personal_data(request)
+        return wire.answer([error_view(each, personal=personal) for each in counted])
+
+    @_route(
+        "GET", LETTER, summary="Show a dead letter, and what a retry would do now.",
+        who=VIEW_NAMESPACE, answers={HTTPStatus.OK: WholeDeadLetterView}, problems=(HTTPStatus.NOT_FOUND,),
+        parameters=(NAMESPACES,),
+    )  # fmt: skip
+    async def show(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
+        letter = await self._find(namespaces_of(request), letter_id)
+        schedules = await self._store.schedules.many([letter.schedule_id])
+        schedule = schedules.get(letter.schedule_id)
+        return wire.answer(whole_view(letter, schedule, personal=sees_personal_data(request)))
 
     @_route(
         "POST", LETTERS + "/retry", summary="Try all dead letters of a namespace again, or those of one key.",
@@ -91,7 +119,7 @@ class DeadLettersResource(Resource):
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def retry(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
-        letter = await self._letter(request, letter_id)
+        letter = await self._find(namespace_of(request), letter_id)
         if not await self._flow.retry([letter]):
             raise Conflict("its schedule is gone: it can only be discarded", field="id", value=letter_id)
         return wire.answer(RetryView(letter.id), HTTPStatus.ACCEPTED)
@@ -103,21 +131,21 @@ class DeadLettersResource(Resource):
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def discard(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
-        letter = await self._letter(request, letter_id)
+        letter = await self._find(namespace_of(request), letter_id)
         await self._store.dead_letters.remove([letter])
         return wire.empty()
 
     async def _retry_all(self, namespace: str, key: str) -> int:
-        retried, after = 0, ""
+        retried, place = 0, None
         while True:
-            letters = await self._store.dead_letters.page(namespace, key=key, after=after, limit=RETRIED_AT_ONCE)
+            letters = await self._store.dead_letters.page(namespace, key=key, before=place, limit=RETRIED_AT_ONCE)
             retried += len(await self._flow.retry(letters)) if letters else 0
             if not letters.more:
                 return retried
-            after = letters[-1].id
+            place = place_of(letters[-1])
 
-    async def _letter(self, request: Request[Any, Any, Any], letter_id: str) -> DeadLetter:
-        letter = await self._store.dead_letters.get(namespace_of(request), letter_id)
+    async def _find(self, namespace: str, letter_id: str) -> DeadLetter:
+        letter = await self._store.dead_letters.get(namespace, letter_id)
         if letter is None:
             raise NotFound("there is no dead letter with this id", field="id", value=letter_id)
         return letter

@@ -27,7 +27,7 @@ LABEL_VALUE_CHARACTERS = 255
 DAY_SECONDS = 86_400
 LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
 # They stand where a key does in the path of a request, or are lost on the way there.
-NOT_KEYS = frozenset({"bulk", "preview", ".", ".."})
+NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
 
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
 _MISTAKE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)

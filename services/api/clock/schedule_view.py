@@ -11,7 +11,7 @@ from services.api.clock.callback_body import CallbackBody, callback_view, redact
 from services.api.clock.schedule_body import MisfireBody, RetryBody, Within
 from services.api.http.wire import Timestamp, hide
 from shared.domain.clock.occurrences import Occurrence
-from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
+from shared.domain.clock.outcomes import Outcome, OutcomeResult
 from shared.domain.clock.recurrence import Cron, Every
 from shared.domain.clock.schedules import (
     Definition,
@@ -82,18 +82,6 @@ class FiredView(Struct, frozen=True):
     due: Timestamp
 
 
-class DeadLetterView(Struct, frozen=True, kw_only=True):
-    """An instant that was refused to the last attempt; `id` is its message id."""
-
-    id: str
-    key: str
-    due: Timestamp
-    died_at: Timestamp
-    attempts: int
-    error: str
-    redacted: bool = False
-
-
 def schedule_view(
     schedule: Schedule,
     *,
@@ -148,19 +136,6 @@ def pending_instants(schedule: Schedule, occurrences: Sequence[Occurrence]) -> l
     [series] = occurrences
     following = due_instants(schedule.definition, schedule.key, series.due, series.runs + 1)
     return [series.due, *islice(following, NEXT - 1)]
-
-
-def dead_letter_view(letter: DeadLetter, *, personal: bool = True) -> DeadLetterView:
-    """A dead letter as it is shown, without personal data unless `personal`: a target may answer with what it got."""
-    return DeadLetterView(
-        id=letter.id,
-        key=letter.key,
-        due=format_instant(letter.due),
-        died_at=format_instant(letter.died_at),
-        attempts=letter.attempts,
-        error=letter.error if personal else hide(letter.error),
-        redacted=not personal,
-    )
 
 
 def _outcome(outcome: Outcome, *, personal: bool) -> OutcomeView:

@@ -114,7 +114,7 @@ class SchedulesResource(Resource):
         namespace = own_namespace(request)
         content = await request.body()
         key, definition = schedule_body.read(content, self._targets)
-        wanted = Wanted(namespace, key, definition)
+        wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
         await self._limits.check(wanted)
         used = idempotency_of(request, sameness(request, content))
         if used is None:
@@ -158,7 +158,7 @@ class SchedulesResource(Resource):
     async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace = own_namespace(request)
         _, definition = schedule_body.read(await request.body(), self._targets, key=key)
-        wanted = Wanted(namespace, key, definition)
+        wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
         await self._limits.check(wanted)
         return await self._answer_accepted(await self._flow.put(wanted))
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from services.api.http import errors
 from services.api.http.errors import Misdirected
 from shared.domain.errors import Forbidden
+from shared.runtime.metrics import REQUESTS_REFUSED
 from shared.runtime.settings import ApiSettings
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -71,6 +72,7 @@ class Guarded:
         try:
             self._check(Headers.from_scope(scope), scope["method"], scope["path"])
         except (Forbidden, Misdirected) as error:
+            REQUESTS_REFUSED.labels("host" if isinstance(error, Misdirected) else "cross_site").inc()
             await errors.send(error, send_secured)
             return
         await self._app(scope, receive, send_secured)

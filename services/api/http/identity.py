@@ -19,11 +19,13 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from services.api.http import errors
 from services.api.http.ids import fresh_id
+from services.api.http.token_uses import TokenUses
 from shared.domain.accounts.callers import Caller, Token, User, check_email, secret_digest, token_caller, user_caller
 from shared.domain.errors import Conflict, Unauthorized
 from shared.outgoing.guard import Address, unmap
 from shared.runtime.clock import Clock
 from shared.runtime.coalescer import Coalescer
+from shared.runtime.metrics import SIGN_INS
 from shared.runtime.settings import ApiSettings
 from shared.store import Store
 
@@ -68,6 +70,7 @@ class Directory:
         self._first_admin = settings.first_admin
         self._token = Coalescer(self._tokens)
         self._user = Coalescer(self._users)
+        self._uses = TokenUses(store)
 
     async def caller(self, headers: Headers, peer: str | None) -> Caller:
         """The identity behind these headers.
@@ -77,20 +80,31 @@ class Directory:
         """
         credentials = headers.getall("authorization", [])
         bearer = [text[len(_SCHEME) :].strip() for text in credentials if text.split(" ")[0].lower() == _SCHEME]
-        if bearer:
-            return await self._service(bearer)
-        if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
-            raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
-        return await self._person(headers.getall(EMAIL_HEADER, []), peer)
+        way = "token" if bearer else "proxy" if EMAIL_HEADER in headers else "none"
+        try:
+            caller = await (self._service(bearer) if bearer else self._person(headers, peer))
+        except Unauthorized:
+            SIGN_INS.labels(way, "refused").inc()
+            raise
+        SIGN_INS.labels(way, "known").inc()
+        return caller
 
     async def _service(self, secrets_shown: list[str]) -> Caller:
         shown = secrets_shown[0] if len(secrets_shown) == 1 else ""
-        token = await self._token(secret_digest(shown)) if shown else None
+        digest = secret_digest(shown)
+        token = await self._token(digest) if shown else None
         if token is None:
             raise Unauthorized("this token is not known")
+        now = self._clock.now()
+        if reason := token.why_refused(digest, now):
+            raise Unauthorized(reason)
+        self._uses.note(token, now)
         return token_caller(token)
 
-    async def _person(self, emails: list[str], peer: str | None) -> Caller:
+    async def _person(self, headers: Headers, peer: str | None) -> Caller:
+        if not self._proxies.know(headers.getall(PROXY_SECRET_HEADER, [])):
+            raise Unauthorized(f"a bearer token is needed, or {EMAIL_HEADER} beside the right {PROXY_SECRET_HEADER}")
+        emails = headers.getall(EMAIL_HEADER, [])
         if not any(emails):
             raise Unauthorized(f"a bearer token or the header {EMAIL_HEADER} is needed")
         if not self._proxies.trust(peer):

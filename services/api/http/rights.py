@@ -14,6 +14,7 @@ from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 from shared.domain.errors import Forbidden
 from shared.domain.ids import read_uuid
+from shared.runtime.metrics import REQUESTS_REFUSED
 
 NAMESPACE = "namespace"
 """The query parameter that names a namespace."""
@@ -30,8 +31,11 @@ class Of(Enum):
     NAMESPACE = "namespace"
     """The namespace that `?namespace=` names, or the caller's own."""
 
+    EVERYTHING = "everything"
+    """All apps and namespaces that there are and will be: a role over `*`."""
+
     DEPLOYMENT = "deployment"
-    """All there is: only admins of the deployment."""
+    """The deployment itself: only its admins."""
 
 
 class Anyone(Enum):
@@ -53,12 +57,14 @@ Who = Anyone | May
 EVERYBODY, KNOWN = Anyone.EVERYBODY, Anyone.KNOWN
 VIEW_APP, OPERATE_APP, OWN_APP = (May(role, Of.APP) for role in Role)
 VIEW_NAMESPACE, OPERATE_NAMESPACE, OWN_NAMESPACE = (May(role, Of.NAMESPACE) for role in Role)
+VIEW_ALL = May(Role.VIEWER, Of.EVERYTHING)
 ADMIN = May(Role.ADMIN, Of.DEPLOYMENT)
 
 
 _WITHOUT_ROLE = {
     Of.APP: "this app is none of yours",
     Of.NAMESPACE: "naming another namespace needs a role over it",
+    Of.EVERYTHING: "this shows the whole deployment: it needs a role over *",
     Of.DEPLOYMENT: "only admins may do this",
 }
 
@@ -103,6 +109,8 @@ def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
             return caller.role_over_app(read_uuid(connection.path_params["app_id"], field="appId"))
         case Of.NAMESPACE:
             return caller.role_over_namespace(paging.first(connection, NAMESPACE) or caller.namespace)
+        case Of.EVERYTHING:
+            return caller.role_over_everything
         case Of.DEPLOYMENT:
             return None
         case _:
@@ -111,6 +119,8 @@ def _find_role(caller: Caller, connection: Connection, of: Of) -> Role | None:
 
 def _require(held: Role | None, needed: May) -> None:
     """Raise `Forbidden` where this is not enough."""
+    if held is None or not held.covers(needed.role):
+        REQUESTS_REFUSED.labels("role").inc()
     if held is None:
         raise Forbidden(_WITHOUT_ROLE[needed.of], field=NAMESPACE if needed.of is Of.NAMESPACE else None)
     if not held.covers(needed.role):

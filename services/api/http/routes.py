@@ -18,6 +18,7 @@ from litestar.types import Empty
 from msgspec import Struct
 
 from services.api.http.acts import record_act, remember_request
+from services.api.http.dry_runs import DRY_RUN_NAME
 from services.api.http.rights import Who, permit
 
 JSON = "application/json"
@@ -43,6 +44,12 @@ LIMIT = Parameter(
 )
 CURSOR = Parameter(
     name="cursor", description="Where the page begins: what a `Link` header gave.", schema={"type": "string"}
+)
+
+DRY_RUN = Parameter(
+    name=DRY_RUN_NAME,
+    description="`true`: tell in figures what would be done, and do nothing.",
+    schema={"type": "string", "enum": ["true", "false"]},
 )
 
 
@@ -112,7 +119,11 @@ class Resource:
             guards=[permit],
             opt={"who": route.who, "route": route, "streams": route.streams},
             request_max_body_size=Empty if limit is None else limit,
-        )(record_act(route.act, function) if route.act else function)
+        )(self._with_act(route, function) if route.act else function)
+
+    def _with_act(self, route: Route, function: Callable[..., Any]) -> Callable[..., Any]:
+        assert route.act is not None
+        return record_act(route.act, function, may_be_dry=DRY_RUN in route.parameters)
 
 
 class _Handler(HTTPRouteHandler):

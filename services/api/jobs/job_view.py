@@ -61,9 +61,11 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     `completedTokens` = `sent` + `failed` + `skipped` + `heldOut`; `unknown` counts users of a file who have no device.
     `reasons` tells failed and skipped ones apart by why, `locales` counts what was sent; in lists both are there once
     the job has ended. `rate` is in recipients a second over the last half minute, `estimatedEnd` follows from it.
-    `failure` says what stopped a job that no user stopped. `statusEvents` and `context` are only there for a single
-    job: in lists the one is `null`, the other `{}`. `redacted` says that `context`, `metadata`, the values of
-    `filters`, the paths of files and what went wrong are left out, because the caller is a viewer.
+    `state` says in one word what Marathon's `status` and `completedAt` say together: `scheduled`, `running`, `paused`,
+    `circuitbreak`, `stopped` or `completed`. `failure` says what stopped a job that no user stopped. `statusEvents` and
+    `context` are only there for a single job: in lists the one is `null`, the other `{}`. `redacted` says that
+    `context`, `metadata`, the values of `filters`, the paths of files and what went wrong are left out, because the
+    caller is a viewer.
     """
 
     id: str
@@ -101,6 +103,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     template_name: str
     past_time_strategy: str
     status: str
+    state: JobStatus
     feedbacks: dict[str, int]
     created_at: int
     updated_at: int
@@ -174,6 +177,7 @@ def job_view(
         template_name=",".join(job.template_names),
         past_time_strategy=job.past_time_strategy,
         status=STATUS[job.status],
+        state=job.status,
         feedbacks=job.feedbacks,
         created_at=job.created_at,
         updated_at=job.updated_at,

@@ -54,8 +54,8 @@ def retry(session: Session, ids: Sequence[str], key: str, everything: bool, name
         raise click.UsageError("which? Name ids, or --key, or --all")
     if ids:
         for letter_id in [_find(session, each, namespace) for each in ids]:
-            retried = session.api.post("dead-letters", letter_id, "retry", namespace=namespace)
-            session.out.confirm(retried, f"Tried again: {letter_id}.", id="id")
+            session.api.end("dead-letters", letter_id, "retry", namespace=namespace)
+            session.out.confirm({"id": letter_id}, f"Tried again: {letter_id}.", id="id")
         return
     answer = session.api.post("dead-letters", "retry", body={"key": key} if key else {}, namespace=namespace)
     session.out.confirm(answer, f"Tried again: {answer['retried']:,} dead letters.", id="retried")
@@ -71,7 +71,7 @@ def discard(session: Session, ids: Sequence[str], namespace: str) -> None:
     found = [_find(session, each, namespace) for each in ids]
     session.ask(f"This gives up {len(found)} dead letters for good: {', '.join(found[:5])}. There is no undo.")
     for letter_id in found:
-        session.api.post("dead-letters", letter_id, "discard", namespace=namespace)
+        session.api.end("dead-letters", letter_id, "discard", namespace=namespace)
         session.out.confirm({"id": letter_id}, f"Discarded {letter_id}.", id="id")
 
 

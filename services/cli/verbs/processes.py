@@ -28,8 +28,8 @@ def process_columns(out: Output) -> Sequence[TableColumn]:
         TableColumn("VERSION", lambda each: each["version"], "word"),
         TableColumn("SINCE", lambda each: out.when(each["startedAt"]), "word"),
         TableColumn("SEEN", lambda each: out.when(each["seenAt"]), "word"),
-        TableColumn("IN HAND", lambda each: len(each["inHand"]), "number"),
-        TableColumn("MB", lambda each: each["memoryBytes"] // 2**20, "number"),
+        TableColumn("IN HAND", lambda each: each["inHandCount"], "number"),
+        TableColumn("MB", lambda each: (each["memoryBytes"] or 0) // 2**20, "number"),
         TableColumn("FAILING", _failing_checks),
     )
 

@@ -10,7 +10,6 @@ from services.cli.job_shape import job_columns
 from services.cli.output.out import Output
 from services.cli.output.tables import Json, draw_record, group_digits
 from services.cli.output.text import as_json, paint, visible
-from services.cli.output.times import format_span
 from services.cli.session import Session
 from services.cli.verb import Verb
 from services.cli.verbs.processes import process_columns
@@ -45,9 +44,8 @@ def _draw(out: Output, overview: Json) -> None:
     out.write(f"{paint(sentence, colour)}  As of {out.when(overview['asOf'])}.")
     for sign in overview["signs"]:
         severity = paint(visible(sign["severity"]), SEVERITIES.get(sign["severity"], ""))
-        out.write(
-            f"\n{severity}  {visible(sign['name'])}, since {out.when(sign['since'])}: {visible(sign['sentence'])}"
-        )
+        since = f", since {out.when(sign['since'])}" if sign["since"] else ""
+        out.write(f"\n{severity}  {visible(sign['name'])}{since}: {visible(sign['seen'])} {visible(sign['sentence'])}")
         out.write(f"      {visible(sign['remedy'])}")
     for thing in overview["unknown"]:
         out.write(f"\n{paint('unknown', 'yellow')}  {visible(thing['what'])}: {visible(thing['reason'])}")
@@ -71,13 +69,12 @@ def _section(out: Output, title: str, columns: Any, rows: list[Json]) -> None:
 
 
 def _figures(overview: Json) -> list[tuple[str, object]]:
-    clock, minutes = overview["clock"], overview["minutes"]
-    sent = sum(minute["recipients"].get("sent", 0) for minute in minutes)
+    sent = sum(minute["recipients"].get("sent", 0) for minute in overview["minutes"])
     jobs = [f"{group_digits(count)} {state}" for state, count in overview["jobs"]["open"].items() if count]
-    return [
+    figures = [
         ("open jobs", ", ".join(jobs) or "none"),
-        ("clock", f"{group_digits(clock['pending'])} pending, {group_digits(clock['dueNextHour'])} in the next hour"),
-        ("oldest due", format_span(clock["oldestVisibleSeconds"] or 0)),
-        ("dead letters", group_digits(overview["deadLetters"]["count"])),
+        ("dead letters", group_digits(overview["deadLetters"])),
         ("sent", f"{group_digits(sent)} in the last hour"),
     ]
+    partial = "You have no role over all there is: these are the jobs of your own apps."
+    return [("only", partial)] if overview["partial"] else [*figures]

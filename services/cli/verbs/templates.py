@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from services.cli import complete, options
+from services.cli.exits import Exit, Failure
 from services.cli.names import find_app, find_template
 from services.cli.options import JsonText, Pair
 from services.cli.output.out import Fields
@@ -109,7 +110,11 @@ def render(
     )
     asked = {**wanted, "locale": locale or "en", "context": dict(tags)}
     answer = session.api.post("apps", find_app(session), "templates", "render", body=asked)
-    session.out.write(as_json(answer) if session.out.json else _indent(answer))
+    if answer["fault"] and not session.out.json:
+        raise Failure(Exit.FAILED, visible(f"{answer['field']}: {answer['fault']}".removeprefix(": ")))
+    session.out.write(as_json(answer) if session.out.json else _indent(answer["body"]))
+    if answer["fault"]:
+        click.get_current_context().exit(Exit.FAILED)
 
 
 @command.verb("diff", of_app=True)

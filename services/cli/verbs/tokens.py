@@ -43,7 +43,7 @@ def create(session: Session, name: str, namespace: str, expires: datetime | None
     body = {"name": name, **access_body(session, **access)}
     chosen = {"namespace": namespace, "expiresAt": expires and expires.isoformat()}
     body |= {field: value for field, value in chosen.items() if value}
-    _show_secret(session, session.api.post("tokens", body=body))
+    _show_secret(session, session.api.post("tokens", body=body, once=True))
 
 
 @command.verb("rotate", changes=True)
@@ -52,7 +52,8 @@ def create(session: Session, name: str, namespace: str, expires: datetime | None
 def rotate(session: Session, token_name: str, overlap: timedelta) -> None:
     """Give a token a new secret, which is printed for this one time. Its schedules stay."""
     body = {"overlapSeconds": int(overlap.total_seconds())}
-    _show_secret(session, session.api.post("tokens", _find(session, token_name)["id"], "rotate", body=body))
+    token_id = _find(session, token_name)["id"]
+    _show_secret(session, session.api.post("tokens", token_id, "rotate", body=body, once=True))
 
 
 @command.verb("revoke", destroys=True)

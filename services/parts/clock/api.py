@@ -5,12 +5,14 @@ from functools import cached_property
 
 from services.api.clock.bulk import BulkResource
 from services.api.clock.dead_letters import DeadLettersResource
+from services.api.clock.due import DueResource
 from services.api.clock.schedule_limits import ScheduleLimits
 from services.api.clock.schedules import SchedulesResource
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.clock.common import ClockPart
 from shared.domain.clock.callbacks import Targets
+from shared.flow.clock.due import DueLooker
 
 
 class ClockApi(Part):
@@ -34,4 +36,5 @@ class ClockApi(Part):
             SchedulesResource(self.store, schedules, self.targets, limits),
             BulkResource(self.store, schedules, self.targets, limits),
             DeadLettersResource(self.store, schedules),
+            DueResource(DueLooker(self.store, self.capabilities.time)),
         )

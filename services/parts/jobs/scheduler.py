@@ -15,6 +15,7 @@ from shared.runtime.loops import Periodic
 
 # Work whose queue is busy counts as lost after so many times the usual patience.
 _AT_LATEST = 10
+_PLACED_AT_ONCE = 1_000
 
 
 class JobsScheduler(Part):
@@ -39,11 +40,16 @@ class JobsScheduler(Part):
         return (
             Periodic("upkeep", self._upkeep(patience).sweep, interval_seconds=chosen.upkeep_seconds),
             Periodic("retention of jobs", retention.run_once, interval_seconds=chosen.retention_seconds),
+            Periodic("places of jobs", self._place_jobs, interval_seconds=chosen.retention_seconds),
         )
 
     async def take_up(self) -> None:
         none = timedelta(0)
         await self._upkeep(UpkeepPatience(none, none, none)).run_once()
+
+    async def _place_jobs(self) -> None:
+        """Put what release 0.1.0 made into the lists of jobs."""
+        await self.store.job_lists.place_missing(_PLACED_AT_ONCE)
 
     def _upkeep(self, patience: UpkeepPatience) -> Upkeep:
         jobs, broker = self.parts.of(JobsPart), self.capabilities.broker

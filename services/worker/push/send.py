@@ -18,6 +18,7 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from services.worker.jobs.grace import Grace
+from services.worker.push import outcomes
 from services.worker.push.recipients import RecipientReader, Recipients
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
@@ -34,7 +35,7 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
-from shared.runtime.metrics import BATCHES_SETTLED, LANES_LOST, RECORDS_SENT, RECOVERIES
+from shared.runtime.metrics import LANES_LOST, RECOVERIES
 from shared.runtime.settings import StreamSettings, WorkerSettings
 from shared.store import Store
 from shared.stream import Aborted, Lane, Stream
@@ -43,9 +44,6 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED_JOBS, _REMEMBERED_LANES = 16, 1_000
 _TAKES = 3
-OUTCOME_UNKNOWN = "outcome-unknown"
-UNREADABLE, REFUSED, FAULT = "unreadable", "refused", "fault"
-HOPELESS = "not-taken"
 # After so many takes in a row that sent nothing, the job's events tell of it.
 _TOLD_AT = 3
 
@@ -130,7 +128,7 @@ class Sender(Stage[SendBatch]):
         batch = await self._find(task)
         left = None if batch is None else await self._recover(batch)
         if left is not None and not left.settled:
-            left = await self._fail(left, FAULT, reason)
+            left = await self._fail(left, outcomes.FAULT, reason)
         await self._feed_after(left)
 
     async def _find(self, task: SendBatch) -> Batch | None:
@@ -178,7 +176,7 @@ class Sender(Stage[SendBatch]):
                 pass
         sending = await self._prepare(batch.job_id)
         if is_hopeless(batch):
-            return await self._fail(batch, HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
+            return await self._fail(batch, outcomes.HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
         try:
             recipients = await self._read(sending, batch)
         except Invalid as error:
@@ -196,7 +194,7 @@ class Sender(Stage[SendBatch]):
             except Aborted as error:
                 return await self._retry_or_fail(taken, error, part)
             lasted = time.monotonic() - began
-            RECORDS_SENT.labels(sending.job.app_name, sending.job.service).inc(len(rendered.records))
+            outcomes.count_part(sending.job, taken, part, len(rendered.records), self._clock.now_ns())
             await fault("send.after_commit")
             # The lane stays ours: should this fail, whoever recovers the batch fences the lane, and nobody else's work.
             return await self._settle_part(taken, part, halvings=larger(taken, lasted, self._patience))
@@ -224,7 +222,7 @@ class Sender(Stage[SendBatch]):
             return await self._settle_part(batch, part, halvings=batch.halvings)
         if await self._is_forgotten(batch):
             RECOVERIES.labels("unknown").inc()
-            return await self._settle(batch, BatchStatus.FAILED, _rest_failed(batch, OUTCOME_UNKNOWN))
+            return await self._settle(batch, BatchStatus.FAILED, outcomes.rest_failed(batch, outcomes.OUTCOME_UNKNOWN))
         RECOVERIES.labels("clear").inc()
         return await self._disown(batch)
 
@@ -265,7 +263,8 @@ class Sender(Stage[SendBatch]):
         if error.final and batch.fruitless + 1 >= _TAKES:
             log.error("batch refused by the stream", reason=str(error))
             at_least = part.receipt.recipients - batch.receipt.recipients
-            return await self._settle(batch, BatchStatus.FAILED, _rest_failed(batch, REFUSED, at_least))
+            receipt = outcomes.rest_failed(batch, outcomes.REFUSED, at_least)
+            return await self._settle(batch, BatchStatus.FAILED, receipt)
         await self._disown(batch)
         raise Unavailable(str(error))
 
@@ -281,12 +280,12 @@ class Sender(Stage[SendBatch]):
         if error.field == "csvPath":
             # Nothing more can be read of a file that has changed.
             await self._flow.stop_over_file(job, error.reason)
-        return await self._fail(batch, UNREADABLE, error.reason)
+        return await self._fail(batch, outcomes.UNREADABLE, error.reason)
 
     async def _fail(self, batch: Batch, key: str, reason: str) -> Batch | None:
         """Settle a batch that no lane owns."""
         log.error("batch cannot be sent", key=key, reason=reason)
-        receipt = _rest_failed(batch, key).limit_entries()
+        receipt = outcomes.rest_failed(batch, key).limit_entries()
         return await self._count_settled(await self._store.batches.fail(batch, receipt=receipt))
 
     async def _settle(self, batch: Batch, status: BatchStatus, receipt: Receipt) -> Batch | None:
@@ -296,7 +295,9 @@ class Sender(Stage[SendBatch]):
 
     async def _count_settled(self, settled: Batch | None) -> Batch | None:
         if settled is not None:
-            BATCHES_SETTLED.labels(settled.status).inc()
+            known = self._sendings.get(settled.job_id)
+            job = await self._store.jobs.view(settled.job_id) if known is None else known.job
+            outcomes.count_settled(job, settled)
             if settled.has_failed:
                 await self._breaker.look(settled.job_id)
         return settled
@@ -312,9 +313,3 @@ class Sender(Stage[SendBatch]):
             known = _Sending(job, Renderer(job, self._rules), topic, fitting_records(job))
             self._sendings[job_key] = known
         return known
-
-
-def _rest_failed(batch: Batch, key: str, at_least: int = 0) -> Receipt:
-    """The receipt of the batch where all that is left of it fails."""
-    failed = max(batch.recipients_left, at_least)
-    return batch.receipt + Receipt(failed=failed, reasons={key: failed})

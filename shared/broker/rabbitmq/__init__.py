@@ -21,10 +21,14 @@ from aio_pika.abc import AbstractChannel
 
 from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.deliveries import QueueDeliverer
-from shared.broker.rabbitmq.links import Line
+from shared.broker.rabbitmq.inspection import RabbitInspection
+from shared.broker.rabbitmq.links import Line, rabbit_context
 from shared.broker.rabbitmq.management import DEAD_EXCHANGE, Management, Unmanageable
 from shared.broker.rabbitmq.subscriptions import RabbitSubscription
+from shared.broker.waiting import PUBLISHED, published_now
 from shared.domain.clock.deliveries import Outcome, QueueMessage
+from shared.domain.console.queues import QueueState
+from shared.runtime.server_settings import NO_FILES, TlsSettings
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +40,8 @@ QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 class RabbitBroker:
     """`Broker` on RabbitMQ. Connects when first used, on each connection by itself.
 
-    `url` is `amqp://user:password@host:port/vhost`, `management_url` `http://user:password@host:port` or `None`.
+    `url` is `amqp://user:password@host:port/vhost`, `management_url` `http://user:password@host:port` or `None`, with
+    TLS `amqps://` and `https://`. Raises `Invalid` for files of TLS that cannot be used.
     """
 
     delivers = True
@@ -49,17 +54,23 @@ class RabbitBroker:
         connection_name: str,
         publish_timeout_seconds: float,
         deliver_timeout_seconds: float | None = None,
+        tls: TlsSettings = NO_FILES,
     ) -> None:
         parts = urlsplit(url)
-        self._management = Management(
-            management_url, vhost=unquote(parts.path[1:]) or "/", user=unquote(parts.username or "guest")
-        )
+        trust = rabbit_context(url, tls)
+        self._vhost, self._user = unquote(parts.path[1:]) or "/", unquote(parts.username or "guest")
+        self._management = Management(management_url, vhost=self._vhost, user=self._user, tls=tls)
         self._publish_timeout = publish_timeout_seconds
-        self._publishing = Line(url, f"{connection_name} publish")
-        self._consuming = Line(url, f"{connection_name} consume")
+        self._publishing = Line(url, f"{connection_name} publish", trust)
+        self._consuming = Line(url, f"{connection_name} consume", trust)
         self._deliverer = QueueDeliverer(
-            Line(url, f"{connection_name} deliver"), deliver_timeout_seconds or publish_timeout_seconds
+            Line(url, f"{connection_name} deliver", trust), deliver_timeout_seconds or publish_timeout_seconds
         )
+
+    @property
+    def inspection(self) -> RabbitInspection:
+        """What can be asked of the server itself, for `carillon doctor`."""
+        return RabbitInspection(self._publishing, self._management, vhost=self._vhost, user=self._user)
 
     async def setup(self, queues: tuple[str, ...]) -> None:
         try:
@@ -84,7 +95,12 @@ class RabbitBroker:
             log.warning("policies not checked", error=str(error))
 
     async def publish(self, queue: str, body: bytes) -> None:
-        message = aio_pika.Message(body, message_id=uuid4().hex, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        message = aio_pika.Message(
+            body,
+            message_id=uuid4().hex,
+            headers={PUBLISHED: published_now()},
+            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+        )
         async with self._publishing.ask(f"publish to {queue}", self._publish_timeout) as link:
             channel = await link.publisher()
             await channel.default_exchange.publish(message, queue, mandatory=True)
@@ -99,6 +115,9 @@ class RabbitBroker:
         async with self._channel(f"depth of {queue}") as channel:
             declared = await channel.declare_queue(queue, passive=True)
             return declared.declaration_result.message_count or 0
+
+    async def list_queues(self) -> list[QueueState]:
+        return await self._management.list_queues()
 
     async def purge(self, queue: str) -> None:
         async with self._channel(f"purge {queue}") as channel:

@@ -6,6 +6,7 @@ what waits on a dying connection ends at once, and a silent server is noticed wi
 """
 
 import asyncio
+import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ from aiormq.abc import AbstractConnection as UnderlyingConnection
 
 from shared.broker.rabbitmq.confirms import ConfirmedChannel
 from shared.domain.errors import Unavailable
+from shared.runtime.server_settings import TlsSettings
+from shared.runtime.tls import client_context
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +31,8 @@ CLOSE_SECONDS = 5.0
 HEARTBEAT_SECONDS = 5
 # One for each exchange that is in use; RabbitMQ allows 2,047 on a connection by default.
 CONFIRMING_CHANNELS = 64
+# The driver's own options in a URL; with one of them it verifies as they say.
+_OWN_FILES = frozenset({"cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl"})
 
 
 class NoAnswer(Unavailable):
@@ -125,12 +130,21 @@ class Link:
             log.info("connection did not close in order", error=str(error))
 
 
+def rabbit_context(url: str, tls: TlsSettings) -> ssl.SSLContext | None:
+    """What encrypts a connection there; `None` where it is plain, or where the URL names files of its own. Raises
+    `Invalid`."""
+    parts = urlsplit(url)
+    own = parse_qs(parts.query).keys() & _OWN_FILES
+    return client_context(tls) if parts.scheme == "amqps" and not own else None
+
+
 class Line:
     """The way to a connection of this name: opened when it is needed, and anew when it has died."""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, trust: ssl.SSLContext | None = None) -> None:
         self._url = url
         self._name = name
+        self._trust = trust
         self._heartbeat = parse_qs(urlsplit(url).query).get("heartbeat", [str(HEARTBEAT_SECONDS)])[0]
         self._lock = asyncio.Lock()
         self._link: Link | None = None
@@ -183,7 +197,8 @@ class Line:
             raise Unavailable(f"RabbitMQ: virtual host {vhost} does not exist, or its user may not use it") from error
 
     async def _connect(self) -> AbstractConnection:
-        connection = aio_pika.Connection(make_url(self._url, name=self._name, heartbeat=self._heartbeat))
+        url = make_url(self._url, name=self._name, heartbeat=self._heartbeat)
+        connection = aio_pika.Connection(url, ssl_context=self._trust)
         try:
             await connection.connect()
         except BaseException:

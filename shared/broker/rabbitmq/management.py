@@ -16,6 +16,7 @@ import asyncio
 import base64
 import json
 import re
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -26,13 +27,19 @@ from urllib.parse import quote, unquote, urlsplit
 from msgspec import Struct
 
 from shared.broker import DEAD_LETTERS
+from shared.domain.console.queues import QueueState
 from shared.domain.errors import Unavailable
+from shared.domain.tasks import TASK_PREFIXES
+from shared.runtime.server_settings import NO_FILES, TlsSettings
+from shared.runtime.tls import client_context
 
 DEAD_EXCHANGE = "carillon.dead"
 DELIVERY_LIMIT = 1_000_000
 ANSWER_SECONDS = 10.0
 # Above the 0 that a person's catch-all policy usually has: only one policy applies to a queue.
 PRIORITY = 10
+_TASK_QUEUES = f"^({'|'.join(map(re.escape, TASK_PREFIXES))})"
+_MOST = 200
 QUEUE_POLICIES = frozenset({"queues", "quorum_queues", "all"})
 
 
@@ -77,22 +84,27 @@ def _policy(queue: str, definition: Mapping[str, str | int]) -> Policy:
 
 def effective(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The definition that wins for this queue among a virtual host's policies, as the API lists them."""
+    policy = find_winner(queue, listed)
+    definition: Mapping[str, Any] = {} if policy is None else policy["definition"]
+    return definition
+
+
+def find_winner(queue: str, listed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The policy that wins for this queue, as the API lists it."""
     fitting = [
         policy
         for policy in listed
         if policy["apply-to"] in QUEUE_POLICIES and re.search(policy["pattern"], queue) is not None
     ]
-    if not fitting:
-        return {}
-    definition: Mapping[str, Any] = max(fitting, key=lambda policy: policy["priority"])["definition"]
-    return definition
+    return max(fitting, key=lambda policy: policy["priority"], default=None)
 
 
 class Management:
     """One virtual host, seen through the management API at `url` (`http://user:password@host:port`, or `None`)."""
 
-    def __init__(self, url: str | None, *, vhost: str, user: str) -> None:
+    def __init__(self, url: str | None, *, vhost: str, user: str, tls: TlsSettings = NO_FILES) -> None:
         self._url = url
+        self._trust = client_context(tls) if url is not None and urlsplit(url).scheme == "https" else None
         self._vhost = quote(vhost, safe="")
         self._user = user
 
@@ -105,16 +117,46 @@ class Management:
 
     async def check(self, queues: tuple[str, ...]) -> None:
         """Raise `Unavailable` where another policy, or none, rules a queue or dead letters lead nowhere."""
-        listed = await self._call("GET", f"/policies/{self._vhost}")
+        listed = await self.list_policies()
         for policy in (policy for queue in queues for policy in policies(queue)):
-            rules = effective(policy.name, listed or [])
+            rules = effective(policy.name, listed)
             if not policy.definition.items() <= rules.items():
                 raise Unavailable(f"policy of queue {policy.name} is {dict(rules)}: `carillon init` sets it")
-        bound = await self._call("GET", f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
-        routes = {(binding["routing_key"], binding["destination"]) for binding in bound or []}
+        routes = await self.list_dead_routes()
         for queue in queues:
             if (queue, queue + DEAD_LETTERS) not in routes:
                 raise Unavailable(f"dead letters of {queue} have no binding: `carillon init` makes it")
+
+    async def list_queues(self) -> list[QueueState]:
+        """The queues of tasks with their dead letters, by name; none where no management is configured. Raises
+        `Unmanageable`."""
+        if self._url is None:
+            return []
+        name = quote(_TASK_QUEUES, safe="")
+        page = await self._call("GET", f"/queues/{self._vhost}?page=1&page_size={_MOST}&use_regex=true&name={name}")
+        listed = {queue["name"]: queue for queue in page["items"] if "messages_ready" in queue} if page else {}
+        return [
+            _queue_state(listed[name], listed[name + DEAD_LETTERS])
+            for name in sorted(listed)
+            if name + DEAD_LETTERS in listed
+        ]
+
+    async def list_policies(self) -> list[dict[str, Any]]:
+        """The policies of the virtual host. Raises `Unmanageable`."""
+        return await self.ask(f"/policies/{self._vhost}") or []
+
+    async def list_dead_routes(self) -> set[tuple[str, str]]:
+        """Which queue's dead letters go to which queue. Raises `Unmanageable`."""
+        bound = await self.ask(f"/exchanges/{self._vhost}/{DEAD_EXCHANGE}/bindings/source")
+        return {(binding["routing_key"], binding["destination"]) for binding in bound or []}
+
+    async def list_all_queues(self) -> list[dict[str, Any]]:
+        """Name and type of each queue of the virtual host. Raises `Unmanageable`."""
+        return await self.ask(f"/queues/{self._vhost}?columns=name,type") or []
+
+    async def ask(self, path: str) -> Any:
+        """What stands at this path, or `None`. Raises `Unmanageable`."""
+        return await self._call("GET", path)
 
     async def _ensure_vhost(self) -> None:
         """Leave a virtual host alone that is there, or that we may not ask about: its operator rules it."""
@@ -135,7 +177,7 @@ class Management:
             raise Unmanageable("no management API is configured")
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await asyncio.to_thread(_request, self._url, method, path, body)
+                return await asyncio.to_thread(_request, self._url, method, path, body, self._trust)
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
@@ -144,7 +186,20 @@ class Management:
             raise Unmanageable(f"management API: {method} {path}: {error!r}") from error
 
 
-def _request(url: str, method: str, path: str, body: object) -> Any:
+def _queue_state(queue: Mapping[str, Any], dead: Mapping[str, Any]) -> QueueState:
+    rates = queue.get("message_stats", {})
+    return QueueState(
+        name=queue["name"],
+        ready=queue["messages_ready"],
+        unacked=queue["messages_unacknowledged"],
+        consumers=queue.get("consumers", 0),
+        dead=dead["messages_ready"],
+        publish_rate=rates.get("publish_details", {}).get("rate", 0.0),
+        deliver_rate=rates.get("deliver_get_details", {}).get("rate", 0.0),
+    )
+
+
+def _request(url: str, method: str, path: str, body: object, trust: ssl.SSLContext | None) -> Any:
     parts = urlsplit(url)
     credentials = f"{unquote(parts.username or 'guest')}:{unquote(parts.password or 'guest')}"
     address = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/api{path}")
@@ -158,7 +213,7 @@ def _request(url: str, method: str, path: str, body: object) -> Any:
         },
     )
     # A proxy of the environment is for the world outside; the broker stands beside us.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
     with opener.open(request, timeout=ANSWER_SECONDS) as answer:
         return json.loads(answer.read() or b"{}")
 

@@ -10,6 +10,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from shared.broker.inbox import Inbox
 from shared.broker.rabbitmq.links import CLOSE_SECONDS, Line, Link, NoAnswer, answer_within
+from shared.broker.waiting import PUBLISHED, wait_of
 from shared.domain.errors import Unavailable
 
 log = structlog.get_logger(__name__)
@@ -23,6 +24,7 @@ class RabbitDelivery:
     def __init__(self, subscription: "RabbitSubscription", message: AbstractIncomingMessage) -> None:
         self.body = message.body
         self.redelivered = bool(message.redelivered)
+        self.waited_seconds = wait_of(message.headers.get(PUBLISHED), redelivered=self.redelivered)
         self._subscription = subscription
         self._message = message
 

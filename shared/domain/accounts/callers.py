@@ -6,16 +6,19 @@ The rules of their fields are Marathon's, and the text of an error begins as Mar
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
 from shared.domain.accounts.apps import NAME_CHARACTERS
-from shared.domain.accounts.roles import Role, role_over_app, role_over_namespace
+from shared.domain.accounts.roles import EVERYWHERE, Role, apps_named, role_over_app, role_over_namespace
 from shared.domain.errors import Invalid
+from shared.domain.instants import format_instant
 
 EMAIL_CHARACTERS = 254
+USE_NOTED_EVERY = timedelta(minutes=1)
+TOKEN_NAMESPACE = re.compile(r"token:[A-Za-z0-9\-_.~]{1,255}")
 EMAIL = re.compile(
     r"""[^\s@()<>\[\],;:\\".\x00-\x1f\x7f]+ (?: \. [^\s@()<>\[\],;:\\".\x00-\x1f\x7f]+ )*
     @ (?: [^\W_] (?: (?:[^\W_]|-)* [^\W_] )? \. )+ [^\W_] (?: (?:[^\W_]|-)* [^\W_] )?""",
@@ -37,7 +40,9 @@ class User(Struct, frozen=True, kw_only=True):
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """A service's credential. Only `digest`, the SHA-256 of the secret, is stored."""
+    """A service's credential. Only `digest`, the SHA-256 of the secret, is stored; beside it, once the secret was
+    replaced, that of the one before, which is good until `previous_until`. `namespace` is "" for the token's own, which
+    its id names. It is known to have been used at `last_used_at`, and perhaps within `USE_NOTED_EVERY` since."""
 
     id: str
     name: str
@@ -47,21 +52,55 @@ class Token(Struct, frozen=True, kw_only=True):
     roles: dict[str, Role] = {}
     created_by: str = ""
     created_at: int = 0
+    namespace: str = ""
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    previous_digest: str = ""
+    previous_until: datetime | None = None
+
+    @property
+    def owns(self) -> str:
+        """The namespace of what is scheduled with it."""
+        return self.namespace or token_namespace(self.id)
+
+    def why_refused(self, digest: str, now: datetime) -> str:
+        """Why the secret of this digest is not good now, `""` where it is."""
+        if self.expires_at is not None and self.expires_at <= now:
+            return f"this token expired at {format_instant(self.expires_at)}"
+        if digest != self.digest and (self.previous_until is None or self.previous_until <= now):
+            return "this secret was replaced by another one: the time in which both were good is over"
+        return ""
+
+    def is_use_unnoted(self, now: datetime) -> bool:
+        """Whether that it is used now is worth a write."""
+        return self.last_used_at is None or self.last_used_at <= now - USE_NOTED_EVERY
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """The identity behind one request. `namespace` owns what the caller creates under keys of its own choice."""
+    """The identity behind one request. `namespace` owns what the caller creates under keys of its own choice; several
+    tokens may share one, and `token_id` tells a service's apart."""
 
     namespace: str
     name: str
     is_admin: bool
     allowed_apps: frozenset[str]
     roles: Mapping[str, Role] = {}
+    token_id: str = ""
 
     @property
     def is_service(self) -> bool:
         """Whether it is a service with a token, and no person."""
         return self.namespace.startswith(token_namespace(""))
+
+    @property
+    def role_over_everything(self) -> Role | None:
+        """What the caller may do with all that there is and will be; `None` where that is not the same everywhere."""
+        return Role.ADMIN if self.is_admin else self.roles.get(EVERYWHERE)
+
+    @property
+    def apps_with_role(self) -> frozenset[str]:
+        """The ids of the apps over which the caller has a role by name."""
+        return self.allowed_apps | apps_named(self.roles)
 
     def role_over_app(self, app_id: str) -> Role | None:
         """What the caller may do with this app and what belongs to it; `None` for nothing."""
@@ -84,18 +123,31 @@ class RevokedKind(StrEnum):
 
 
 class Revocation(Struct, frozen=True, kw_only=True):
-    """A caller who was taken out. `id` is their namespace, `subject_id` the id of their token or user.
+    """A caller who was taken out. `id` is the namespace that is theirs by their name, `subject_id` the id of their
+    token or user; `namespace` is the one that they used, where that is another.
 
     `paused` tells that all schedules that were there have been paused, `spared` which of them an admin has resumed
-    since.
+    since. Where other tokens share the namespace (`shared`), only what this one made is paused, and what nobody knows
+    the maker of.
     """
 
     id: str
     kind: RevokedKind
     subject_id: str
     at: datetime
+    namespace: str = ""
+    shared: bool = False
     paused: bool = False
     spared: tuple[str, ...] = ()
+
+    @property
+    def owns(self) -> str:
+        """The namespace of what they have scheduled."""
+        return self.namespace or self.id
+
+    def covers(self, made_by: str) -> bool:
+        """Whether a schedule in this namespace that this token made is paused."""
+        return not self.shared or made_by in {"", self.subject_id}
 
 
 def user_namespace(email: str) -> str:
@@ -122,11 +174,12 @@ def user_caller(user: User) -> Caller:
 def token_caller(token: Token) -> Caller:
     """The identity of a service. Its namespace outlives a change of name."""
     return Caller(
-        namespace=token_namespace(token.id),
+        namespace=token.owns,
         name=token.name,
         is_admin=token.is_admin,
         allowed_apps=frozenset(token.allowed_apps),
         roles=token.roles,
+        token_id=token.id,
     )
 
 
@@ -145,3 +198,10 @@ def check_token_name(name: str) -> None:
     """Raise `Invalid` where this cannot be a token's name."""
     if not 1 <= len(name) <= NAME_CHARACTERS or not name.isprintable():
         raise Invalid("invalid name: 1 to 255 printable characters are needed", field="name", value=name)
+
+
+def check_token_namespace(namespace: str) -> None:
+    """Raise `Invalid` where this cannot be the namespace of a service's token."""
+    if TOKEN_NAMESPACE.fullmatch(namespace) is None:
+        rule = "token: and a token's id, or token: and a name of 1 to 255 letters, digits and - _ . ~"
+        raise Invalid(f"a namespace is {rule}", field="namespace", value=namespace)

@@ -45,6 +45,11 @@ def role_over_app(roles: Mapping[str, Role], app_id: str) -> Role | None:
     return _highest(roles, _APP + app_id)
 
 
+def apps_named(roles: Mapping[str, Role]) -> frozenset[str]:
+    """The ids of the apps that these roles name."""
+    return frozenset(place.removeprefix(_APP) for place in roles if place.startswith(_APP))
+
+
 def role_over_namespace(roles: Mapping[str, Role], namespace: str) -> Role | None:
     """The highest of the roles that hold over this namespace."""
     return _highest(roles, _NAMESPACE + namespace)

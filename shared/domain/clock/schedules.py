@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,7 @@ from shared.domain.clock.occurrences import (
     lateness,
     once,
     owner_text,
+    read_owner,
     series,
 )
 from shared.domain.clock.recurrence import Recurrence, next_after
@@ -103,7 +104,8 @@ class Definition(Struct, frozen=True, kw_only=True):
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule. `digest` tells two contents apart. Times are the database's.
 
-    At `sweep_at` the sweep looks whether anything is left of it; it is `None` for a series that goes on.
+    At `sweep_at` the sweep looks whether anything is left of it; it is `None` for a series that goes on. `made_by` is
+    the id of the token that gave it this content, "" where a person did or it is not known.
     """
 
     id: str
@@ -117,6 +119,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     accepted_at: datetime
     sweep_at: datetime | None = None
     finished_at: datetime | None = None
+    made_by: str = ""
 
     @property
     def is_active(self) -> bool:
@@ -157,6 +160,17 @@ def is_active(state: ScheduleState) -> bool:
 def owner_of(schedule_id: str) -> str:
     """The owner of the occurrences of the schedule with this id."""
     return owner_text(Owner(SCHEDULE, schedule_id))
+
+
+def owners_of(namespace: str) -> str:
+    """What the owners of all occurrences of a namespace's schedules begin with; of all namespaces', for `""`."""
+    return owner_of(schedule_id(namespace, "") if namespace else "")
+
+
+def read_schedule_owner(owner: str) -> tuple[str, str]:
+    """The namespace and the key of the schedule that an occurrence of this owner belongs to."""
+    namespace, _, key = read_owner(owner).id.rpartition("/")
+    return unquote(namespace), key
 
 
 @lru_cache(maxsize=1_024)

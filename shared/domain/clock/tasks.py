@@ -18,3 +18,7 @@ class CallTarget(Task, frozen=True, tag="call"):
     token: str
     namespace: str = ""
     host: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.occurrence_id

@@ -25,11 +25,12 @@ from shared.runtime.turns import Turns
 
 
 class Wanted(Struct, frozen=True):
-    """What a caller asks for under a key."""
+    """What a caller asks for under a key; `made_by` is the id of their token."""
 
     namespace: str
     key: str
     definition: Definition
+    made_by: str = ""
 
     @property
     def id(self) -> str:
@@ -90,6 +91,7 @@ def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
         created_at=now,
         accepted_at=now,
         sweep_at=last_due(wanted.definition, wanted.key),
+        made_by=wanted.made_by,
     )
     ahead = occurrences(schedule)
     if not ahead:

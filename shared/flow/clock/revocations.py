@@ -6,6 +6,9 @@ The note comes first, so that a process that dies half-way leaves something to g
 each step again. A request that was let in before the removal may store a schedule after everything was paused. So that
 loop looks again for as long as such a request can last. A schedule that an admin has resumed meanwhile stays as it is.
 
+Tokens may share a namespace. Then those that stay keep what they made: a schedule knows the token that gave it its
+content. What nobody knows the maker of is paused with the first of these tokens.
+
 Only the document of a schedule is paused. Its occurrences stay where they are: whoever fires one looks the document up
 right before. Only what was fired by hand is deleted, because a pause does not hold it.
 """
@@ -30,8 +33,9 @@ class RevocationFlow:
         self._now = now
 
     async def revoke_token(self, token: Token) -> None:
-        """Remove the token and pause all that it has scheduled."""
-        await self._revoke(token_namespace(token.id), RevokedKind.TOKEN, token.id)
+        """Remove the token and pause what it has scheduled: all of its namespace, unless other tokens share that."""
+        named, shared = token_namespace(token.id), await self._store.tokens.is_shared(token)
+        await self._revoke(named, RevokedKind.TOKEN, token.id, namespace=token.namespace, shared=shared)
 
     async def delete_user(self, user: User) -> None:
         """Remove the user and pause all that they have scheduled."""
@@ -42,8 +46,12 @@ class RevocationFlow:
         revocations = await self._store.revocations.all()
         return sum([await self._carry_on(revocation) for revocation in revocations])
 
-    async def _revoke(self, namespace: str, kind: RevokedKind, subject_id: str) -> None:
-        revocation = Revocation(id=namespace, kind=kind, subject_id=subject_id, at=await self._now())
+    async def _revoke(
+        self, id: str, kind: RevokedKind, subject_id: str, *, namespace: str = "", shared: bool = False
+    ) -> None:
+        revocation = Revocation(
+            id=id, kind=kind, subject_id=subject_id, at=await self._now(), namespace=namespace, shared=shared
+        )
         await self._store.revocations.begin(revocation)
         await fault("revocation.after_note")
         await self._carry_on(revocation)
@@ -72,7 +80,7 @@ class RevocationFlow:
         state = ScheduleState.ACTIVE if revocation.paused else None
         after, paused = "", 0
         while not await self._is_back(revocation):
-            page = await self._store.schedules.page(revocation.id, state=state, after=after, limit=_STEP)
+            page = await self._store.schedules.page(revocation.owns, state=state, after=after, limit=_STEP)
             if not page:
                 break
             paused += await self._pause_page(revocation, page)
@@ -84,7 +92,7 @@ class RevocationFlow:
         # Read for each page: an admin may have resumed one of these since the last.
         known = await self._store.revocations.get(revocation.id)
         spared = known.spared if known is not None else ()
-        schedules = [schedule for schedule in page if schedule.id not in spared]
+        schedules = [each for each in page if each.id not in spared and revocation.covers(each.made_by)]
         if not schedules:
             return 0
         paused = await self._store.schedules.pause([schedule.id for schedule in schedules])

@@ -1,7 +1,9 @@
-"""Retention of the audit: who did what is forgotten after its time, in small steps."""
+"""Retention of what the console shows: audit, bulk actions, minutes and processes are forgotten after their time."""
 
 from datetime import timedelta
 
+from shared.domain.console.minutes import KEPT
+from shared.domain.console.processes import FORGOTTEN_AFTER
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept, repeat
 from shared.store import Store
@@ -9,16 +11,22 @@ from shared.store import Store
 _STEP = 1_000
 
 
-class AuditRetention:
-    """Forgets what is older than so many days, a round at a time."""
+class ConsoleRetention:
+    """Forgets what is old, a round at a time. The audit is kept for so many days."""
 
-    def __init__(self, store: Store, time: DatabaseTime, *, days: float) -> None:
+    def __init__(self, store: Store, time: DatabaseTime, *, audit_days: float) -> None:
         self._store = store
         self._time = time
-        self._kept = timedelta(days=days)
+        self._audit_kept = timedelta(days=audit_days)
 
     async def run_once(self) -> Swept:
         """Forget what is old. Raises `Unavailable`."""
-        before = await self._time.now() - self._kept
-        forgotten = await repeat(lambda: self._store.audit.forget(before=before, limit=_STEP), while_full=_STEP)
+        store, now = self._store, await self._time.now()
+        audited, counted = now - self._audit_kept, now - KEPT
+        forgotten = (
+            await repeat(lambda: store.audit.forget(before=audited, limit=_STEP), while_full=_STEP)
+            + await repeat(lambda: store.bulk_actions.forget(before=audited, limit=_STEP), while_full=_STEP)
+            + await repeat(lambda: store.minutes.forget(before=counted, limit=_STEP), while_full=_STEP)
+            + await store.processes.forget_gone(before=now - FORGOTTEN_AFTER, limit=_STEP)
+        )
         return Swept(discarded=forgotten)

@@ -40,7 +40,7 @@ from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.kinds import JobKinds, UnknownKind
 from shared.runtime.loops import Swept
-from shared.runtime.metrics import UPKEEP_FOUND
+from shared.runtime.metrics import BATCH_OLDEST_QUEUED, UPKEEP_FOUND
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
@@ -61,7 +61,8 @@ class UpkeepPatience(Struct, frozen=True):
 
 class Found(Struct, frozen=True):
     """What one look found: jobs looked at, plans, batches by kind, jobs whose start was missed or
-    whose mails are due, and groups that lacked jobs."""
+    whose mails are due, and groups that lacked jobs. `oldest_queued` is when the batch was queued that has waited
+    longest of those of running jobs."""
 
     jobs: int = 0
     plans: int = 0
@@ -70,6 +71,10 @@ class Found(Struct, frozen=True):
     starts: int = 0
     mails: int = 0
     groups: int = 0
+    oldest_queued: datetime | None = None
+
+
+_LOSSES = ("plans", "queued", "owned", "starts", "mails", "groups")
 
 
 class Upkeep:
@@ -99,9 +104,12 @@ class Upkeep:
     async def sweep(self) -> Swept:
         """Look once at every open job, and count what is found. Raises `Unavailable`."""
         found = await self.run_once()
-        kinds = {name: getattr(found, name) for name in Found.__struct_fields__ if name != "jobs"}
+        kinds = {name: getattr(found, name) for name in _LOSSES}
         for kind, count in kinds.items():
             UPKEEP_FOUND.labels(kind).inc(count)
+        oldest = found.oldest_queued
+        age = (await self._store.now() - oldest).total_seconds() if oldest is not None else 0.0
+        BATCH_OLDEST_QUEUED.set(max(age, 0.0))
         return Swept(claimed=found.jobs, retried=sum(kinds.values()))
 
     async def run_once(self) -> Found:
@@ -171,10 +179,12 @@ class Upkeep:
         plans = await self._plan_again(job, since.plans)
         # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job goes on.
         queued = await self._requeue_queued(job, on_their_way[BatchStatus.QUEUED], since)
-        if job.standing.feeds:
-            await self._breaker.look(job.key)
-            await self._feed.feed_job(job.key)
-        return Found(jobs=1, plans=plans, queued=queued, owned=owned)
+        if not job.standing.feeds:
+            return Found(jobs=1, plans=plans, queued=queued, owned=owned)
+        await self._breaker.look(job.key)
+        await self._feed.feed_job(job.key)
+        since_then = _oldest(on_their_way[BatchStatus.QUEUED])
+        return Found(jobs=1, plans=plans, queued=queued, owned=owned, oldest_queued=since_then)
 
     async def _begin_job(self, job_id: str) -> Found:
         log.info("a start was missed", job_id=job_id)
@@ -245,4 +255,9 @@ def _sum(one: Found, other: Found) -> Found:
         starts=one.starts + other.starts,
         mails=one.mails + other.mails,
         groups=one.groups + other.groups,
+        oldest_queued=min(filter(None, (one.oldest_queued, other.oldest_queued)), default=None),
     )
+
+
+def _oldest(batches: Sequence[Batch]) -> datetime | None:
+    return min((batch.changed_at for batch in batches if batch.changed_at is not None), default=None)

@@ -22,10 +22,10 @@ class Revocations:
         with translate_errors():
             await self._revocations.replace_one({"_id": revocation.id}, _codec.document(revocation), upsert=True)
 
-    async def get(self, namespace: str) -> Revocation | None:
-        """The revocation of a namespace, if there is one."""
+    async def get(self, id: str) -> Revocation | None:
+        """The revocation with this id, if there is one."""
         with translate_errors():
-            return _codec.maybe(await self._revocations.find_one({"_id": namespace}))
+            return _codec.maybe(await self._revocations.find_one({"_id": id}))
 
     async def all(self) -> list[Revocation]:
         """The revocations that upkeep still has to look at."""
@@ -37,9 +37,11 @@ class Revocations:
             await self._revocations.update_one(_same(revocation), {"$set": {"paused": True}})
 
     async def spare(self, namespace: str, schedule_id: str) -> None:
-        """Leave this schedule alone from now on, if the namespace's caller was taken out."""
+        """Leave this schedule alone from now on, if a caller of the namespace was taken out."""
+        # They are few, and each is there for about an hour.
+        query = {"$or": [{"_id": namespace}, {"namespace": namespace}]}
         with translate_errors():
-            await self._revocations.update_one({"_id": namespace}, {"$addToSet": {"spared": schedule_id}})
+            await self._revocations.update_many(query, {"$addToSet": {"spared": schedule_id}})
 
     async def forget(self, revocation: Revocation) -> None:
         """Forget it, unless a later one stands in its place: nothing more is to be done."""

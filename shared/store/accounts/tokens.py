@@ -1,11 +1,12 @@
 """Service tokens: one document each, found by the digest of the secret with every request."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.accounts.callers import Token
+from shared.domain.accounts.callers import Token, token_namespace
 from shared.domain.errors import Conflict
 from shared.store.documents import Codec, Document, Page, read_page, translate_errors
 
@@ -22,6 +23,8 @@ class Tokens:
     async def setup(self) -> None:
         """Make the indexes."""
         await self._tokens.create_index([("digest", ASCENDING)], unique=True)
+        await self._tokens.create_index([("previous_digest", ASCENDING)])
+        await self._tokens.create_index([("namespace", ASCENDING)])
 
     async def add(self, token: Token) -> None:
         """Insert a token.
@@ -38,10 +41,44 @@ class Tokens:
             return _codec.maybe(await self._tokens.find_one({"_id": token_id}))
 
     async def with_digests(self, digests: Sequence[str]) -> dict[str, Token]:
-        """The tokens whose secrets have these digests, by them. One query."""
+        """The tokens whose secrets have these digests, or had them before they were replaced, by them. One query; one
+        more for those that it does not find."""
+        found = await self._find("digest", digests)
+        left = [digest for digest in digests if digest not in found]
+        return found | (await self._find("previous_digest", left) if left else {})
+
+    async def is_shared(self, token: Token) -> bool:
+        """Whether another token has the same namespace."""
+        own = token_namespace("")
+        query = {"_id": {"$ne": token.id}, "namespace": token.owns}
         with translate_errors():
-            found = await self._tokens.find({"digest": {"$in": list(digests)}}).to_list()
-        return {document["digest"]: _codec.value(document) for document in found}
+            if await self._tokens.find_one(query, {"_id": 1}) is not None:
+                return True
+            # The one whose own it is by its id does not name it.
+            owner = {"_id": token.owns.removeprefix(own), "namespace": {"$in": ["", None]}}
+            found = await self._tokens.find_one(owner, {"_id": 1})
+        return found is not None and found["_id"] != token.id
+
+    async def rotate(
+        self, token: Token, digest: str, *, previous_until: datetime, expires_at: datetime | None
+    ) -> Token | None:
+        """Give the token another secret, unless somebody else did meanwhile; the one before is good until then."""
+        change = {
+            "digest": digest,
+            "previous_digest": token.digest,
+            "previous_until": previous_until,
+            "expires_at": expires_at,
+        }
+        query = {"_id": token.id, "digest": token.digest}
+        with translate_errors():
+            found = await self._tokens.find_one_and_update(query, {"$set": change}, return_document=True)
+        return _codec.maybe(found)
+
+    async def note_use(self, token: Token, at: datetime) -> None:
+        """Note that the token was used then, unless another process has noted it since it was read."""
+        query = {"_id": token.id, "last_used_at": token.last_used_at}
+        with translate_errors():
+            await self._tokens.update_one(query, {"$set": {"last_used_at": at}})
 
     async def page(self, *, after: str = "", limit: int) -> Page[Token]:
         """The tokens whose ids follow `after`, the oldest first."""
@@ -52,3 +89,8 @@ class Tokens:
         """Forget the token, which revokes it; `False` when there is none."""
         with translate_errors():
             return (await self._tokens.delete_one({"_id": token_id})).deleted_count == 1
+
+    async def _find(self, field: str, digests: Sequence[str]) -> dict[str, Token]:
+        with translate_errors():
+            found = await self._tokens.find({field: {"$in": list(digests)}}).to_list()
+        return {document[field]: _codec.value(document) for document in found}

@@ -1,16 +1,19 @@
 """Dead letters: occurrences that were refused to the last attempt, until somebody decides about them."""
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime, timedelta
 
-from pymongo import ASCENDING, DeleteOne, ReplaceOne
+from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.clock.dead_letters import ErrorCount, LetterPlace
 from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.instants import EPOCH
 from shared.store.documents import Codec, Document, Page, insert_new, read_page, translate_errors
 
 _codec = Codec(DeadLetter)
 _BATCH = 500  # of a few kilobytes each
+_WHILE = timedelta(minutes=1)  # longer than the clocks of schedulers lag behind the database's
 
 
 class DeadLetters:
@@ -21,8 +24,8 @@ class DeadLetters:
 
     async def setup(self) -> None:
         """Make the indexes."""
-        await self._letters.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
-        await self._letters.create_index([("namespace", ASCENDING), ("key", ASCENDING), ("_id", ASCENDING)])
+        for leading in ((), ("namespace",), ("namespace", "key")):
+            await self._letters.create_index([(field, ASCENDING) for field in (*leading, "died_at", "_id")])
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:
         """Insert them; an instant that has died again takes the place of its earlier letter."""
@@ -39,21 +42,72 @@ class DeadLetters:
                 await self._letters.bulk_write(newer, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
-        """One of a caller's dead letters, if it is there."""
+        """A dead letter of this namespace, or of any where that is empty."""
         with translate_errors():
-            return _codec.maybe(await self._letters.find_one({"_id": letter_id, "namespace": namespace}))
+            return _codec.maybe(await self._letters.find_one({"_id": letter_id} | _chosen(namespace=namespace)))
 
-    async def page(self, namespace: str, *, key: str = "", after: str = "", limit: int) -> Page[DeadLetter]:
-        """A caller's dead letters by id, those behind `after`; of one key, if it is given."""
-        query: dict[str, Any] = {"namespace": namespace} | ({"key": key} if key else {}) | {"_id": {"$gt": after}}
-        return await read_page(self._letters, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
+    async def page(
+        self, namespace: str, *, key: str = "", error: str = "", before: LetterPlace | None = None, limit: int
+    ) -> Page[DeadLetter]:
+        """A namespace's dead letters behind this place, the newest first; of one key and one error, if these are given,
+        and of all namespaces for `""`. Each query has one range."""
+        query = _chosen(namespace=namespace, key=key, error=error)
+        if before is None:
+            return await self._read(query, limit)
+        page = await self._read(query | {"died_at": before.died_at, "_id": {"$lt": before.id}}, limit)
+        if not page.more:
+            older = await self._read(query | {"died_at": {"$lt": before.died_at}}, limit - len(page))
+            page.extend(older)
+            page.more = older.more
+        return page
 
-    async def remove(self, letters: Sequence[DeadLetter]) -> int:
-        """Forget these, but not what has died again since; returns how many were there."""
+    async def count(self, namespace: str, *, key: str = "", error: str = "", before: datetime, most: int) -> int:
+        """How many of these died before then; `most` where there are more."""
+        query = _chosen(namespace=namespace, key=key, error=error) | {"died_at": {"$lt": before}}
+        with translate_errors():
+            return await self._letters.count_documents(query, limit=most)
+
+    async def count_errors(self, namespace: str, *, key: str = "", last: int) -> list[ErrorCount]:
+        """What the last ones of these died of, the most frequent error first."""
+        pipeline: list[Document] = [
+            {"$match": _chosen(namespace=namespace, key=key)},
+            {"$sort": {"died_at": DESCENDING, "_id": DESCENDING}},
+            {"$limit": last},
+            {"$group": {"_id": "$error", "count": {"$sum": 1}, "last_died_at": {"$max": "$died_at"}}},
+            {"$sort": {"count": DESCENDING, "_id": ASCENDING}},
+        ]
+        with translate_errors():
+            groups = await (await self._letters.aggregate(pipeline)).to_list()
+        return [ErrorCount(error=group.pop("_id"), **group) for group in groups]
+
+    async def estimate_count(self) -> int:
+        """About how many there are."""
+        with translate_errors():
+            return await self._letters.estimated_document_count()
+
+    async def remove(self, letters: Sequence[DeadLetter], *, now: datetime | None = None) -> int:
+        """Forget these, but not what has died again since; returns how many were there. With the database's time,
+        `now`, those that died a while ago go in one delete: what died again did so after that."""
         if not letters:
             return 0
+        before = EPOCH if now is None else now - _WHILE
+        old = [letter.id for letter in letters if letter.died_at < before]
+        recent = [letter for letter in letters if letter.died_at >= before]
+        requests: list[DeleteOne | DeleteMany] = [
+            DeleteOne({"_id": letter.id, "died_at": letter.died_at}) for letter in recent
+        ]
+        if old:
+            requests.append(DeleteMany({"_id": {"$in": old}, "died_at": {"$lt": before}}))
         with translate_errors():
-            result = await self._letters.bulk_write(
-                [DeleteOne({"_id": letter.id, "died_at": letter.died_at}) for letter in letters], ordered=False
-            )
-        return result.deleted_count
+            return (await self._letters.bulk_write(requests, ordered=False)).deleted_count
+
+    async def _read(self, query: Document, limit: int) -> Page[DeadLetter]:
+        order = ("died_at", "_id")
+        return await read_page(
+            self._letters, query, _codec.value, order=order, direction=DESCENDING, limit=limit, batch=_BATCH
+        )
+
+
+def _chosen(**fields: str) -> Document:
+    """The query for these values; an empty one does not count."""
+    return {field: value for field, value in fields.items() if value}

@@ -236,6 +236,26 @@ class Occurrences:
             found = self._occurrences.find(query).sort("due", ASCENDING).limit(limit)
             return [_value(document) async for document in found]
 
+    async def find_due(self, group: str, *, before: datetime, look_at: int, limit: int) -> list[Occurrence]:
+        """The first of what is visible before that moment, of the owners that this text begins: of the first `look_at`
+        occurrences of all, so that others' do not make the answer late."""
+        pipeline: list[Document] = [
+            {"$match": {"visible_at": {"$lt": before}}},
+            {"$sort": {"visible_at": ASCENDING}},
+            {"$limit": look_at},
+            {"$match": {"owner": _begins(group)}},
+            {"$limit": limit},
+        ]
+        with translate_errors():
+            return [_value(document) async for document in await self._occurrences.aggregate(pipeline)]
+
+    async def find_nth_visible(self, number: int, *, before: datetime) -> datetime | None:
+        """The moment of the occurrence that so many are visible before; `None` where fewer are by then."""
+        with translate_errors():
+            found = self._occurrences.find({"visible_at": {"$lt": before}}, {"visible_at": 1, "_id": 0})
+            there = await found.sort("visible_at", ASCENDING).skip(number).limit(1).to_list()
+        return there[0]["visible_at"] if there else None
+
     async def with_any(self, owners: Sequence[str]) -> set[str]:
         """Which of these owners have any occurrences."""
         with translate_errors():
@@ -299,8 +319,13 @@ def _claims(claimed: Iterable[Occurrence]) -> list[Document]:
 
 def _query(visible: Visible) -> Document:
     between = {"$lte": visible.until} | ({} if visible.since is None else {"$gte": visible.since})
-    passed_over = [{"owner": {"$gte": f"{group}/", "$lt": f"{group}{_BEHIND_SLASH}"}} for group in visible.without]
+    passed_over = [{"owner": _begins(f"{group}/")} for group in visible.without]
     return {"visible_at": between} | ({"$nor": passed_over} if passed_over else {})
+
+
+def _begins(group: str) -> Document:
+    """The owners that this text, which ends in a slash, begins."""
+    return {"$gte": group, "$lt": group[:-1] + _BEHIND_SLASH}
 
 
 def _not_held_back(query: Document) -> Document:

@@ -34,6 +34,7 @@ def key_of(document: Document, id_field: str = "_id") -> str:
 def document_of(job: Job) -> Document:
     """A job that begins: nothing is counted of its feedback."""
     document = _codec.document(job)
+    document["place"] = place_of(document)
     if job.mails:
         document["mail_since"] = job.created_at
     document["plan"]["templates"] = [_templates.document(template) for template in job.plan.templates]
@@ -51,6 +52,16 @@ def job_of(document: Document) -> Job:
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
     feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
     return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
+
+
+def place_of(document: Document) -> str:
+    """Where the job stands among all jobs by age: texts of one length for ages, then ids."""
+    return f"{document['created_at']:019}/{document['_id']}"
+
+
+def place_of_job(job: Job) -> str:
+    """Where the job stands, as `place_of` its document says."""
+    return place_of({"_id": job.id, "created_at": job.created_at})
 
 
 def copies_of(templates: Sequence[Template]) -> list[Document]:

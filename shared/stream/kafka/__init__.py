@@ -20,18 +20,19 @@ time-outs.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Self
-from urllib.parse import urlsplit
 
 from shared.domain.clock.deliveries import Outcome, TopicMessage
-from shared.domain.errors import Invalid
 from shared.domain.jobs.batches import Batch, BatchPart
+from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream import Lane
 from shared.stream.kafka.cluster import Cluster
 from shared.stream.kafka.deliveries import TopicDeliverer
+from shared.stream.kafka.inspection import KafkaInspection
 from shared.stream.kafka.lanes import Lanes
 from shared.stream.kafka.ledger import Ledger
 from shared.stream.kafka.publisher import Publisher
 from shared.stream.kafka.reader import open_reader
+from shared.stream.kafka.servers import KafkaServers
 from shared.stream.reading import Positions, Reader
 
 
@@ -42,7 +43,7 @@ class KafkaStream:
 
     def __init__(
         self,
-        servers: str,
+        servers: KafkaServers,
         *,
         client_id: str = "carillon",
         lanes: int = 4,
@@ -91,16 +92,18 @@ class KafkaStream:
         )
 
     @classmethod
-    def open(cls, url: str, **options: object) -> Self:
-        """The stream at `kafka://host:port[,host:port…]`.
+    def open(cls, url: str, *, tls: TlsSettings = NO_FILES, **options: object) -> Self:
+        """The stream at `kafka://host:port[,host:port…]` or `kafka+ssl://`, see `KafkaServers`.
 
         Raises:
-            Invalid: the URL names no server.
+            Invalid: the URL names no server, or files of TLS cannot be used.
         """
-        servers = urlsplit(url).netloc
-        if not servers:
-            raise Invalid("needs kafka://host:port[,host:port]", field="stream.url")
-        return cls(servers, **options)  # type: ignore[arg-type]  # the constructor names them
+        return cls(KafkaServers.read(url, tls), **options)  # type: ignore[arg-type]  # the constructor names them
+
+    @property
+    def inspection(self) -> KafkaInspection:
+        """What can be asked of the cluster itself, for `carillon doctor`."""
+        return self._cluster.inspection
 
     async def setup(self, topics: Mapping[str, int]) -> None:
         await self._cluster.setup(topics)

@@ -8,15 +8,14 @@ from typing import Any, Protocol
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaConnectionError, TopicAlreadyExistsError, for_code
 from aiokafka.protocol.admin import ApiVersionRequest
 
 from shared.domain.errors import Unavailable
 from shared.stream.kafka import durability
 from shared.stream.kafka.connections import STOP_SECONDS, translate_errors
-
-# EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
-_END_TXN, _SINCE_4_0 = 26, 5
+from shared.stream.kafka.inspection import KafkaInspection, is_older_than_4_0
+from shared.stream.kafka.servers import KafkaServers
 
 
 class Closable(Protocol):
@@ -25,11 +24,15 @@ class Closable(Protocol):
     def close(self) -> Awaitable[None]: ...
 
 
-async def connect(servers: str, *, client_id: str) -> AIOKafkaClient:
+async def connect(servers: KafkaServers, *, client_id: str) -> AIOKafkaClient:
     """A client that knows the cluster. The deadline is the caller's; one that is cut off leaves nothing open."""
-    client = AIOKafkaClient(bootstrap_servers=servers, client_id=client_id)
+    client = AIOKafkaClient(**servers.options(client_id))
     try:
         await client.bootstrap()
+    except KafkaConnectionError as error:
+        await close(client)
+        fault = await servers.find_fault(client_id)
+        raise KafkaConnectionError(fault or error) from error
     except BaseException:
         await close(client)
         raise
@@ -48,7 +51,7 @@ class Cluster:
 
     def __init__(
         self,
-        servers: str,
+        servers: KafkaServers,
         *,
         client_id: str,
         ledger: tuple[str, int],
@@ -67,6 +70,11 @@ class Cluster:
         self._client: AIOKafkaClient | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def inspection(self) -> KafkaInspection:
+        """What can be asked of the cluster, for `carillon doctor`."""
+        return KafkaInspection(self._connect, self._versions, self._timeout_seconds)
+
     async def setup(self, topics: Mapping[str, int]) -> None:
         """Make the ledger and the topics that are not there."""
         ledger, partitions = self._ledger
@@ -81,8 +89,7 @@ class Cluster:
         missing or too small. Topics that can lose what they acknowledged are logged."""
         versions = await self._versions()
         for node, reply in versions.items():
-            newest = {key: highest for key, _, highest in reply.api_versions}
-            if newest.get(_END_TXN, 0) < _SINCE_4_0:
+            if is_older_than_4_0(reply):
                 raise Unavailable(f"Kafka: broker {node} is older than 4.0, where a marker may be late")
         ledger, partitions = self._ledger
         topics = await self._topics()
@@ -110,7 +117,7 @@ class Cluster:
                 await durability.warn_of_lone_leaders(client, topics)
 
     async def _create(self, topics: Mapping[str, int]) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._servers, client_id=f"{self._client_id}-admin")
+        admin = AIOKafkaAdminClient(**self._servers.options(f"{self._client_id}-admin"))
         with translate_errors():
             try:
                 async with asyncio.timeout(2 * self._timeout_seconds):

@@ -16,6 +16,7 @@ from shared.domain.clock.deliveries import Outcome, TopicMessage, Undeliverable
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.connections import translate_errors
 from shared.stream.kafka.producers import Producers, SharedProducer
+from shared.stream.kafka.servers import KafkaServers
 from shared.stream.kafka.topics import Topics
 
 _BATCH_BYTES = 256 * 1024
@@ -39,13 +40,12 @@ class TopicDeliverer:
     """See `Stream.deliver`. The driver's partitioner is Kafka's own: murmur2 of the key."""
 
     def __init__(
-        self, servers: str, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
+        self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str, max_record_bytes: int
     ) -> None:
         self._timeout_seconds = timeout_seconds
         self._topics = Topics(servers, client_id=f"{client_id}-deliver")
         options = {
-            "bootstrap_servers": servers,
-            "client_id": f"{client_id}-deliver",
+            **servers.options(f"{client_id}-deliver"),
             "acks": "all",
             "request_timeout_ms": int(timeout_seconds * 1000),
             "compression_type": None if compression == "none" else compression,

@@ -37,8 +37,7 @@ def topic_configs(copies: int) -> dict[str, str]:
 async def check_marker_retention(client: AIOKafkaClient, nodes: Iterable[int], *, days: float) -> None:
     """Raise `Unavailable` if a broker forgets markers earlier than that. The deadline is the caller's."""
     for node in nodes:
-        found = await _describe(client, node, [(_BROKER, str(node), [RETENTION])])
-        minutes = int(found.get(str(node), {}).get(RETENTION) or -1)
+        minutes = int((await describe_broker(client, node, [RETENTION])).get(RETENTION) or -1)
         if 0 <= minutes < days * _MINUTES_A_DAY:
             raise Unavailable(
                 f"Kafka: broker {node} keeps markers for {minutes} minutes ({RETENTION}), "
@@ -53,10 +52,22 @@ async def warn_of_lone_leaders(client: AIOKafkaClient, topics: Sequence[str]) ->
         raise Unavailable("Kafka: no broker is known")
     reply = await client.send(node, MetadataRequest(list(topics), allow_auto_topic_creation=False))
     copies = {name: min(len(part[3]) for part in parts) for _, name, _, parts in reply.topics if parts}
-    found = await _describe(client, node, [(_TOPIC, name, [MIN_INSYNC]) for name in copies])
+    found = await describe_topics(client, node, copies, [MIN_INSYNC])
     for name, config in found.items():
         if copies[name] >= MANY_COPIES and int(config.get(MIN_INSYNC) or 1) < 2:
             log.warning("topic can lose what it acknowledged", topic=name, copies=copies[name], set=f"{MIN_INSYNC}=2")
+
+
+async def describe_broker(client: AIOKafkaClient, node: int, names: Sequence[str]) -> Mapping[str, str | None]:
+    """These settings of a broker; those that we may not see are left out."""
+    return (await _describe(client, node, [(_BROKER, str(node), [*names])])).get(str(node), {})
+
+
+async def describe_topics(
+    client: AIOKafkaClient, node: int, topics: Iterable[str], names: Sequence[str]
+) -> Mapping[str, Mapping[str, str | None]]:
+    """These settings of each of the topics, those that hold; topics that we may not see are left out."""
+    return await _describe(client, node, [(_TOPIC, topic, [*names]) for topic in topics])
 
 
 async def _describe(

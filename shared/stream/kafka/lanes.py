@@ -11,10 +11,12 @@ from aiokafka.errors import KafkaError
 from shared.domain.errors import LaneLost
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.runtime.faults import fault
+from shared.runtime.metrics import LANES
 from shared.stream import Aborted
 from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.ledger import entry, group_of
 from shared.stream.kafka.produce import Framing, append, wait_for_all
+from shared.stream.kafka.servers import KafkaServers
 
 _ABORT_SECONDS = 5.0
 
@@ -84,7 +86,7 @@ class Lanes:
 
     def __init__(
         self,
-        servers: str,
+        servers: KafkaServers,
         *,
         client_id: str,
         count: int,
@@ -98,8 +100,7 @@ class Lanes:
         self._produce_seconds = transaction_timeout_seconds / 2
         self._start_seconds = request_timeout_seconds
         self._options = {
-            "bootstrap_servers": servers,
-            "client_id": f"{client_id}-lane",
+            **servers.options(f"{client_id}-lane"),
             "transaction_timeout_ms": int(transaction_timeout_seconds * 1000),
             "request_timeout_ms": int(request_timeout_seconds * 1000),
             "acks": "all",
@@ -109,6 +110,7 @@ class Lanes:
         self._framing = Framing(min(_BATCH_BYTES, max_record_bytes), compression, transactional=True)
         self._permits = asyncio.Semaphore(count)
         self._idle: list[KafkaLane] = []
+        LANES.labels("idle").set_function(lambda: len(self._idle))
         self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -117,7 +119,8 @@ class Lanes:
         async with self._permits:
             lane = self._idle.pop() if self._idle else await self._start_lane()
             try:
-                yield lane
+                with LANES.labels("sending").track_inprogress():
+                    yield lane
             finally:
                 if lane.usable:
                     self._idle.append(lane)

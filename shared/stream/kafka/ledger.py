@@ -15,6 +15,7 @@ from shared.domain.jobs.batches import Batch, BatchPart, Receipt
 from shared.runtime.faults import fault
 from shared.stream.kafka.cluster import close, connect
 from shared.stream.kafka.connections import translate_errors
+from shared.stream.kafka.servers import KafkaServers
 
 # The broker's own limit is 4,096; one byte more kills the producer.
 _METADATA_BYTES = 4_000
@@ -53,7 +54,7 @@ def entry(topic: str, batch: Batch, lane: str, part: BatchPart) -> dict[TopicPar
 class Ledger:
     """Reads markers, on a connection of its own. Its answer is final only for a lane that has been fenced."""
 
-    def __init__(self, servers: str, *, client_id: str, topic: str, timeout_seconds: float) -> None:
+    def __init__(self, servers: KafkaServers, *, client_id: str, topic: str, timeout_seconds: float) -> None:
         self._servers = servers
         self._client_id = f"{client_id}-ledger"
         self._topic = topic

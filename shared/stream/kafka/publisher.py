@@ -8,15 +8,15 @@ from aiokafka import AIOKafkaProducer
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.connections import stop, translate_errors
 from shared.stream.kafka.produce import Framing, append, wait_for_all
+from shared.stream.kafka.servers import KafkaServers
 
 
 class Publisher:
     """One idempotent producer, opened at the first use and again after a failure."""
 
-    def __init__(self, servers: str, *, client_id: str, timeout_seconds: float, compression: str) -> None:
+    def __init__(self, servers: KafkaServers, *, client_id: str, timeout_seconds: float, compression: str) -> None:
         self._options = {
-            "bootstrap_servers": servers,
-            "client_id": f"{client_id}-publish",
+            **servers.options(f"{client_id}-publish"),
             "enable_idempotence": True,
             "request_timeout_ms": int(timeout_seconds * 1000),
         }

@@ -22,6 +22,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from shared.stream.kafka.cluster import close, connect
 from shared.stream.kafka.connections import stop, translate_errors
+from shared.stream.kafka.servers import KafkaServers
 from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.reading import Chunk, Positions
 
@@ -35,12 +36,11 @@ _MAX_RECORDS = 20_000
 
 @asynccontextmanager
 async def open_reader(
-    servers: str, pattern: str, *, group: str, client_id: str, positions: Positions | None
+    servers: KafkaServers, pattern: str, *, group: str, client_id: str, positions: Positions | None
 ) -> AsyncIterator["KafkaReader"]:
     """A reader for as long as the block runs. New topics that match show up within `_METADATA_SECONDS`."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=servers,
-        client_id=f"{client_id}-reader",
+        **servers.options(f"{client_id}-reader"),
         group_id=group,
         isolation_level="read_committed",
         enable_auto_commit=False,
@@ -112,6 +112,10 @@ class KafkaReader:
             for partition, records in found.items()
             if records and partition in self._seats.taken
         ]
+
+    def ends(self) -> Mapping[str, int]:
+        heard = {partition: self._consumer.last_stable_offset(partition) for partition in self._seats.taken}
+        return {_name(partition): end for partition, end in heard.items() if end is not None and end >= 0}
 
     async def rewind(self, partition: str, position: int) -> None:
         self._seek(_partition(partition), position)

@@ -14,6 +14,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from shared.domain.clock.deliveries import Undeliverable
 from shared.domain.errors import Unavailable
 from shared.stream.kafka.cluster import close, connect
+from shared.stream.kafka.servers import KafkaServers
 
 _KNOWN_SECONDS = 30.0
 _KNOWN = 1_000
@@ -22,7 +23,7 @@ _KNOWN = 1_000
 class Topics:
     """What is known of topics, for half a minute; what is missing is asked for each time."""
 
-    def __init__(self, servers: str, *, client_id: str) -> None:
+    def __init__(self, servers: KafkaServers, *, client_id: str) -> None:
         self._servers = servers
         self._client_id = f"{client_id}-topics"
         self._known: dict[str, float] = {}

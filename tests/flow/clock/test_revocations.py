@@ -171,3 +171,41 @@ async def test_a_revocation_is_forgotten_when_no_request_can_be_in_flight(
 
     await RevocationFlow(store, much_later).complete_all()  # type: ignore[arg-type]
     assert await store.revocations.get(OURS) is None
+
+
+async def test_tokens_that_share_a_namespace_keep_what_they_made(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    leaked, other = (replace(TOKEN, id=id, digest=id, namespace="token:billing") for id in ("leaked", "other"))
+    await store.tokens.add(leaked)
+    await store.tokens.add(other)
+    for key, made_by in (("a", "leaked"), ("b", "other"), ("c", "leaked"), ("d", "")):
+        await accepted(flow, Wanted("token:billing", key, HOURLY, made_by))
+    await flow.put(Wanted("token:billing", "c", LIST, "other"))
+    await flow.put(Wanted("token:billing", "b", LIST, "leaked"))
+    await revoking.revoke_token(leaked)
+    # Nobody knows who made "d": it does not go on.
+    assert await active(store, "token:billing") == ["c"]
+    # Its caller was looked up before the token was removed.
+    await accepted(flow, Wanted("token:billing", "late", LIST, "leaked"))
+    await accepted(flow, Wanted("token:billing", "later", LIST, "other"))
+    assert await revoking.complete_all() == 1
+    assert await active(store, "token:billing") == ["c", "later"]
+
+
+async def test_the_last_token_of_a_namespace_takes_all_with_it(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    tokens = [replace(TOKEN, id=id, digest=id, namespace="token:billing") for id in ("1", "2")]
+    for token in tokens:
+        await store.tokens.add(token)
+        await accepted(flow, Wanted("token:billing", token.id, HOURLY, token.id))
+    await accepted(flow, Wanted("token:billing", "earlier", HOURLY, "0"))
+    await revoking.revoke_token(tokens[0])
+    assert await active(store, "token:billing") == ["2", "earlier"]
+    await revoking.revoke_token(tokens[1])
+    assert await active(store, "token:billing") == []
+    # Neither revocation has taken the other's place.
+    assert len(await store.revocations.all()) == 2
+    await store.revocations.spare("token:billing", schedule_id("token:billing", "1"))
+    assert [each.spared for each in await store.revocations.all()] == [(schedule_id("token:billing", "1"),)] * 2

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, cast
 from shared.broker import Broker, Delivery
 from shared.broker.memory import MemoryBroker, MemoryDelivery
 from shared.domain.clock.deliveries import Outcome, QueueMessage
+from shared.domain.console.queues import QueueState
 from tests.flow.push_model.simulation import Process
 
 T = TypeVar("T")
@@ -83,6 +84,9 @@ class GatedBroker:
     async def deliver(self, messages: Sequence[QueueMessage]) -> list[Outcome]:
         return await self._broker.deliver(messages)
 
+    async def list_queues(self) -> list[QueueState]:
+        return await self._broker.list_queues()
+
     async def purge(self, queue: str) -> None:
         await self._broker.purge(queue)
 
@@ -132,6 +136,7 @@ class _Delivery:
     def __init__(self, process: Process, inner: MemoryDelivery) -> None:
         self.body = inner.body
         self.redelivered = inner.redelivered
+        self.waited_seconds = inner.waited_seconds
         self._process = process
         self._inner = inner
 

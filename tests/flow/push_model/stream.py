@@ -154,6 +154,9 @@ class ModelReader:
             await asyncio.sleep(_LOOK_SECONDS)
         return chunks
 
+    def ends(self) -> dict[str, int]:
+        return dict(self._next)
+
     async def rewind(self, partition: str, position: int) -> None:
         if partition in self._next:
             self._next[partition] = position

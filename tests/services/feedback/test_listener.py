@@ -26,11 +26,13 @@ from shared.runtime.settings import FeedbackSettings
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.kafka import KafkaStream
+from shared.stream.kafka.servers import KafkaServers
 from shared.stream.kafka.topic_ids import topic_ids
 from shared.stream.local import LocalStream
 from shared.stream.reading import Chunk
 from tests.broker.proxy import SilencableProxy
 from tests.e2e.house import until
+from tests.samples import sample
 from tests.stack import Endpoints
 from tests.store.made import added
 
@@ -49,7 +51,7 @@ async def store(mongo_database: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def kafka(stack: Endpoints) -> AsyncIterator[Stream]:
-    opened = KafkaStream(stack.kafka_servers)
+    opened = KafkaStream(KafkaServers(stack.kafka_servers))
     await opened.setup({})
     yield opened
     await opened.close()
@@ -58,7 +60,7 @@ async def kafka(stack: Endpoints) -> AsyncIterator[Stream]:
 @pytest.fixture(params=["kafka", "local"])
 async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
     servers = request.getfixturevalue("stack").kafka_servers if request.param == "kafka" else ""
-    opened = KafkaStream(servers) if servers else LocalStream(tmp_path / "stream.db")
+    opened = KafkaStream(KafkaServers(servers)) if servers else LocalStream(tmp_path / "stream.db")
     await opened.setup({})
     yield opened
     await opened.close()
@@ -135,6 +137,50 @@ async def test_counts_show_after_the_interval_and_go_on_where_they_stood(
         async with listening(stream, store, topic, flush_seconds=OFTEN):
             await stream.publish(topic, answers(job, 100))
             await until(acks(store, job, total), f"{total} counted")
+
+
+async def test_it_tells_what_is_not_stored_yet_and_since_when(
+    stream: Stream, store: Store, topic: str, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stream.setup({topic: 2})
+    flush, away = store.feedbacks.flush, asyncio.Event()
+
+    async def fail_while_away(*given: Any, **named: Any) -> bool:
+        if away.is_set():
+            raise Unavailable("MongoDB is away")
+        return await flush(*given, **named)
+
+    monkeypatch.setattr(store.feedbacks, "flush", fail_while_away)
+    async with listening(stream, store, topic, flush_seconds=OFTEN) as listener:
+        await stream.publish(topic, answers(job, 100))
+        await until(acks(store, job, 100), "100 counted")
+        await until(lambda: sample("feedback_lag_records") == 0, "no lag")
+        away.set()
+        await stream.publish(topic, answers(job, 50))
+        await until(folded(listener, 50), "50 folded")
+        await until(lambda: sample("feedback_flush_age_seconds") > 3 * OFTEN, "the age to grow")
+        away.clear()
+        await until(acks(store, job, 150), "150 counted")
+        await until(lambda: sample("feedback_flush_age_seconds") < 3 * OFTEN, "the age to fall")
+
+
+async def test_records_that_are_read_and_not_stored_are_its_lag(
+    stream: Stream, store: Store, topic: str, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are those that it has only heard of; here it stores nothing, as if another process were always faster."""
+    await stream.setup({topic: 1})
+
+    async def store_nothing(*given: Any, **named: Any) -> bool:
+        return True
+
+    async with listening(stream, store, topic, flush_seconds=OFTEN) as listener:
+        await stream.publish(topic, answers(job, 40))
+        await until(acks(store, job, 40), "40 counted")
+        monkeypatch.setattr(listener, "_flush", store_nothing)
+        await stream.publish(topic, answers(job, 60))
+        await until(lambda: sample("feedback_lag_records") == 60, "a lag of 60")
+        monkeypatch.undo()
+        await until(lambda: sample("feedback_lag_records") == 0, "no lag")
 
 
 async def test_a_fold_without_counts_moves_the_position_and_is_counted_as_skipped(
@@ -219,7 +265,7 @@ async def make_anew(admin: AIOKafkaAdminClient, topic: str, servers: str, record
 
     await until(gone, "the topic to be gone")
     # A producer of its own: another one may still know the old topic.
-    anew = KafkaStream(servers)
+    anew = KafkaStream(KafkaServers(servers))
     await anew.setup({topic: 1})
     await anew.publish(topic, records)
     await anew.close()

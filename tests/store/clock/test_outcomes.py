@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from shared.domain.clock.dead_letters import ErrorCount, place_of
 from shared.domain.clock.outcomes import DeadLetter, Outcome, OutcomeResult
 from shared.domain.errors import Invalid
 from shared.store import Store
@@ -59,6 +60,8 @@ async def test_what_dies_again_has_one_letter_of_its_last_death(store: Store) ->
     await store.dead_letters.add([again, letter("2")])
     await store.dead_letters.add([first])
     assert await store.dead_letters.page("ns", limit=10) == [again, letter("2")]
+    assert await store.dead_letters.page("ns", limit=10, before=place_of(again)) == [letter("2")]
+    assert await store.dead_letters.page("ns", limit=10, before=place_of(letter("2"))) == []
     assert await store.dead_letters.remove([first]) == 0
     assert await store.dead_letters.remove([again]) == 1
 
@@ -79,14 +82,42 @@ async def test_a_dead_letter_belongs_to_its_namespace(store: Store) -> None:
     assert await store.dead_letters.get("ns2", "2") == letter("2", namespace="ns2")
 
 
-async def test_dead_letters_are_paged_by_id_and_by_key(store: Store) -> None:
-    letters = [letter(f"{n}", key="ab"[n % 2]) for n in range(6)]
-    await store.dead_letters.add([*reversed(letters), letter("35", namespace="ns2")])
-    assert await store.dead_letters.page("ns", limit=4) == letters[:4]
-    assert await store.dead_letters.page("ns", after="3", limit=4) == letters[4:]
-    assert await store.dead_letters.page("ns", key="b", limit=2) == [letters[1], letters[3]]
-    assert await store.dead_letters.page("ns", key="b", after="3", limit=2) == [letters[5]]
+async def test_dead_letters_are_paged_newest_first_by_namespace_key_and_error(store: Store) -> None:
+    # Three die at a time, so that a page may begin among those of one moment.
+    letters = [
+        replace(letter(f"{n}", key="ab"[n % 2]), died_at=NOON + n // 3 * SECOND, error="ef"[n > 6]) for n in range(9)
+    ]
+    await store.dead_letters.add([*letters, letter("35", namespace="ns2")])
+    newest = letters[::-1]
+    for limit in range(1, 10):
+        seen: list[DeadLetter] = []
+        while True:
+            page = await store.dead_letters.page("ns", before=place_of(seen[-1]) if seen else None, limit=limit)
+            seen += page
+            if not page.more:
+                break
+        assert seen == newest
+    assert await store.dead_letters.page("ns", key="b", limit=2) == [letters[7], letters[5]]
+    assert await store.dead_letters.page("ns", key="b", before=place_of(letters[5]), limit=2) == [
+        letters[3],
+        letters[1],
+    ]
+    assert await store.dead_letters.page("ns", error="f", limit=9) == newest[:2]
     assert await store.dead_letters.page("ns", key="c", limit=2) == []
+    assert len(await store.dead_letters.page("", limit=20)) == 10
+
+
+async def test_dead_letters_are_counted_until_a_moment_and_by_error(store: Store) -> None:
+    letters = [replace(letter(f"{n}"), died_at=NOON + n * SECOND, error="ab"[n % 3 == 0]) for n in range(6)]
+    await store.dead_letters.add([*letters, letter("9", namespace="ns2")])
+    assert await store.dead_letters.count("ns", before=NOON + 4 * SECOND, most=100) == 4
+    assert await store.dead_letters.count("ns", before=NOON + 4 * SECOND, most=2) == 2
+    assert await store.dead_letters.count("ns", error="b", before=NOON + 9 * SECOND, most=100) == 2
+    assert await store.dead_letters.count_errors("ns", last=100) == [
+        ErrorCount(error="a", count=4, last_died_at=NOON + 5 * SECOND),
+        ErrorCount(error="b", count=2, last_died_at=NOON + 3 * SECOND),
+    ]
+    assert [each.count for each in await store.dead_letters.count_errors("ns", last=1)] == [1]
 
 
 async def test_dead_letters_are_removed_once(store: Store) -> None:
@@ -95,6 +126,16 @@ async def test_dead_letters_are_removed_once(store: Store) -> None:
     assert await store.dead_letters.remove([letter("1"), letter("2")]) == 0
     assert await store.dead_letters.remove([]) == 0
     assert await store.dead_letters.page("ns", limit=10) == [letter("3")]
+
+
+@pytest.mark.parametrize("now", [None, NOON + SECOND, NOON + timedelta(minutes=1, seconds=1), NOON + timedelta(days=1)])
+async def test_what_died_again_is_not_removed_however_old_the_letter_is(store: Store, now: datetime | None) -> None:
+    read = [letter(f"{n}") for n in range(6)]
+    again = replace(read[0], died_at=NOON + timedelta(days=1, seconds=1), error="again")
+    await store.dead_letters.add(read)
+    await store.dead_letters.add([again])
+    assert await store.dead_letters.remove(read, now=now) == 5
+    assert await store.dead_letters.page("ns", limit=10) == [again]
 
 
 @pytest.mark.parametrize(

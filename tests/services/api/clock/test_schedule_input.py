@@ -75,7 +75,10 @@ BAD: list[tuple[Any, str | None, str]] = [
     (changed(Key="k"), "Key", "no field"),
     # the key
     ({name: value for name, value in BODY.items() if name != "key"}, "key", "needed"),
-    *((changed(key=key), "key", "") for key in ("", "a b", "a/b", "ä", "k" * 256, "a\n", 1, "bulk", "preview", "..")),
+    *(
+        (changed(key=key), "key", "")
+        for key in ("", "a b", "a/b", "ä", "k" * 256, "a\n", 1, "bulk", "due", "preview", "..")
+    ),
     # instants
     (changed(schedules=[]), "schedules", "1 to 10,000"),
     (changed(schedules=seconds(10_001)), "schedules", "1 to 10,000"),

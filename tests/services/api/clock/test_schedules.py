@@ -1,5 +1,6 @@
 """Schedules over HTTP: every route, idempotence, namespaces, pages, bulk and dead letters."""
 
+import base64
 import json
 import re
 import secrets
@@ -579,11 +580,11 @@ async def test_dead_letters_are_listed_by_page_and_key(house: House) -> None:
     await buried(house, key, 3, namespace="user:other@example.com")
     first = await house.admin.get(f"/dead-letters?key={key}&limit=2")
     rest = await house.admin.get(following(first))
-    assert [each["id"] for each in first.json + rest.json] == ids
+    assert [each["id"] for each in first.json + rest.json] == ids[::-1]
     assert following(rest) == ""
-    assert first.json[0] == {
-        "id": ids[0], "key": key, "due": "2026-01-01T00:00:00Z", "died_at": "2026-01-01T01:00:00Z", "attempts": 10,
-        "error": "404 Not Found", "redacted": False,
+    assert rest.json[0] == {
+        "id": ids[0], "namespace": NAMESPACE, "key": key, "due": "2026-01-01T00:00:00Z",
+        "died_at": "2026-01-01T01:00:00Z", "attempts": 10, "error": "404 Not Found", "redacted": False,
     }  # fmt: skip
     assert len((await house.admin.get("/dead-letters")).json) >= 4
 
@@ -631,3 +632,39 @@ async def namespace_of(house: House, key: str) -> str:
     found = await house.store._database["schedules"].find_one({"key": key})
     assert found is not None
     return str(found["namespace"])
+
+
+async def test_a_dead_letter_is_shown_with_what_a_retry_would_do(house: House) -> None:
+    key = fresh_key()
+    await made(house, key)
+    [letter] = await buried(house, key, 0)
+    shown = (await house.admin.get(f"/dead-letters/{letter}")).json
+    assert (shown["id"], shown["key"], shown["error"]) == (letter, key, "404 Not Found")
+    assert shown["callback"] == (await house.admin.get(f"/schedules/{key}")).json["callback"]
+    assert (await house.admin.delete(f"/schedules/{key}")).status == 204
+    assert (await house.admin.get(f"/dead-letters/{letter}")).json["callback"] is None
+    assert (await (await other(house)).get(f"/dead-letters/{letter}")).status == 404
+
+
+async def test_who_has_a_role_everywhere_sees_all_dead_letters_at_once(house: House) -> None:
+    keys = [fresh_key(), fresh_key()]
+    ids = await buried(house, keys[0], 0) + await buried(house, keys[1], 0, namespace="user:other@example.com")
+    everywhere = (await house.admin.get("/dead-letters?namespace=*")).json
+    assert set(ids) <= {each["id"] for each in everywhere}
+    assert (await house.admin.get(f"/dead-letters/{ids[1]}?namespace=*")).json["namespace"] == "user:other@example.com"
+    stranger = await other(house)
+    assert (await stranger.get("/dead-letters?namespace=*")).status == 403
+    assert (await house.admin.post(f"/dead-letters/{ids[0]}/discard?namespace=*")).status == 422
+
+
+async def test_dead_letters_are_grouped_by_what_they_died_of(house: House) -> None:
+    key = fresh_key()
+    await buried(house, key, 0, 1, 2)
+    [error] = (await house.admin.get(f"/dead-letters/errors?key={key}")).json
+    assert error == {"error": "404 Not Found", "count": 3, "last_died_at": "2026-01-01T01:00:00Z"}
+
+
+async def test_a_cursor_of_another_order_is_refused(house: House) -> None:
+    cursor = base64.urlsafe_b64encode(b'"an id"').decode().rstrip("=")
+    reply = await house.admin.get(f"/dead-letters?cursor={cursor}")
+    assert (reply.status, reply.json["field"]) == (422, "cursor")

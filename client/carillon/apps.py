@@ -1,0 +1,64 @@
+"""`client.apps`: the mobile apps that jobs push to."""
+
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+
+import msgspec
+
+from carillon.addresses import path_of
+from carillon.calls import M, Resource, call, listing
+from carillon.creations import Creation
+from carillon.instants import UpdatedAt
+from carillon.paging import PAGE_SIZE, items
+
+_EVERY = "/apps"
+_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+
+
+class App(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
+    """An app. Its name says whose devices its jobs reach; name and bundle id are unique."""
+
+    id: str
+    name: str
+    bundle_id: str
+    created_by: str
+
+
+_app = msgspec.json.Decoder(App)
+_page = msgspec.json.Decoder(list[App])
+
+
+class Apps(Resource[M]):
+    """The apps. All methods raise `CarillonError`."""
+
+    @call
+    async def create(self, name: str, bundle_id: str, *, reason: str = "") -> App:
+        """Make an app, as an admin. Raises `Invalid`, `Conflict` where an app has this name or bundle id."""
+        content = msgspec.json.encode({"name": name, "bundleId": bundle_id})
+        creation = Creation(self._transport, _EVERY, _app, _page)
+        return await creation.create(content, lambda app: (app.name, app.bundle_id) == (name, bundle_id), reason)
+
+    @call
+    async def get(self, app_id: str) -> App:
+        """An app. Raises `NotFound`."""
+        return (await self._transport.call("GET", _one(app_id))).read(_app)
+
+    @listing
+    def list(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[App]:
+        """All apps, the oldest first; read page by page."""
+        return items(self._transport, _EVERY, {}, _page, limit=limit, page_size=page_size)
+
+    @call
+    async def update(self, app_id: str, *, name: str, bundle_id: str, reason: str = "") -> App:
+        """Change an app's bundle id and, as an admin, its name. Raises `NotFound`, `Invalid`, `Conflict`."""
+        content = msgspec.json.encode({"name": name, "bundleId": bundle_id})
+        return (await self._transport.call("PUT", _one(app_id), content=content, reason=reason)).read(_app)
+
+    @call
+    async def delete(self, app_id: str, *, reason: str = "") -> None:
+        """Delete an app with its templates and jobs. Raises `NotFound`, `Conflict` where a job is unfinished."""
+        await self._transport.call("DELETE", _one(app_id), reason=reason, done_before=_GONE)
+
+
+def _one(app_id: str) -> str:
+    return _EVERY + path_of(app_id)

@@ -1,0 +1,68 @@
+"""`client.audit`: who did what."""
+
+from collections.abc import AsyncGenerator
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from carillon.addresses import path_of, query_of
+from carillon.calls import M, Resource, listing
+from carillon.paging import PAGE_SIZE, items
+
+
+class Actor(Struct, frozen=True, kw_only=True):
+    """Who did it: a caller, how they proved who they are (`token` or `proxy`), and from where."""
+
+    namespace: str
+    name: str
+    way: str
+    address: str
+
+
+class ActedOn(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What it was done to, and the app or the namespace that this belongs to."""
+
+    kind: str
+    id: str
+    app_id: str
+    namespace: str
+
+
+class AuditRecord(Struct, frozen=True, kw_only=True):
+    """An act, `job.stop` for instance. `outcome` is `begun`, `done`, `refused`, `failed` or `unknown`; `status` that of
+    the answer, 0 until there is one; `via` the caller's program; `reason` what they gave."""
+
+    id: str
+    at: datetime
+    act: str
+    who: Actor
+    on: ActedOn
+    via: str
+    reason: str
+    outcome: str
+    status: int
+
+
+_page = msgspec.json.Decoder(list[AuditRecord])
+
+
+class Audit(Resource[M]):
+    """What was done. All methods raise `CarillonError`."""
+
+    @listing
+    def list(
+        self,
+        *,
+        app_id: str = "",
+        act: str = "",
+        on: str = "",
+        by: str = "",
+        limit: int | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> AsyncGenerator[AuditRecord]:
+        """Who did what, the newest first, or only this `act`, `on` the thing with this id or key, `by` this namespace.
+        With `app_id`, what was done with the app and what belongs to it, which its admin may see."""
+        path = path_of("apps", app_id, "audit") if app_id else "/audit"
+        query = query_of(act=act, on=on, by=by)
+        return items(self._transport, path, query, _page, limit=limit, page_size=page_size)

@@ -1,0 +1,148 @@
+"""`client.bulk_actions`: one act on all that a filter matches."""
+
+from collections.abc import AsyncGenerator, Mapping
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from carillon.addresses import path_of
+from carillon.calls import M, Resource, call, listing
+from carillon.errors import error_of
+from carillon.paging import PAGE_SIZE, items
+
+_EVERY = "/bulk-actions"
+_CONFLICT = frozenset({int(HTTPStatus.CONFLICT)})
+
+BulkAct = Literal[
+    "dead-letter.retry",
+    "dead-letter.discard",
+    "schedule.pause",
+    "schedule.resume",
+    "schedule.delete",
+    "job.pause",
+    "job.resume",
+    "job.stop",
+]
+
+
+class BulkFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which things; at least one field is needed. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`.
+    Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`. Jobs: of the `app` with this id, in a
+    `status`, with exactly these `template` names (joined by commas), made `by` somebody."""
+
+    namespace: str = ""
+    key: str = ""
+    error: str = ""
+    prefix: str = ""
+    state: str = ""
+    app: str = ""
+    status: str = ""
+    template: str = ""
+    by: str = ""
+
+
+class BulkFigures(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a bulk action would do. Where jobs are stopped, `devices_not_reached` devices of theirs would get nothing,
+    and `unplanned` jobs are not among these; `None` for other acts, and where nobody has counted."""
+
+    matched: int
+    devices_not_reached: int | None = None
+    unplanned: int | None = None
+    act: str = ""
+    filter: BulkFilter = BulkFilter()
+
+
+class BulkFailure(Struct, frozen=True, kw_only=True):
+    """A thing that could not be acted on, and why."""
+
+    id: str
+    reason: str
+
+
+class BulkAction(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A bulk action. `state` is `waiting`, `running`, `done`, `cancelled` or `failed`. `matched` things were there when
+    it was made; of these so many are `done`, `skipped` (there was nothing to do) and `failed`. `redacted` says that the
+    filter's error and the reasons of failures are left out: the caller is a viewer."""
+
+    id: str
+    act: str
+    filter: BulkFilter
+    reason: str = ""
+    state: str
+    matched: int
+    done: int
+    failed: int
+    skipped: int
+    failures: tuple[BulkFailure, ...] = ()
+    failure: str = ""
+    created_by: str
+    created_at: datetime
+    changed_at: datetime | None = None
+    ended_at: datetime | None = None
+    cancelled_by: str = ""
+    redacted: bool = False
+
+
+_action = msgspec.json.Decoder(BulkAction)
+_page = msgspec.json.Decoder(list[BulkAction])
+_figures = msgspec.json.Decoder(BulkFigures)
+
+
+class BulkActions(Resource[M]):
+    """The bulk actions that the caller may see. All methods raise `CarillonError`."""
+
+    @call
+    async def dry_run(self, act: BulkAct, filter: BulkFilter) -> BulkFigures:
+        """What an action would do, in figures; nothing is done. Raises `Invalid`, `Forbidden`."""
+        content, query = msgspec.json.encode(_body(act, filter)), {"dryRun": "true"}
+        return (await self._transport.call("POST", _EVERY, query=query, content=content)).read(_figures)
+
+    @call
+    async def create(
+        self, act: BulkAct, filter: BulkFilter, *, reason: str, at_most: int | None = None, idempotency_key: str = ""
+    ) -> BulkAction:
+        """Do something to all that a filter matches; workers do it from now on. `get` tells how far they are.
+
+        Raises:
+            Invalid: the filter names nothing, or what these things do not have.
+            Forbidden: the caller may not do this to all that it may match.
+            Conflict: more than `at_most` match, so nothing is done.
+        """
+        body = {**_body(act, filter), "reason": reason, **({} if at_most is None else {"atMost": at_most})}
+        answer = await self._transport.call(
+            "POST", _EVERY, content=msgspec.json.encode(body), idempotency_key=idempotency_key, reason=reason
+        )
+        return answer.read(_action)
+
+    @call
+    async def get(self, action_id: str) -> BulkAction:
+        """An action, and how far it is. Raises `NotFound`."""
+        return (await self._transport.call("GET", _one(action_id))).read(_action)
+
+    @listing
+    def list(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[BulkAction]:
+        """The actions, the newest first; read page by page."""
+        return items(self._transport, _EVERY, {}, _page, limit=limit, page_size=page_size)
+
+    @call
+    async def cancel(self, action_id: str, *, reason: str = "") -> BulkAction:
+        """Leave what is not done yet; what is done stays done. Raises `NotFound`, `Conflict` where it is over."""
+        path = f"{_one(action_id)}/cancel"
+        answer = await self._transport.call("POST", path, reason=reason, done_before=_CONFLICT)
+        if answer.status != HTTPStatus.CONFLICT:
+            return answer.read(_action)
+        action = (await self._transport.call("GET", _one(action_id))).read(_action)
+        if action.state != "cancelled":
+            raise error_of(answer.status, answer.content)
+        return action
+
+
+def _one(action_id: str) -> str:
+    return _EVERY + path_of(action_id)
+
+
+def _body(act: BulkAct, filter: BulkFilter) -> Mapping[str, Any]:
+    return {"act": act, "filter": filter}

@@ -1,0 +1,71 @@
+"""What concerns a deployment as a whole: who calls it, whether it is well, and what runs."""
+
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Struct
+
+from carillon.calls import M, Resource, call
+from carillon.errors import CarillonError
+from carillon.overview import Overview
+from carillon.processes import Minute, Process, Setting
+
+_UNWELL = int(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+class Caller(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who is calling. `namespace` owns their schedules, `allowed_apps` are apps whose admin they are, and `roles` are
+    what else they may do. Who `is_admin` needs neither."""
+
+    namespace: str
+    name: str
+    is_admin: bool
+    allowed_apps: tuple[str, ...]
+    roles: dict[str, str]
+
+
+_caller = msgspec.json.Decoder(Caller)
+_overview = msgspec.json.Decoder(Overview)
+_processes = msgspec.json.Decoder(tuple[Process, ...])
+_minutes = msgspec.json.Decoder(tuple[Minute, ...])
+_settings = msgspec.json.Decoder(tuple[Setting, ...])
+
+
+class Deployment(Resource[M]):
+    """What concerns a deployment as a whole."""
+
+    @call
+    async def whoami(self) -> Caller:
+        """Who is calling, and what they may do. Raises `Unauthorized`."""
+        return (await self._transport.call("GET", "/whoami")).read(_caller)
+
+    @call
+    async def overview(self) -> Overview:
+        """Whether all is well and why not: what is wrong, what runs and what waits."""
+        return (await self._transport.call("GET", "/overview")).read(_overview)
+
+    @call
+    async def processes(self) -> tuple[Process, ...]:
+        """The processes that run, and those that fell silent lately."""
+        return (await self._transport.call("GET", "/processes")).read(_processes)
+
+    @call
+    async def minutes(self, minutes: int = 60) -> tuple[Minute, ...]:
+        """What was done in the last minutes, the oldest first."""
+        return (await self._transport.call("GET", "/minutes", query={"minutes": str(minutes)})).read(_minutes)
+
+    @call
+    async def settings(self) -> tuple[Setting, ...]:
+        """The settings, with secrets masked. Raises `Forbidden` for who is no admin."""
+        return (await self._transport.call("GET", "/settings")).read(_settings)
+
+    @call
+    async def healthcheck(self) -> bool:
+        """Whether the API and its databases are well. Nobody needs credentials for this. Raises `Unavailable`."""
+        try:
+            await self._transport.call("GET", "/healthcheck")
+        except CarillonError as error:
+            if error.status == _UNWELL:
+                return False
+            raise
+        return True

@@ -1,0 +1,22 @@
+"""What a move of jobs would do, in figures."""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+Move = Literal["pause", "resume", "stop"]
+
+DRY_RUN = {"dryRun": "true"}
+
+
+class MoveFigures(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many jobs would be moved. Where they are stopped, `devices_not_reached` devices would get nothing, and
+    `unplanned` jobs are not among these; `None` for other moves, and where nobody has counted."""
+
+    jobs: int
+    devices_not_reached: int | None = None
+    unplanned: int | None = None
+
+
+figures = msgspec.json.Decoder(MoveFigures)

@@ -1,0 +1,141 @@
+"""For each alert a series that fires and one just below, as a test file for `promtool test rules`.
+
+Series are written as promtool reads them, a value a minute: `0+98x30` begins at 0 and grows by 98, thirty times.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from services.commands.rules import RUNBOOKS
+from shared.domain.console.signs import ROLES, SIGNS, Sign
+
+Series = Mapping[str, str]
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """Series for which the alert fires, with these labels, and for which it does not, both looked at in that minute."""
+
+    fires: Series
+    below: Series
+    labels: Mapping[str, str] = {}
+    minute: int = 30
+
+
+def _slow(metric: str, bound: int, labels: str = "") -> Case:
+    """The 99th percentile on both sides of a bucket's bound."""
+
+    def series(within: int) -> Series:
+        counts = {str(bound): within, str(2 * bound): 1_000, "+Inf": 1_000}
+        return {f'{metric}_bucket{{le="{bound}"{labels}}}': f"0+{n}x30" for bound, n in counts.items()}
+
+    return Case(fires=series(989), below=series(991))
+
+
+def _above(series: str, fires: float, below: float, labels: Mapping[str, str] | None = None) -> Case:
+    """A gauge on both sides of what it may be."""
+    return Case(fires={series: f"{fires}x30"}, below={series: f"{below}x30"}, labels=labels or {})
+
+
+def _grown(series: str) -> Case:
+    """A counter that grew once of late, and one that grew long ago."""
+    return Case(fires={series: "2x24 3x30"}, below={series: "2x5 3x30"})
+
+
+def _rates(series: str, fires: float, below: float) -> Case:
+    """A counter that grows so much a minute."""
+    return Case(fires={series: f"0+{fires}x30"}, below={series: f"0+{below}x30"})
+
+
+def _builds(*roles: str) -> Series:
+    return {f'carillon_build_info{{role="{role}",version="1"}}': "1x30" for role in roles}
+
+
+_CALLS = 'carillon_call_seconds_count{capability="store.jobs"}'
+_UNAVAILABLE = 'carillon_call_errors_total{capability="store.jobs",error="Unavailable"}'
+_CONFLICT = 'carillon_call_errors_total{capability="store.jobs",error="Conflict"}'
+_OK, _FAILED = 'carillon_http_requests_total{status="200"}', 'carillon_http_requests_total{status="500"}'
+_OLD, _NEW = 'carillon_build_info{role="api",version="1"}', 'carillon_build_info{role="api",version="2"}'
+_FORTNIGHT = 14 * 86_400
+_FAILED_RUNS = 'carillon_loop_runs_total{loop="upkeep",outcome="failed"}'
+_LAG = "carillon_feedback_lag_records"
+
+CASES: Mapping[str, tuple[Case, ...]] = {
+    "RoleMissing": tuple(
+        Case(fires=_builds(*(other for other in ROLES if other != role)), below=_builds(*ROLES), labels={"role": role})
+        for role in ROLES
+    ),
+    "FiringLate": (_slow("carillon_lateness_seconds", 5),),
+    "FallingBehind": (_above("carillon_oldest_visible_seconds", 31, 30),),
+    "BatchesStandStill": (_above("carillon_batch_oldest_queued_seconds", 301, 300),),
+    "OutcomeUnknown": (_grown('carillon_recoveries_total{outcome="unknown"}'),),
+    "EngineFailing": (
+        Case(
+            fires={_CALLS: "0+1000x30", _UNAVAILABLE: "0+51x30"},
+            below={_CALLS: "0+1000x30", _UNAVAILABLE: "0+49x30", _CONFLICT: "0+500x30"},
+            labels={"capability": "store.jobs"},
+        ),
+    ),
+    "ApiFailing": (Case(fires={_OK: "0+989x30", _FAILED: "0+11x30"}, below={_OK: "0+991x30", _FAILED: "0+9x30"}),),
+    "ApiSlow": (_slow("carillon_http_request_seconds", 1, ',route="/jobs"'),),
+    "JobLate": (_slow("carillon_job_start_delay_seconds", 60),),
+    "JobTripped": (_grown("carillon_jobs_tripped_total"),),
+    "DeadLettersGrow": (_grown("carillon_dead_letters_total"),),
+    "TasksPoisoned": (
+        _above('carillon_queue_messages{queue="push.batch",state="dead"}', 1, 0, {"queue": "push.batch"}),
+    ),
+    "FeedbackBehind": (
+        _above("carillon_feedback_flush_age_seconds", 61, 60),
+        Case(fires={_LAG: "10000+1x60"}, below={_LAG: "20000x60"}, minute=60),
+        Case(fires={_LAG: "10000+1x60"}, below={_LAG: "0+100x60"}, minute=60),
+    ),
+    "UpkeepBusy": (_rates('carillon_upkeep_found_total{kind="queued"}', 61, 59),),
+    "LanesLost": (_rates("carillon_lanes_lost_total", 1.1, 0.9),),
+    "LoopFailing": (
+        Case(fires={_FAILED_RUNS: "0+1x30"}, below={_FAILED_RUNS: "2x19 3x30"}, labels={"loop": "upkeep"}),
+    ),
+    "ClockSkewed": (
+        _above('carillon_clock_skew_seconds{instance="a"}', 1.1, 1, {"instance": "a"}),
+        _above('carillon_clock_skew_seconds{instance="a"}', -1.1, -1, {"instance": "a"}),
+    ),
+    "CertificateEnds": (
+        _above(
+            'carillon_certificate_expiry_timestamp_seconds{of="kafka"}', _FORTNIGHT, _FORTNIGHT + 1_800, {"of": "kafka"}
+        ),
+    ),
+    "VersionsMixed": (Case(fires={_OLD: "1x80", _NEW: "1x80"}, below={_OLD: "1x80", _NEW: "1x50"}, minute=70),),
+    "SignInsRefused": (_rates('carillon_sign_ins_total{way="token",outcome="refused"}', 61, 59),),
+}
+
+
+def describe_cases() -> str:
+    """The test file, as JSON, which is YAML too."""
+    tests = [
+        _test(sign, case, fires=fires)
+        for sign in SIGNS
+        for case in CASES[sign.name]
+        for fires in (True, False)
+    ]  # fmt: skip
+    content = {"rule_files": ["carillon.rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    return "# Printed by `python -m monitoring`.\n" + json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _test(sign: Sign, case: Case, *, fires: bool) -> dict[str, Any]:
+    alert = {
+        "exp_labels": {"severity": sign.severity.value, **case.labels},
+        "exp_annotations": {
+            "summary": sign.sentence,
+            "description": sign.remedy,
+            "runbook_url": f"{RUNBOOKS}#{sign.name.lower()}",
+        },
+    }
+    looked_at = {"eval_time": f"{case.minute}m", "alertname": sign.name, "exp_alerts": [alert] if fires else []}
+    series = case.fires if fires else case.below
+    return {
+        "name": f"{sign.name} {'fires' if fires else 'does not fire'}",
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "alert_rule_test": [looked_at],
+    }

@@ -1,0 +1,140 @@
+"""`/overview`: whether all is well, and if not, what, since when and what to do; and what runs and waits."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from msgspec import Struct
+
+from services.api.console.processes import (
+    MinuteView,
+    ProcessView,
+    QueueView,
+    minute_view,
+    process_view,
+    queue_view,
+)
+from services.api.http import wire
+from services.api.http.identity import caller_of
+from services.api.http.rights import KNOWN
+from services.api.http.routes import Resource, Route
+from services.api.http.wire import Timestamp
+from services.api.jobs.job_lists import APPS_AT_ONCE, JobSelection, read_jobs, view_jobs
+from services.api.jobs.job_view import JobView
+from shared.domain.accounts.callers import Caller
+from shared.domain.console.overview import OverallVerdict, Overview, ShownSign, judge
+from shared.domain.console.signs import SIGNS, Severity
+from shared.domain.instants import format_instant
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.flow.console.board import Board
+from shared.store import Store
+
+_SHOWN = 20
+_SIGNS = {sign.name: sign for sign in SIGNS}
+
+
+class SignView(Struct, frozen=True, kw_only=True):
+    """A sign of trouble: what it means (`sentence`), what exactly is seen, since when if that is known, and what to do.
+    The runbook of this name tells more."""
+
+    name: str
+    severity: Severity
+    sentence: str
+    seen: str
+    remedy: str
+    since: Timestamp | None
+
+
+class UnknownView(Struct, frozen=True):
+    """A part of the overview that could not be read, and why."""
+
+    what: str
+    reason: str
+
+
+class OpenJobsView(Struct, frozen=True):
+    """Jobs with something left to do, counted by their state as far as 100,000; the newest that run, and those that
+    start next."""
+
+    open: dict[JobStatus, int]
+    running: list[JobView]
+    waiting: list[JobView]
+
+
+class OverviewView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The deployment at `asOf`. `verdict` is `well`, `ailing` where a sign shows, or `unknown` where none shows and not
+    everything could be read. `partial` says that the caller has no role over all there is: then jobs are those of up to
+    20 of the caller's own apps, and processes, queues, minutes and dead letters are left out."""
+
+    as_of: Timestamp
+    verdict: OverallVerdict
+    signs: list[SignView]
+    unknown: list[UnknownView]
+    partial: bool
+    jobs: OpenJobsView
+    dead_letters: int
+    processes: list[ProcessView]
+    queues: list[QueueView]
+    minutes: list[MinuteView]
+
+
+class OverviewResource(Resource):
+    """The route of the overview."""
+
+    def __init__(self, store: Store, board: Board) -> None:
+        self._store = store
+        self._board = board
+
+    @Route(
+        "GET", "/overview", summary="Tell whether all is well, what runs and what waits.",
+        who=KNOWN, answers={HTTPStatus.OK: OverviewView},
+    )  # fmt: skip
+    async def show(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        caller, overview = caller_of(request), await self._board.overview()
+        jobs = await self._read_jobs(overview, caller)
+        return wire.answer(_view(overview, jobs, whole=caller.role_over_everything is not None))
+
+    async def _read_jobs(self, overview: Overview, caller: Caller) -> OpenJobsView:
+        whole = caller.role_over_everything is not None
+        app_ids = None if whole else tuple(sorted(caller.apps_with_role)[:APPS_AT_ONCE])
+        running = await read_jobs(self._store, JobSelection(app_ids=app_ids, status=JobStatus.RUNNING), limit=_SHOWN)
+        return OpenJobsView(
+            open=dict(overview.open_jobs or {}) if whole else {},
+            running=await view_jobs(self._store, running, caller),
+            waiting=await view_jobs(self._store, await self._find_waiting(app_ids), caller),
+        )
+
+    async def _find_waiting(self, app_ids: tuple[str, ...] | None) -> Sequence[Job]:
+        if app_ids is None:
+            return await self._store.job_lists.find_next_starts(_SHOWN)
+        scheduled = JobSelection(app_ids=app_ids, status=JobStatus.SCHEDULED)
+        return sorted(await read_jobs(self._store, scheduled, limit=_SHOWN), key=lambda job: job.starts_at)
+
+
+def _view(overview: Overview, jobs: OpenJobsView, *, whole: bool) -> OverviewView:
+    verdict, shown = judge(overview)
+    return OverviewView(
+        as_of=format_instant(overview.as_of),
+        verdict=verdict,
+        signs=[_sign_view(sign) for sign in shown],
+        unknown=[UnknownView(part.what, part.reason) for part in overview.unknown],
+        partial=not whole,
+        jobs=jobs,
+        dead_letters=(overview.dead_letters or 0) if whole else 0,
+        processes=[process_view(each, overview.as_of) for each in overview.processes or ()] if whole else [],
+        queues=[queue_view(each) for each in overview.queues or ()] if whole else [],
+        minutes=[minute_view(each) for each in overview.minutes or ()] if whole else [],
+    )
+
+
+def _sign_view(shown: ShownSign) -> SignView:
+    sign = _SIGNS[shown.sign]
+    return SignView(
+        name=sign.name,
+        severity=sign.severity,
+        sentence=sign.sentence,
+        seen=shown.seen,
+        remedy=sign.remedy,
+        since=None if shown.since is None else format_instant(shown.since),
+    )

@@ -1,0 +1,175 @@
+"""`/processes`, `/queues` and `/minutes`: what runs, what waits for it, and what it did."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from msgspec import Struct
+
+from services.api.http import paging, wire
+from services.api.http.rights import VIEW_ALL
+from services.api.http.routes import Parameter, Resource, Route
+from services.api.http.wire import Timestamp
+from shared.domain.console.minutes import MOST, MinuteCounts
+from shared.domain.console.processes import ProcessState, RunningProcess
+from shared.domain.console.queues import QueueState
+from shared.domain.errors import Invalid
+from shared.domain.instants import format_instant
+from shared.flow.time import DatabaseTime
+from shared.runtime.fresh import Fresh
+from shared.store import Store
+
+_DEFAULT_MINUTES = 60
+_MINUTES = Parameter(
+    name="minutes",
+    description="How many minutes back, this one included.",
+    schema={"type": "integer", "minimum": 1, "maximum": MOST, "default": _DEFAULT_MINUTES},
+)
+
+
+class ThingInHandView(Struct, frozen=True):
+    """Something that a process works on: the queue it came from, what it is about, and since when."""
+
+    what: str
+    id: str
+    since: Timestamp
+
+
+class ProcessView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A process, as it told of itself at `seenAt`. `state` is `alive`, `silent` for over 15 s, or `gone` for over a
+    minute; a clean end takes it from the list at once, and an hour without a sign, too.
+
+    `settingsDigest` is the same where settings are the same. `inHand` shows the oldest 20 of `inHandCount` things.
+    `loopLagSeconds` bounds how late its event loop was in the last five seconds. A scheduler tells for how long the
+    oldest occurrence has waited to be claimed, the oldest batch for a worker, and how many occurrences there are.
+    """
+
+    id: str
+    roles: tuple[str, ...]
+    host: str
+    version: str
+    state: ProcessState
+    started_at: Timestamp
+    seen_at: Timestamp
+    phase: str
+    settings_digest: str
+    failing_checks: tuple[str, ...]
+    in_hand: list[ThingInHandView]
+    in_hand_count: int
+    lanes: dict[str, int]
+    loop_lag_seconds: float
+    memory_bytes: int
+    clock_skew_seconds: float
+    feedback_lag_records: int
+    oldest_visible_seconds: float
+    oldest_batch_seconds: float
+    occurrences_pending: int
+
+
+class QueueView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A queue of tasks: messages that wait, and those in workers' hands; its dead letters; messages a second."""
+
+    name: str
+    ready: int
+    unacked: int
+    consumers: int
+    dead: int
+    publish_rate: float
+    deliver_rate: float
+
+
+class MinuteView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What all processes did in the minute from `at` on; minutes without anything are left out.
+
+    `recipients` by outcome, `fired` by callback and outcome, `lateness` by the end of the bucket in microseconds. A
+    process adds its counts every ten seconds, so one that was killed took up to ten seconds of them with it.
+    """
+
+    at: Timestamp
+    recipients: dict[str, int]
+    fired: dict[str, int]
+    lateness: dict[str, int]
+    retries: int
+    dead_letters: int
+    requests: int
+    server_errors: int
+    feedback: int
+
+
+def process_view(process: RunningProcess, now: datetime) -> ProcessView:
+    """The process as it stands at that moment."""
+    return ProcessView(
+        id=process.id,
+        roles=process.roles,
+        host=process.host,
+        version=process.version,
+        state=process.state_at(now),
+        started_at=format_instant(process.started_at),
+        seen_at=format_instant(process.seen_at),
+        phase=process.phase,
+        settings_digest=process.settings_digest,
+        failing_checks=process.failing,
+        in_hand=[ThingInHandView(thing.what, thing.id, format_instant(thing.since)) for thing in process.in_hand],
+        in_hand_count=process.in_hand_count,
+        lanes=process.lanes,
+        loop_lag_seconds=process.loop_lag_seconds,
+        memory_bytes=process.memory_bytes,
+        clock_skew_seconds=process.clock_skew_seconds,
+        feedback_lag_records=process.feedback_lag_records,
+        oldest_visible_seconds=process.oldest_visible_seconds,
+        oldest_batch_seconds=process.oldest_batch_seconds,
+        occurrences_pending=process.occurrences_pending,
+    )
+
+
+def queue_view(queue: QueueState) -> QueueView:
+    """The queue."""
+    return QueueView(**{name: getattr(queue, name) for name in QueueView.__struct_fields__})
+
+
+def minute_view(minute: MinuteCounts) -> MinuteView:
+    """The minute."""
+    counts = {name: getattr(minute, name) for name in MinuteView.__struct_fields__ if name != "at"}
+    return MinuteView(at=format_instant(minute.at), **counts)
+
+
+class ProcessesResource(Resource):
+    """The routes that show what runs."""
+
+    def __init__(self, store: Store, time: DatabaseTime, queues: Fresh[Sequence[QueueState]]) -> None:
+        self._store = store
+        self._time = time
+        self._queues = queues
+
+    @Route(
+        "GET", "/processes", summary="List the processes that run, and those that fell silent within an hour.",
+        who=VIEW_ALL, answers={HTTPStatus.OK: list[ProcessView]},
+    )  # fmt: skip
+    async def list_processes(self) -> Response[bytes]:
+        now = await self._time.now()
+        return wire.answer([process_view(process, now) for process in await self._store.processes.list()])
+
+    @Route(
+        "GET", "/queues", summary="List the queues of tasks.", who=VIEW_ALL, answers={HTTPStatus.OK: list[QueueView]}
+    )
+    async def list_queues(self) -> Response[bytes]:
+        return wire.answer([queue_view(queue) for queue in await self._queues.get()])
+
+    @Route(
+        "GET", "/minutes", summary="List what was done, minute by minute, the oldest first.",
+        who=VIEW_ALL, answers={HTTPStatus.OK: list[MinuteView]}, parameters=(_MINUTES,),
+    )  # fmt: skip
+    async def list_minutes(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        asked = _read_minutes(paging.first(request, "minutes"))
+        since = await self._time.now() - timedelta(minutes=asked - 1)
+        return wire.answer([minute_view(minute) for minute in await self._store.minutes.since(since)])
+
+
+def _read_minutes(text: str) -> int:
+    if not text:
+        return _DEFAULT_MINUTES
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MOST):
+        raise Invalid(f"an integer from 1 to {MOST}", field="minutes", value=text)
+    return int(text)

@@ -1,0 +1,143 @@
+"""`/jobs`: the jobs of all apps that a caller may see, the newest first."""
+
+import asyncio
+from collections.abc import Sequence
+from heapq import merge
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from msgspec import Struct
+
+from services.api.http import paging, wire
+from services.api.http.identity import caller_of
+from services.api.http.rights import KNOWN
+from services.api.http.routes import Parameter, Resource, Route
+from services.api.jobs.job_view import JobView, job_view, redact
+from shared.domain.accounts.callers import Caller
+from shared.domain.accounts.roles import Role
+from shared.domain.errors import Forbidden, Invalid
+from shared.domain.ids import read_uuid
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.jobs.totals import Totals
+from shared.flow.jobs.progress import sum_up
+from shared.store import Store
+from shared.store.documents import Page
+from shared.store.jobs.job_documents import place_of_job
+
+APPS_AT_ONCE = 20
+"""The most apps whose jobs stand in one list."""
+
+_APP = Parameter(name="app", description="Only jobs of the app with this id.", schema={"type": "string"})
+_STATUS = Parameter(
+    name="status", description="Only jobs in this state.", schema={"type": "string", "enum": [*JobStatus]}
+)
+_TEMPLATE = Parameter(
+    name="template",
+    description="Only jobs with exactly these names of templates, joined by commas.",
+    schema={"type": "string"},
+)
+
+
+class JobSelection(Struct, frozen=True, kw_only=True):
+    """Which jobs a list is to show. `app_ids` is `None` for all apps."""
+
+    app_ids: tuple[str, ...] | None
+    status: JobStatus | None = None
+    template: str = ""
+
+
+class JobListResource(Resource):
+    """The route that lists jobs over apps."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @Route(
+        "GET", "/jobs", summary="List the jobs of all apps that the caller may see, the newest first.",
+        who=KNOWN, answers={HTTPStatus.OK: list[JobView]}, parameters=(_APP, _STATUS, _TEMPLATE), paged=True,
+        problems=(HTTPStatus.FORBIDDEN,),
+    )  # fmt: skip
+    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+        asked, caller = paging.read_page(request, str), caller_of(request)
+        wanted = JobSelection(
+            app_ids=_visible_apps(caller, paging.first(request, "app")),
+            status=_read_status(paging.first(request, "status")),
+            template=paging.first(request, "template"),
+        )
+        jobs = await read_jobs(self._store, wanted, before=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, jobs, place_of_job)
+        return wire.answer(await view_jobs(self._store, jobs, caller), headers=headers)
+
+
+async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", limit: int) -> Page[Job]:
+    """The newest of these jobs that are older than this place: of several apps, a page of each, merged."""
+    ids = ("",) if wanted.app_ids is None else wanted.app_ids
+    pages = await asyncio.gather(
+        *(
+            store.job_lists.page(
+                app_id=app_id, status=wanted.status, template=wanted.template, before=before, limit=limit
+            )
+            for app_id in ids
+        )
+    )
+    merged = Page(merge(*pages, key=place_of_job, reverse=True))
+    found = Page(merged[: _whole(pages, limit)])
+    found.more = len(merged) > len(found) or any(page.more for page in pages)
+    return found
+
+
+async def view_jobs(store: Store, jobs: Sequence[Job], caller: Caller) -> list[JobView]:
+    """These jobs as this caller may see them; without those whose app is gone."""
+    apps = await store.apps.with_ids(sorted({job.app_id for job in jobs}))
+    totals = await sum_up(store, jobs)
+    return [
+        _for_caller(job_view(job, apps[job.app_id], totals.get(job.id, Totals()), listed=True), caller)
+        for job in jobs
+        if job.app_id in apps
+    ]
+
+
+def _apps_with_role(caller: Caller) -> tuple[str, ...] | None:
+    """The ids of the apps whose jobs this caller may see; `None` for all.
+
+    Raises:
+        Invalid: these are too many for one list.
+    """
+    if caller.role_over_everything is not None:
+        return None
+    ids = tuple(sorted(caller.apps_with_role))
+    if len(ids) > APPS_AT_ONCE:
+        raise Invalid(f"you may see the jobs of {len(ids):,} apps: name one of them", field="app")
+    return ids
+
+
+def _visible_apps(caller: Caller, named: str) -> tuple[str, ...] | None:
+    """The app that the caller names, or all that they may see."""
+    if not named:
+        return _apps_with_role(caller)
+    app_id = read_uuid(named, field="app")
+    if caller.role_over_app(app_id) is None:
+        raise Forbidden("this app is none of yours", field="app", value=named)
+    return (app_id,)
+
+
+def _read_status(text: str) -> JobStatus | None:
+    try:
+        return JobStatus(text) if text else None
+    except ValueError:
+        raise Invalid(f"one of {', '.join(JobStatus)}", field="status", value=text) from None
+
+
+def _whole(pages: Sequence[Page[Job]], limit: int) -> int:
+    """How many of the merged jobs are surely the newest: a page that ended by its size may hide some."""
+    ends = [place_of_job(page[-1]) for page in pages if page.more and page]
+    if not ends:
+        return limit
+    certain = max(ends)
+    return min(limit, sum(place_of_job(job) >= certain for page in pages for job in page))
+
+
+def _for_caller(view: JobView, caller: Caller) -> JobView:
+    role = caller.role_over_app(view.app_id)
+    return view if role is not None and role.covers(Role.OPERATOR) else redact(view)

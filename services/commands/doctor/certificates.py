@@ -1,0 +1,57 @@
+"""The certificate that a server shows: whether we trust it, and for how long."""
+
+import asyncio
+import ssl
+import time
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+
+from services.commands.doctor.findings import Opinions, fault, warn, well
+
+ENOUGH_DAYS = 14
+_DAY_SECONDS = 86_400
+
+
+class ShownCertificate(Struct, frozen=True):
+    """For how many days it is good, or why we do not trust it."""
+
+    days_left: float
+    refused: str = ""
+
+
+@cache
+def system_trust() -> ssl.SSLContext:
+    """Whom the system trusts. (Where settings name authorities of their own, they belong here.)"""
+    return ssl.create_default_context()
+
+
+async def find_certificate(host: str, port: int, *, trust: ssl.SSLContext, greeting: bytes = b"") -> ShownCertificate:
+    """What the server shows to a client that trusts these. Raises `OSError` where it does not speak TLS."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        if greeting:
+            writer.write(greeting)
+            if await reader.read(1) != b"S":
+                return ShownCertificate(0, "it does not speak TLS")
+        await writer.start_tls(trust, server_hostname=host)
+        shown: dict[str, Any] = writer.get_extra_info("peercert")
+    except ssl.SSLCertVerificationError as error:
+        return ShownCertificate(0, error.verify_message or str(error))
+    except (ssl.SSLError, ConnectionError, EOFError) as error:
+        return ShownCertificate(0, f"no TLS connection can be made: {error}")
+    finally:
+        with suppress(OSError):
+            writer.close()
+    return ShownCertificate((ssl.cert_time_to_seconds(shown["notAfter"]) - time.time()) / _DAY_SECONDS)
+
+
+def judge_certificate(address: str, shown: ShownCertificate) -> Opinions:
+    """What to say of it."""
+    if shown.refused:
+        return fault(f"the certificate of {address} is refused: {shown.refused}")
+    if shown.days_left < ENOUGH_DAYS:
+        return warn(f"the certificate of {address} ends in {shown.days_left:.0f} days")
+    return well(f"the certificate of {address} is good for {shown.days_left:.0f} days")

@@ -1,0 +1,170 @@
+"""What is asked of MongoDB."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from urllib.parse import unquote, urlsplit
+
+from services.commands.doctor.examination import ADDRESS, ROUND_TRIP, TLS, Address, Examination, Question
+from services.commands.doctor.findings import Opinion, Opinions, fault, name_some, warn, well
+from services.commands.doctor.shell import INIT, chain, command, mongosh
+from shared.domain.schema import VERSION, Stamp, TooOld, check_stamp
+from shared.store import Store
+from shared.store.indexes import CollectionIndex
+from shared.store.inspection import IndexComparison, store_addresses, store_uses_tls
+
+MONGODB = "MongoDB"
+MOST_SKEW = timedelta(seconds=1)
+Dropping = Callable[[CollectionIndex], str]
+
+NEEDED = ("find", "insert", "update", "remove", "createIndex", "createCollection", "listIndexes", "listCollections")
+
+
+class MongoDb(Examination):
+    """The store."""
+
+    of = MONGODB
+
+    def __init__(self, url: str, store: Store) -> None:
+        parts = urlsplit(url)
+        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+        self._user = unquote(parts.username or "")
+        self._store = store
+        self._inspection = store.inspection
+        self.where = self._url.partition("://")[2]
+        self.addresses = [Address(*place) for place in store_addresses(url)]
+        self.uses_tls = store_uses_tls(url)
+
+    async def check_login(self) -> Opinions:
+        """It lets us in."""
+        version = await self._inspection.read_version()
+        return well(f"MongoDB {version} lets us in")
+
+    async def check_rights(self) -> Opinions:
+        """Our user may do all that we do."""
+        grants = await self._inspection.read_grants(NEEDED)
+        if not grants.user:
+            if all(address.is_loopback for address in self.addresses):
+                return well("MongoDB asks nobody who they are; it is on this machine")
+            return warn("MongoDB asks nobody who they are: whoever reaches it can read and change all")
+        if not grants.missing:
+            return well(f"{grants.user} may do all that Carillon does")
+        database = urlsplit(self._url).path[1:]
+        role = f'[{{role: "readWrite", db: "{database}"}}]'
+        return fault(
+            f"{grants.user} may not {', '.join(grants.missing)}",
+            mongosh(self._url, "<admin>", f'db.grantRolesToUser("{grants.user}", {role})'),
+        )
+
+    async def ping(self) -> None:
+        await self._store.ping()
+
+    async def check_replica_set(self) -> Opinions:
+        """It is one member of a replica set at least: there are no transactions without."""
+        name = (await self._inspection.read_membership()).replica_set
+        if name:
+            return well(f"a member of the replica set {name}: it has transactions")
+        return fault(
+            "the server is no member of a replica set: it has no transactions. Start it with --replSet, then",
+            mongosh(self._url, self._user, "rs.initiate()"),
+        )
+
+    async def check_writes(self) -> Opinions:
+        """A majority takes writes."""
+        await self._inspection.write_nothing()
+        return well("a majority of its members takes writes")
+
+    async def check_clock(self) -> Opinions:
+        """Its clock and ours agree."""
+        skew = (await self._inspection.read_membership()).skew
+        if abs(skew) < MOST_SKEW:
+            return well("its clock and ours differ by less than a second")
+        seconds = abs(skew.total_seconds())
+        side = "behind" if skew > timedelta() else "ahead of"
+        return warn(f"our clock is {seconds:.1f} s {side} the database's", command("timedatectl", "set-ntp", "true"))
+
+    async def check_stamp(self) -> Opinions:
+        """This release works with what is stored."""
+        return judge_stamp(await self._store.schema.read())
+
+    async def check_indexes(self) -> Opinions:
+        """Every index is there, and no others are."""
+        return judge_indexes(await self._inspection.compare_indexes(), self._drop)
+
+    def _drop(self, index: CollectionIndex) -> str:
+        return mongosh(self._url, self._user, f'db.getCollection("{index.collection}").dropIndex("{index.name}")')
+
+    questions = (
+        ADDRESS,
+        Question(
+            "login",
+            "MongoDB accepts the user and the password of `store.url`. If not, one of them is wrong.",
+            check_login,
+            first=True,
+        ),
+        ROUND_TRIP,
+        TLS,
+        Question(
+            "rights",
+            "The user may read and change the database and make its indexes (`readWrite` is enough). A database that "
+            "asks nobody who they are is a warning, unless it is on this machine.",
+            check_rights,
+        ),
+        Question(
+            "replica set",
+            "The server is a member of a replica set, be it the only one: feedback needs transactions.",
+            check_replica_set,
+        ),
+        Question(
+            "majority",
+            "A majority of the members takes writes, as each write of ours asks for. (The doctor writes to no "
+            "document.) If not: which members are away?",
+            check_writes,
+        ),
+        Question(
+            "clock",
+            "The clock of this machine and the database's differ by less than a second. Schedules go by the "
+            "database's; logs and certificates go by ours.",
+            check_clock,
+        ),
+        Question(
+            "stamp",
+            "`carillon init` of this release has been run on the database, and no later release has shut this one "
+            "out (`docs/upgrading.md`).",
+            check_stamp,
+        ),
+        Question(
+            "indexes",
+            "There is every index that `carillon init` makes: without one, queries read whole collections. An index "
+            "that we do not know is a warning: each write pays for it.",
+            check_indexes,
+        ),
+    )
+
+
+def judge_stamp(stamp: Stamp | None) -> Opinions:
+    """What the stamp of the database says to this release."""
+    if stamp is None:
+        return fault("nobody has set the database up", INIT)
+    try:
+        check_stamp(stamp)
+    except TooOld as error:
+        return fault(str(error))
+    if stamp.version < VERSION:
+        return fault(f"the database is of version {stamp.version}, and this release works with {VERSION}", INIT)
+    later = f", set up by a later release (version {stamp.version})" if stamp.version > VERSION else ""
+    return well(f"this release works with the database{later}")
+
+
+def judge_indexes(found: IndexComparison, drop: Dropping) -> Opinions:
+    """What to do about the indexes."""
+    opinions: list[Opinion] = []
+    for index in found.other:
+        sentence = f"another index stands in the place of one that we need ({index})"
+        opinions += fault(sentence, chain(drop(index), INIT))
+    if found.missing and not found.other:
+        opinions += fault(f"missing: {name_some([str(index) for index in found.missing])}", INIT)
+    elif found.collections and not found.other:
+        opinions += fault(f"missing collections: {name_some(found.collections)}", INIT)
+    for index in found.foreign:
+        opinions += warn(f"nothing of Carillon uses this index, and each write pays for it ({index})", drop(index))
+    return opinions or well(f"all {found.made} are there, and no others")

@@ -1,0 +1,191 @@
+"""What is asked of RabbitMQ."""
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from services.commands.doctor.examination import ADDRESS, ROUND_TRIP, TLS, Address, Examination, Question
+from services.commands.doctor.findings import Opinion, Opinions, fault, name_some, warn, well
+from services.commands.doctor.shell import INIT, chain, command
+from shared.broker import DEAD_LETTERS
+from shared.broker.rabbitmq.inspection import NoVirtualHost, RabbitInspection, RuledBy
+from shared.domain.errors import Denied
+
+MANAGEMENT = "RabbitMQ's management"
+_PORTS = {"amqp": 5672, "amqps": 5671}
+
+
+class RabbitMq(Examination):
+    """The broker. `queues` are those of our tasks."""
+
+    of = "RabbitMQ"
+
+    def __init__(self, url: str, inspection: RabbitInspection, queues: Sequence[str]) -> None:
+        parts = urlsplit(url)
+        self._inspection = inspection
+        self._queues = tuple(queues)
+        self._all = tuple(name for queue in queues for name in (queue, queue + DEAD_LETTERS))
+        self.addresses = [Address(parts.hostname or "localhost", parts.port or _PORTS[parts.scheme])]
+        self.uses_tls = parts.scheme == "amqps"
+        self.where = f"{self.addresses[0]}, virtual host {inspection.vhost}"
+
+    async def check_login(self) -> Opinions:
+        """It lets us in, and has our virtual host."""
+        try:
+            version = await self._inspection.read_version()
+        except NoVirtualHost as error:
+            return fault(str(error), INIT)
+        except Denied as error:
+            change = command("rabbitmqctl", "change_password", self._inspection.user, "<its password>")
+            return fault(str(error), change)
+        return well(f"RabbitMQ {version} lets us in")
+
+    async def check_rights(self) -> Opinions:
+        """Our user may do all that we do."""
+        missing = await self._inspection.find_missing_rights(self._queues)
+        user = self._inspection.user
+        if not missing:
+            return well(f"{user} may do all that Carillon does")
+        words = ("rabbitmqctl", "set_permissions", "-p", self._inspection.vhost, user, ".*", ".*", ".*")
+        return fault(f"{user} may not {name_some(missing)}", command(*words))
+
+    async def ping(self) -> None:
+        await self._inspection.ping()
+
+    async def check_queues(self) -> Opinions:
+        """Every queue is there."""
+        found = await self._inspection.find_queues(self._all)
+        missing = [name for name, queue in found.items() if queue is None]
+        if missing:
+            return fault(f"missing: {name_some(missing)}", INIT)
+        return well(f"all {len(found)} are there")
+
+    async def check_types(self) -> Opinions:
+        """Every queue survives a node."""
+        others = await self._inspection.find_other_types(self._all)
+        if not others:
+            return well("all are quorum queues")
+        delete = [command("rabbitmqctl", "delete_queue", "-p", self._inspection.vhost, name) for name in others]
+        said = name_some([f"{name} is {kind}" for name, kind in others.items()])
+        return fault(f"not quorum queues: {said}. What waits in them is queued again later", chain(*delete, INIT))
+
+    async def check_consumers(self) -> Opinions:
+        """Workers take from every queue."""
+        found = await self._inspection.find_queues(self._queues)
+        idle = [name for name, queue in found.items() if queue is not None and not queue.consumers]
+        if not idle:
+            return well("workers take from every queue")
+        return warn(f"nobody takes from {name_some(idle)}", "carillon worker")
+
+    async def check_policies(self) -> Opinions:
+        """Our policies rule our queues."""
+        return judge_policies(await self._inspection.find_unruled(self._queues), self._inspection.vhost)
+
+    async def check_bindings(self) -> Opinions:
+        """Dead letters arrive."""
+        unbound = await self._inspection.find_unbound(self._queues)
+        if not unbound:
+            return well("the dead letters of every queue arrive")
+        return fault(f"the dead letters of {name_some(unbound)} lead nowhere", INIT)
+
+    async def check_alarms(self) -> Opinions:
+        """It takes messages."""
+        alarms = await self._inspection.find_alarms()
+        if not alarms:
+            return well("no node is short of memory or disk space, or away")
+        short = name_some([f"{alarm.node} is short of {alarm.of}" for alarm in alarms if alarm.of])
+        away = name_some([f"{alarm.node} is away" for alarm in alarms if not alarm.of])
+        blocked = f"{short}: RabbitMQ takes no message until there is more" if short else ""
+        return fault("; ".join(sentence for sentence in (blocked, away) if sentence))
+
+    questions = (
+        ADDRESS,
+        Question(
+            "login",
+            "RabbitMQ accepts the user and the password of `broker.url`, and has its virtual host. `carillon init` "
+            "makes one that is missing.",
+            check_login,
+            first=True,
+        ),
+        ROUND_TRIP,
+        TLS,
+        Question(
+            "rights",
+            "The user may configure, read and write all that Carillon uses in the virtual host. Only an administrator "
+            "of the management API may ask.",
+            check_rights,
+            needs=MANAGEMENT,
+        ),
+        Question(
+            "queues",
+            "Every queue of tasks and its dead-letter queue are there. `carillon init` makes them.",
+            check_queues,
+        ),
+        Question(
+            "types",
+            "They are quorum queues: any other one loses what it holds with its node.",
+            check_types,
+            needs=MANAGEMENT,
+        ),
+        Question(
+            "consumers", "Workers take from every queue. If not, no worker runs, or none is connected.", check_consumers
+        ),
+        Question(
+            "policies",
+            "The policy that wins on each queue says what Carillon needs: only one policy applies, the one of the "
+            "highest priority, so that somebody else's can displace ours.",
+            check_policies,
+            needs=MANAGEMENT,
+        ),
+        Question("bindings", "What workers reject arrives in the dead-letter queue.", check_bindings, needs=MANAGEMENT),
+        Question(
+            "alarms",
+            "No node is short of memory or of disk space, when RabbitMQ takes no messages, and all nodes run.",
+            check_alarms,
+            needs=MANAGEMENT,
+        ),
+    )
+
+
+class RabbitManagement(Examination):
+    """The management API, which a process can do without, and `carillon init` and this command cannot."""
+
+    of = MANAGEMENT
+
+    def __init__(self, url: str, inspection: RabbitInspection) -> None:
+        parts = urlsplit(url)
+        self._inspection = inspection
+        self.uses_tls = parts.scheme == "https"
+        self.addresses = [Address(parts.hostname or "localhost", parts.port or (443 if self.uses_tls else 80))]
+        self.where = str(self.addresses[0])
+
+    async def check_login(self) -> Opinions:
+        """It lets us in."""
+        return well(f"the management API of RabbitMQ {await self._inspection.read_management_version()} lets us in")
+
+    questions = (
+        ADDRESS,
+        Question(
+            "login",
+            "The management API accepts the user and the password of `broker.management_url`; the user needs the tag "
+            "`monitoring` at least.",
+            check_login,
+            first=True,
+        ),
+        TLS,
+    )
+
+
+def judge_policies(unruled: Sequence[RuledBy], vhost: str) -> Opinions:
+    """What to do about queues that are ruled by other policies."""
+    if not unruled:
+        return well("ours rule every queue")
+    opinions: list[Opinion] = []
+    for policy in dict.fromkeys(ruled.policy for ruled in unruled if ruled.beats_ours):
+        queues = [ruled for ruled in unruled if ruled.policy == policy]
+        priority = queues[0].priority
+        said = f"the policy {policy} (priority {priority}) displaces ours on {name_some([one.queue for one in queues])}"
+        clear = command("rabbitmqctl", "clear_policy", "-p", vhost, str(policy))
+        opinions += fault(said, chain(clear, INIT))
+    if others := [ruled.queue for ruled in unruled if not ruled.beats_ours]:
+        opinions += fault(f"ours is missing, or is another one, on {name_some(others)}", INIT)
+    return opinions

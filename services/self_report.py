@@ -1,0 +1,20 @@
+"""What a process tells of itself, whatever it serves."""
+
+from collections.abc import Sequence
+
+from services.parts import Parts
+from shared.flow.console.heartbeat import Heartbeat
+from shared.flow.console.minutes import MinuteCounting
+from shared.runtime.health import ProcessHealth
+from shared.runtime.lifecycle import Component
+from shared.runtime.loop_watch import LoopWatch
+
+
+def report(parts: Parts, processes: Sequence[str], health: ProcessHealth) -> list[Component]:
+    """The components that tell of this process: they stop when what it serves has stopped."""
+    given = parts.capabilities
+    return [
+        LoopWatch(),
+        Heartbeat(given.store, given.time, health, given.settings, tuple(processes)),
+        MinuteCounting(given.store, given.time),
+    ]

@@ -1,0 +1,175 @@
+"""What `carillon doctor` asks of RabbitMQ. Nothing here changes anything: queues are declared passively."""
+
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+from aio_pika.abc import AbstractChannel
+from aiormq.exceptions import (
+    AuthenticationError,
+    ChannelNotFoundEntity,
+    InvalidFrameError,
+    ProbableAuthenticationError,
+)
+from msgspec import Struct
+
+from shared.broker import DEAD_LETTERS
+from shared.broker.rabbitmq.links import Line, Link
+from shared.broker.rabbitmq.management import DEAD_EXCHANGE, PRIORITY, Management, Policy, find_winner, policies
+from shared.domain.errors import Denied, Unavailable
+
+ANSWER_SECONDS = 6.0  # whoever asks has less patience, and says so in his own words
+QUORUM = "quorum"
+
+
+class NoVirtualHost(Unavailable):
+    """The virtual host is missing, or closed to our user."""
+
+
+class QueueSize(Struct, frozen=True):
+    """A queue that is there: who consumes from it, and what waits."""
+
+    consumers: int
+    messages: int
+
+
+class RuledBy(Struct, frozen=True):
+    """A queue that is not ruled as it must be, and by which policy; `None` where there is none.
+
+    `beats_ours` tells that it would go on to rule if ours were set.
+    """
+
+    queue: str
+    policy: str | None
+    priority: int
+    beats_ours: bool
+    lacks: Sequence[str]
+
+
+class NodeAlarm(Struct, frozen=True):
+    """A node that is short of something, or away."""
+
+    node: str
+    of: str
+
+
+class RabbitInspection:
+    """Questions to one virtual host. All raise `Unavailable`; as `Denied` where the server does not let us ask."""
+
+    def __init__(self, line: Line, management: Management, *, vhost: str, user: str) -> None:
+        self._line = line
+        self._management = management
+        self.vhost = vhost
+        self.user = user
+
+    async def read_version(self) -> str:
+        """The version of the server; with it, login and virtual host are known to be good.
+
+        Raises `Denied` for a login that is refused, and `NoVirtualHost`.
+        """
+        async with self._ask("login") as link:
+            transport = link.connection.transport
+            properties: Mapping[str, Any] = transport.connection.server_properties if transport else {}
+            return str(properties.get("version", "unknown"))
+
+    async def ping(self) -> None:
+        """Open a channel, and close it."""
+        async with self._ask("ping") as link, _channel(link):
+            pass
+
+    async def find_queues(self, names: Iterable[str]) -> dict[str, QueueSize | None]:
+        """Which of these queues there are; asking for one that is missing closes its channel."""
+        return {name: await self._find_queue(name) for name in names}
+
+    async def find_other_types(self, names: Iterable[str]) -> dict[str, str]:
+        """Those of these queues that are no quorum queues, and what they are."""
+        wanted = set(names)
+        return {
+            queue["name"]: queue["type"]
+            for queue in await self._management.list_all_queues()
+            if queue["name"] in wanted and queue.get("type", QUORUM) != QUORUM
+        }
+
+    async def find_unruled(self, queues: Iterable[str]) -> list[RuledBy]:
+        """The queues, dead-letter queues among them, that are ruled by another policy than they need."""
+        listed = await self._management.list_policies()
+        needed = [policy for queue in queues for policy in policies(queue)]
+        return [ruled for policy in needed if (ruled := _judge(policy, listed)) is not None]
+
+    async def find_unbound(self, queues: Iterable[str]) -> list[str]:
+        """The queues whose dead letters lead nowhere."""
+        routes = await self._management.list_dead_routes()
+        return [queue for queue in queues if (queue, queue + DEAD_LETTERS) not in routes]
+
+    async def find_alarms(self) -> list[NodeAlarm]:
+        """What nodes are short of: RabbitMQ takes no message while one is."""
+        nodes = await self._management.ask("/nodes?columns=name,running,mem_alarm,disk_free_alarm")
+        signs = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
+        return [
+            *(NodeAlarm(node["name"], of) for node in nodes or () for sign, of in signs.items() if node.get(sign)),
+            *(NodeAlarm(node["name"], "") for node in nodes or () if not node.get("running", True)),
+        ]
+
+    async def find_missing_rights(self, queues: Iterable[str]) -> list[str]:
+        """What our user may not do in the virtual host, as `configure on push.batch`."""
+        path = f"/permissions/{quote(self.vhost, safe='')}/{quote(self.user, safe='')}"
+        granted = await self._management.ask(path) or {}
+        named = [name for queue in queues for name in (queue, queue + DEAD_LETTERS)]
+        needed = {"read": named, "write": ["amq.default", *named], "configure": [*named, DEAD_EXCHANGE]}
+        return [
+            f"{right} on {name}"
+            for right, names in needed.items()
+            for name in names
+            if not re.search(granted.get(right) or "^$", name)
+        ]
+
+    async def read_management_version(self) -> str:
+        """The version that the management API tells."""
+        return str((await self._management.ask("/overview?columns=rabbitmq_version") or {}).get("rabbitmq_version"))
+
+    async def _find_queue(self, name: str) -> QueueSize | None:
+        try:
+            async with self._ask(f"look at {name}") as link, _channel(link) as channel:
+                result = (await channel.declare_queue(name, passive=True)).declaration_result
+        except Unavailable as error:
+            if isinstance(error.__cause__, ChannelNotFoundEntity):
+                return None
+            raise
+        return QueueSize(result.consumer_count or 0, result.message_count or 0)
+
+    @asynccontextmanager
+    async def _ask(self, what: str) -> AsyncIterator[Link]:
+        try:
+            async with self._line.ask(what, ANSWER_SECONDS) as link:
+                yield link
+        except Unavailable as error:
+            raise _explain(error, self.user, self.vhost) from error.__cause__
+
+
+@asynccontextmanager
+async def _channel(link: Link) -> AsyncIterator[AbstractChannel]:
+    async with link.connection.channel(publisher_confirms=False) as channel:
+        yield channel
+
+
+def _explain(error: Unavailable, user: str, vhost: str) -> Unavailable:
+    cause = error.__cause__
+    if isinstance(cause, (AuthenticationError, ProbableAuthenticationError)):
+        return Denied(f"RabbitMQ does not accept the user {user} or the password")
+    if isinstance(cause, InvalidFrameError):
+        return NoVirtualHost(f"the virtual host {vhost} does not exist, or {user} may not use it")
+    return error
+
+
+def _judge(wanted: Policy, listed: Sequence[Mapping[str, Any]]) -> RuledBy | None:
+    winner = find_winner(wanted.name, listed)
+    rules: Mapping[str, Any] = {} if winner is None else winner["definition"]
+    lacks = [name for name, value in wanted.definition.items() if rules.get(name) != value]
+    if not lacks:
+        return None
+    if winner is None:
+        return RuledBy(wanted.name, None, 0, beats_ours=False, lacks=lacks)
+    beats = winner["name"] != wanted.name and winner["priority"] >= PRIORITY
+    return RuledBy(wanted.name, winner["name"], winner["priority"], beats_ours=beats, lacks=lacks)

@@ -1,0 +1,61 @@
+"""Minutes: what all processes did together, minute by minute, for charts that need nothing but the database.
+
+A process adds what it did every ten seconds: one that is killed takes up to ten seconds of counts with it. Whoever
+needs every one reads the jobs, the schedules' outcomes and the dead letters.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+KEPT = timedelta(days=8)
+MOST = 8 * 24 * 60
+"""How many minutes are kept at most."""
+
+
+class MinuteCounts(Struct, frozen=True, kw_only=True):
+    """What was counted in a minute. `id` is when it began, as `minute_id` writes it.
+
+    `recipients` are told by outcome, `fired` by the kind of callback and its outcome (`http/delivered`), `lateness` by
+    the end of the bucket in microseconds (`inf` for the last), each without what the buckets before it hold.
+    """
+
+    id: str
+    recipients: dict[str, int] = {}
+    fired: dict[str, int] = {}
+    lateness: dict[str, int] = {}
+    retries: int = 0
+    dead_letters: int = 0
+    requests: int = 0
+    server_errors: int = 0
+    feedback: int = 0
+
+    @property
+    def at(self) -> datetime:
+        """When the minute began."""
+        return datetime.fromisoformat(self.id).replace(tzinfo=UTC)
+
+
+Counts = Mapping[str, int | Mapping[str, int]]
+"""Counts by the fields of `MinuteCounts`."""
+
+
+def minute_id(at: datetime) -> str:
+    """The id of the minute that this moment lies in. Ids sort by time."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M")
+
+
+def subtract(counts: Counts, earlier: Counts) -> dict[str, int | dict[str, int]]:
+    """What was counted since, without zeros."""
+    rest: dict[str, int | dict[str, int]] = {}
+    for field, value in counts.items():
+        before = earlier.get(field)
+        if isinstance(value, int):
+            grown: int | dict[str, int] = value - (before if isinstance(before, int) else 0)
+        else:
+            old = before if isinstance(before, Mapping) else {}
+            grown = {key: count - old.get(key, 0) for key, count in value.items() if count != old.get(key, 0)}
+        if grown:
+            rest[field] = grown
+    return rest

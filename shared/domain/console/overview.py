@@ -1,0 +1,184 @@
+"""The overview: what is known of the whole deployment at one moment, and whether all is well.
+
+`judge` holds what is known against the signs of trouble (`SIGNS`) that the database and the broker can show; what only
+Prometheus can see over time is left to its alerts. What cannot be read is unknown, and where something is unknown, the
+verdict is never `well`.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+from shared.domain.console.minutes import MinuteCounts
+from shared.domain.console.processes import ProcessState, RunningProcess
+from shared.domain.console.queues import QueueState
+from shared.domain.jobs.jobs import JobStatus
+
+LATE_SECONDS = 5.0
+BEHIND_SECONDS = 30.0
+STILL_SECONDS = 300.0
+SKEWED_SECONDS = 1.0
+FAILING_SHARE = 0.01
+_RECENT = timedelta(minutes=5)
+_MICROSECONDS = 1_000_000
+
+
+class OverallVerdict(StrEnum):
+    """Whether all is well."""
+
+    WELL = "well"
+    AILING = "ailing"
+    UNKNOWN = "unknown"
+
+
+class UnknownPart(Struct, frozen=True):
+    """A part of the overview that could not be read, and why."""
+
+    what: str
+    reason: str
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """What is known of the deployment. A part that is `None` stands among the `unknown` ones. `roles` are those that a
+    deployment needs processes for."""
+
+    as_of: datetime
+    roles: tuple[str, ...]
+    processes: Sequence[RunningProcess] | None = None
+    queues: Sequence[QueueState] | None = None
+    minutes: Sequence[MinuteCounts] | None = None
+    open_jobs: Mapping[JobStatus, int] | None = None
+    dead_letters: int | None = None
+    unknown: tuple[UnknownPart, ...] = ()
+
+    @property
+    def alive(self) -> list[RunningProcess]:
+        """The processes that are heard of."""
+        return [each for each in self.processes or () if each.state_at(self.as_of) is ProcessState.ALIVE]
+
+    @property
+    def recent(self) -> list[MinuteCounts]:
+        """The last five minutes."""
+        return [minute for minute in self.minutes or () if minute.at > self.as_of - _RECENT]
+
+
+class ShownSign(Struct, frozen=True):
+    """A sign that shows: its name among the signs, what exactly is seen, and since when, if that is known."""
+
+    sign: str
+    seen: str
+    since: datetime | None = None
+
+
+def judge(overview: Overview) -> tuple[OverallVerdict, list[ShownSign]]:
+    """Whether all is well, and every sign of trouble that shows."""
+    findings = [finding for check in _CHECKS for finding in check(overview)]
+    if findings:
+        return OverallVerdict.AILING, findings
+    return (OverallVerdict.UNKNOWN if overview.unknown else OverallVerdict.WELL), []
+
+
+def _find_missing_roles(overview: Overview) -> list[ShownSign]:
+    if overview.processes is None:
+        return []
+    there = {role for process in overview.alive for role in process.roles}
+    return [
+        ShownSign("RoleMissing", f"no {role} process is heard of", _last_seen(overview.processes, role))
+        for role in overview.roles
+        if role not in there
+    ]
+
+
+def _find_late_firing(overview: Overview) -> list[ShownSign]:
+    fired = sum(sum(minute.lateness.values()) for minute in overview.recent)
+    late = sum(
+        count
+        for minute in overview.recent
+        for bound, count in minute.lateness.items()
+        if bound == "inf" or int(bound) > LATE_SECONDS * _MICROSECONDS
+    )
+    if late <= fired * FAILING_SHARE:
+        return []
+    return [
+        ShownSign("FiringLate", f"{late:,} of {fired:,} occurrences were over {LATE_SECONDS:g} s late in 5 minutes")
+    ]
+
+
+def _find_falling_behind(overview: Overview) -> list[ShownSign]:
+    worst = max((process.oldest_visible_seconds for process in overview.alive), default=0.0)
+    if worst <= BEHIND_SECONDS:
+        return []
+    return [_of_age("FallingBehind", "an occurrence has waited to be claimed", worst, overview)]
+
+
+def _find_standing_batches(overview: Overview) -> list[ShownSign]:
+    worst = max((process.oldest_batch_seconds for process in overview.alive), default=0.0)
+    if worst <= STILL_SECONDS:
+        return []
+    return [_of_age("BatchesStandStill", "a batch has waited for a worker", worst, overview)]
+
+
+def _find_tripped_jobs(overview: Overview) -> list[ShownSign]:
+    count = (overview.open_jobs or {}).get(JobStatus.TRIPPED, 0)
+    return [ShownSign("JobTripped", f"{count:,} held because too many of their batches failed")] if count else []
+
+
+def _find_growing_dead_letters(overview: Overview) -> list[ShownSign]:
+    count = sum(minute.dead_letters for minute in overview.recent)
+    return [ShownSign("DeadLettersGrow", f"{count:,} more in 5 minutes")] if count else []
+
+
+def _find_poisoned_tasks(overview: Overview) -> list[ShownSign]:
+    return [
+        ShownSign("TasksPoisoned", f"{queue.dead:,} in {queue.name}.dlq")
+        for queue in overview.queues or ()
+        if queue.dead
+    ]
+
+
+def _find_failing_api(overview: Overview) -> list[ShownSign]:
+    requests = sum(minute.requests for minute in overview.recent)
+    errors = sum(minute.server_errors for minute in overview.recent)
+    if errors <= requests * FAILING_SHARE:
+        return []
+    return [ShownSign("ApiFailing", f"{errors:,} of {requests:,} requests were answered by 5xx in 5 minutes")]
+
+
+def _find_skewed_clocks(overview: Overview) -> list[ShownSign]:
+    return [
+        ShownSign("ClockSkewed", f"the clock of {process.host} is off by {process.clock_skew_seconds:g} s")
+        for process in overview.alive
+        if abs(process.clock_skew_seconds) > SKEWED_SECONDS
+    ]
+
+
+def _find_mixed_versions(overview: Overview) -> list[ShownSign]:
+    versions = sorted({process.version for process in overview.alive})
+    if len(versions) < 2:
+        return []
+    newest = max(process.started_at for process in overview.alive)
+    return [ShownSign("VersionsMixed", f"processes of {' and '.join(versions)} run side by side", newest)]
+
+
+_CHECKS: tuple[Callable[[Overview], list[ShownSign]], ...] = (
+    _find_missing_roles,
+    _find_falling_behind,
+    _find_late_firing,
+    _find_standing_batches,
+    _find_failing_api,
+    _find_tripped_jobs,
+    _find_growing_dead_letters,
+    _find_poisoned_tasks,
+    _find_skewed_clocks,
+    _find_mixed_versions,
+)
+
+
+def _last_seen(processes: Collection[RunningProcess], role: str) -> datetime | None:
+    return max((process.seen_at for process in processes if role in process.roles), default=None)
+
+
+def _of_age(sign: str, what: str, seconds: float, overview: Overview) -> ShownSign:
+    return ShownSign(sign, f"{what} for {seconds:,.0f} s", overview.as_of - timedelta(seconds=seconds))

@@ -1,0 +1,213 @@
+"""Signs that something is wrong, as one list. The alert rules (`carillon rules`), the headings of the runbooks and what
+people are told of a deployment all come from it.
+
+An expression is PromQL over the metrics of `shared.runtime.metrics`. It answers with a series for each thing that is
+wrong, and with nothing while all is well. The sign counts once that has been so for `minutes`.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Severity(StrEnum):
+    """Whether somebody has to look now, or in working hours."""
+
+    PAGE = "page"
+    TICKET = "ticket"
+
+
+class Sign(Struct, frozen=True, kw_only=True):
+    """What is wrong (`sentence`), and what to do first (`remedy`)."""
+
+    name: str
+    severity: Severity
+    sentence: str
+    remedy: str
+    expression: str
+    minutes: int = 0
+
+
+ROLES = ("api", "feedback", "scheduler", "worker")
+"""The processes that a deployment cannot do without."""
+
+# What a caller asked for in vain is no failure of the server that said so; nor are the answers of callbacks' hosts.
+_REFUSALS = "Conflict|Forbidden|Hidden|Invalid|NotFound|TooMany|Unauthorized"
+_ENGINE_ERRORS = f'carillon_call_errors_total{{capability!="outgoing",error!~"{_REFUSALS}"}}'
+
+
+def _quantile(metric: str) -> str:
+    return f"histogram_quantile(0.99, sum by (le) (rate({metric}_bucket[5m])))"
+
+
+def _rise(metric: str) -> str:
+    return f"sum(increase({metric}[10m])) > 0"
+
+
+SIGNS = (
+    Sign(
+        name="RoleMissing",
+        severity=Severity.PAGE,
+        sentence="No process of a role that every deployment needs is running.",
+        remedy="Start the process that is missing, and read the log of the one that ended.",
+        expression=" or ".join(f'absent(carillon_build_info{{role="{role}"}})' for role in ROLES),
+        minutes=1,
+    ),
+    Sign(
+        name="FiringLate",
+        severity=Severity.PAGE,
+        sentence="One in a hundred occurrences fires more than 5 seconds late.",
+        remedy="Add schedulers, or workers where the queue sched.call is long.",
+        expression=f"{_quantile('carillon_lateness_seconds')} > 5",
+        minutes=5,
+    ),
+    Sign(
+        name="FallingBehind",
+        severity=Severity.PAGE,
+        sentence="An occurrence that is due has waited for more than 30 seconds to be claimed.",
+        remedy="See that schedulers run and that MongoDB answers quickly; then add schedulers.",
+        expression="max(carillon_oldest_visible_seconds) > 30",
+        minutes=2,
+    ),
+    Sign(
+        name="BatchesStandStill",
+        severity=Severity.PAGE,
+        sentence="A batch of a running job has waited for more than 5 minutes in its queue.",
+        remedy="See that workers are ready: /readyz names what they lack.",
+        expression="max(carillon_batch_oldest_queued_seconds) > 300",
+        minutes=1,
+    ),
+    Sign(
+        name="OutcomeUnknown",
+        severity=Severity.PAGE,
+        sentence="Nobody can tell any more whether the records of a batch went out; it counts as failed.",
+        remedy="Find the batch in the job's failed ones, and keep Kafka's markers for longer than workers may be down.",
+        expression=_rise('carillon_recoveries_total{outcome="unknown"}'),
+    ),
+    Sign(
+        name="EngineFailing",
+        severity=Severity.PAGE,
+        sentence="More than 5 % of the calls of a server fail.",
+        remedy="Look at the server that the label `capability` names.",
+        expression=(
+            f"sum by (capability) (rate({_ENGINE_ERRORS}[5m]))"
+            " / sum by (capability) (rate(carillon_call_seconds_count[5m])) > 0.05"
+        ),
+        minutes=5,
+    ),
+    Sign(
+        name="ApiFailing",
+        severity=Severity.PAGE,
+        sentence="The API answers more than 1 % of its requests with a 5xx.",
+        remedy="Read its log for `request failed` and `a server is unavailable`.",
+        expression=(
+            'sum(rate(carillon_http_requests_total{status=~"5.."}[5m]))'
+            " / sum(rate(carillon_http_requests_total[5m])) > 0.01"
+        ),
+        minutes=5,
+    ),
+    Sign(
+        name="ApiSlow",
+        severity=Severity.TICKET,
+        sentence="One in a hundred requests takes the API more than a second.",
+        remedy="See which route and which server is slow; then add API processes.",
+        expression=f"{_quantile('carillon_http_request_seconds')} > 1",
+        minutes=5,
+    ),
+    Sign(
+        name="JobLate",
+        severity=Severity.TICKET,
+        sentence="One in a hundred jobs sends its first batch more than a minute after its start.",
+        remedy="Add workers where the queues push.split and push.batch are long; else see what planning waits for.",
+        expression=f"{_quantile('carillon_job_start_delay_seconds')} > 60",
+        minutes=5,
+    ),
+    Sign(
+        name="JobTripped",
+        severity=Severity.TICKET,
+        sentence="A job is held because too many of its batches failed.",
+        remedy="Read its reasons, mend the cause, and resume or stop the job.",
+        expression=_rise("carillon_jobs_tripped_total"),
+    ),
+    Sign(
+        name="DeadLettersGrow",
+        severity=Severity.TICKET,
+        sentence="Callbacks were refused to the last attempt.",
+        remedy="Read the newest dead letters, mend their target, and retry or discard them.",
+        expression=_rise("carillon_dead_letters_total"),
+    ),
+    Sign(
+        name="TasksPoisoned",
+        severity=Severity.TICKET,
+        sentence="A queue of tasks has dead letters: nobody could read a task, or a fault of ours ended it.",
+        remedy="Read the worker's log for `poisoned message` and `task failed`; return the tasks once that is mended.",
+        expression='max by (queue) (carillon_queue_messages{state="dead"}) > 0',
+    ),
+    Sign(
+        name="FeedbackBehind",
+        severity=Severity.TICKET,
+        sentence="Feedback is not stored in time: a process has stored nothing for a minute, or its lag grows.",
+        remedy="See that MongoDB takes writes; then add feedback processes, up to the partitions of the topics.",
+        expression=(
+            "max(carillon_feedback_flush_age_seconds) > 60"
+            " or (sum(deriv(carillon_feedback_lag_records[10m])) > 0 and sum(carillon_feedback_lag_records) > 10000)"
+        ),
+        minutes=10,
+    ),
+    Sign(
+        name="UpkeepBusy",
+        severity=Severity.TICKET,
+        sentence="Upkeep finds lost work all the time: processes die, or messages vanish.",
+        remedy="See which kind it finds, and which processes restart.",
+        expression="sum(rate(carillon_upkeep_found_total[5m])) > 1",
+        minutes=10,
+    ),
+    Sign(
+        name="LanesLost",
+        severity=Severity.TICKET,
+        sentence="Workers give up more than one transaction a minute without knowing its outcome.",
+        remedy="See that Kafka answers in time, and that no worker stands still for long.",
+        expression="60 * sum(rate(carillon_lanes_lost_total[5m])) > 1",
+        minutes=10,
+    ),
+    Sign(
+        name="LoopFailing",
+        severity=Severity.TICKET,
+        sentence="Something that is done again and again fails.",
+        remedy="Read the log for `loop run failed`, which says what and why.",
+        expression='sum by (loop) (increase(carillon_loop_runs_total{outcome="failed"}[10m])) > 0',
+        minutes=10,
+    ),
+    Sign(
+        name="ClockSkewed",
+        severity=Severity.TICKET,
+        sentence="A machine's clock differs from the database's by more than a second.",
+        remedy="See that the machine's clock is kept by NTP.",
+        expression="max by (instance) (abs(carillon_clock_skew_seconds)) > 1",
+        minutes=10,
+    ),
+    Sign(
+        name="CertificateEnds",
+        severity=Severity.TICKET,
+        sentence="A certificate ends within 14 days.",
+        remedy="Renew the one that the label `of` names; processes read the files again by themselves.",
+        expression="min by (of) (carillon_certificate_expiry_timestamp_seconds) - time() < 14 * 86400",
+        minutes=10,
+    ),
+    Sign(
+        name="VersionsMixed",
+        severity=Severity.TICKET,
+        sentence="Processes of several releases have been running for an hour.",
+        remedy="Finish the upgrade, or take it back.",
+        expression="count(count by (version) (carillon_build_info)) > 1",
+        minutes=60,
+    ),
+    Sign(
+        name="SignInsRefused",
+        severity=Severity.TICKET,
+        sentence="The API refuses more than one caller a second whom it does not know.",
+        remedy="Find the answers 401 in the log of the proxy before the API: an old token, or somebody who tries.",
+        expression='sum(rate(carillon_sign_ins_total{outcome="refused"}[5m])) > 1',
+        minutes=10,
+    ),
+)

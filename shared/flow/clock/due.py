@@ -1,0 +1,69 @@
+"""What is due next: the first instants of a namespace's schedules, or of all, by the index of the clock itself.
+
+The window is a minute at first and doubles until it holds enough, or reaches its end. The index knows no namespaces:
+where others have many instants there, the look ends at a bound, and says how far it came.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, read_owner
+from shared.domain.clock.schedules import owners_of, read_schedule_owner
+from shared.flow.time import DatabaseTime
+from shared.store import Store
+
+ENOUGH = 50
+FIRST_WINDOW = timedelta(minutes=1)
+LAST_WINDOW = timedelta(days=1)
+LOOKED_AT = 5_000
+
+
+class DueInstant(Struct, frozen=True):
+    """An instant that is to fire, and whose it is."""
+
+    namespace: str
+    key: str
+    occurrence: Occurrence
+
+
+class DueNext(Struct, frozen=True):
+    """The first instants before `until`, which is how far we looked."""
+
+    now: datetime
+    until: datetime
+    instants: Sequence[DueInstant]
+
+
+class DueLooker:
+    """Looks for what is due next. Raises `Unavailable`."""
+
+    def __init__(self, store: Store, time: DatabaseTime) -> None:
+        self._store = store
+        self._time = time
+
+    async def look(self, namespace: str, *, within: timedelta = LAST_WINDOW) -> DueNext:
+        """What of this namespace, or of all for `""`, is due within that time, up to `ENOUGH` instants."""
+        now, window = await self._time.now(), min(FIRST_WINDOW, within)
+        while True:
+            found = await self._find(namespace, now + window)
+            reached = await self._store.occurrences.find_nth_visible(LOOKED_AT, before=now + window)
+            if reached is not None or len(found) >= ENOUGH or window >= within:
+                until = found[-1].visible_at if len(found) >= ENOUGH else reached or now + window
+                return DueNext(now, until, await self._name(found))
+            window = min(2 * window, within)
+
+    async def _find(self, namespace: str, before: datetime) -> list[Occurrence]:
+        group = owners_of(namespace)
+        return await self._store.occurrences.find_due(group, before=before, look_at=LOOKED_AT, limit=ENOUGH)
+
+    async def _name(self, found: Sequence[Occurrence]) -> list[DueInstant]:
+        """Those that will fire: what was replaced, deleted or paused meanwhile is left out."""
+        ids = {occurrence.id: read_owner(occurrence.owner).id for occurrence in found}
+        active = await self._store.schedules.find_active(list(set(ids.values())))
+        return [
+            DueInstant(*read_schedule_owner(occurrence.owner), occurrence)
+            for occurrence in found
+            if active.get(ids[occurrence.id]) == occurrence.generation or occurrence.kind is OccurrenceKind.ASKED
+        ]

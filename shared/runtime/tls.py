@@ -1,0 +1,176 @@
+"""TLS: the one place that makes its contexts. Version 1.2 at least, chains and names verified, always.
+
+A context reads its files again with the first new connection after they have changed, so that a process survives
+renewed certificates. Connections that are open go on with the old ones.
+"""
+
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import structlog
+
+from shared.domain.errors import Invalid
+from shared.runtime.certificates import note_file, note_shown
+from shared.runtime.server_settings import TlsSettings
+
+log = structlog.get_logger(__name__)
+
+# OpenSSL's numbers for why a certificate is refused.
+_EXPIRED = 10
+_UNKNOWN_SIGNER = frozenset({18, 19, 20, 21})
+_OTHER_NAME = frozenset({62, 64})
+# Else OpenSSL would ask for that of an encrypted key on the terminal.
+_NO_PASSPHRASE = ""
+
+
+class RenewedContext(ssl.SSLContext):
+    """A context that begins each connection by the files as they are then.
+
+    It holds no certificates of its own: what goes around it trusts nobody.
+    """
+
+    def __new__(cls, protocol: int, _files: Sequence[str], _load: Callable[[], ssl.SSLContext]) -> Self:
+        return super().__new__(cls, protocol)
+
+    def __init__(self, protocol: int, files: Sequence[str], load: Callable[[], ssl.SSLContext]) -> None:
+        self._files = [Path(file) for file in files]
+        self._load = load
+        self._stamps = self._read_stamps()
+        self._current = load()
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        self._renew()
+        return self._current.wrap_bio(*arguments, **options)
+
+    def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
+        self._renew()
+        wrapped = self._current.wrap_socket(*arguments, **options)
+        if wrapped.version() is not None and not wrapped.server_side:
+            note_shown(wrapped.getpeercert(), wrapped.server_hostname)
+        return wrapped
+
+    def _renew(self) -> None:
+        stamps = self._read_stamps()
+        if stamps == self._stamps:
+            return
+        self._stamps = stamps
+        files = [str(file) for file in self._files]
+        try:
+            self._current = self._load()
+        except Invalid as error:
+            # One of two files may be written and the other not yet. Their next change is another chance.
+            log.warning("renewed certificates cannot be used, the earlier ones stay", files=files, error=str(error))
+        else:
+            log.info("certificates read again", files=files)
+
+    def _read_stamps(self) -> list[tuple[int, ...]]:
+        return [_stamp(file) for file in self._files]
+
+
+def client_context(tls: TlsSettings) -> ssl.SSLContext:
+    """What our connections to servers are made with. Raises `Invalid` for files that cannot be used."""
+
+    def load() -> ssl.SSLContext:
+        context = _new_context(ssl.PROTOCOL_TLS_CLIENT)
+        with _name_field("tls.ca_file"):
+            if tls.ca_file:
+                context.load_verify_locations(tls.ca_file)
+            else:
+                context.load_default_certs()
+        if tls.certificate_file:
+            with _name_field("tls.certificate_file"):
+                context.load_cert_chain(tls.certificate_file, tls.key_file or None, _NO_PASSPHRASE)
+                note_file(tls.certificate_file, "tls.certificate_file")
+        return context
+
+    files = [file for file in (tls.ca_file, tls.certificate_file, tls.key_file) if file]
+    return RenewedContext(ssl.PROTOCOL_TLS_CLIENT, files, load)
+
+
+def server_context(certificate_file: str, key_file: str, *, section: str) -> ssl.SSLContext | None:
+    """What a server of ours shows its callers; `None` without a certificate. `section` is that of the settings.
+
+    Raises `Invalid` for files that cannot be used.
+    """
+    if not certificate_file:
+        return None
+
+    def load() -> ssl.SSLContext:
+        context = _new_context(ssl.PROTOCOL_TLS_SERVER)
+        with _name_field(f"{section}.certificate_file"):
+            context.load_cert_chain(certificate_file, key_file or None, _NO_PASSPHRASE)
+            note_file(certificate_file, f"{section}.certificate_file")
+        return context
+
+    return RenewedContext(ssl.PROTOCOL_TLS_SERVER, [certificate_file, key_file or certificate_file], load)
+
+
+class _ExplainedObject(ssl.SSLObject):
+    """Says in plain words why a certificate is refused, whichever driver passes it on."""
+
+    def do_handshake(self) -> None:
+        with _explained_refusal():
+            super().do_handshake()
+        if not self.server_side:
+            note_shown(self.getpeercert(), self.server_hostname)
+
+
+class _ExplainedSocket(ssl.SSLSocket):
+    """The same for a driver that blocks."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        with _explained_refusal():
+            super().do_handshake(block)
+        if not self.server_side:
+            note_shown(self.getpeercert(), self.server_hostname)
+
+
+@contextmanager
+def _explained_refusal() -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        error.strerror = _explain(error)
+        error.args = (error.errno, error.strerror)
+        raise
+
+
+def _explain(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code == _EXPIRED:
+        reason = "the server's certificate has expired"
+    elif error.verify_code in _UNKNOWN_SIGNER:
+        reason = "the server's certificate is signed by an authority that we do not know (tls.ca_file)"
+    elif error.verify_code in _OTHER_NAME:
+        reason = "the server's certificate is for another name"
+    else:
+        reason = "the server's certificate is refused"
+    return f"{reason}: {error.verify_message}"
+
+
+@contextmanager
+def _name_field(field: str) -> Iterator[None]:
+    """Raise `Invalid` that names the setting where its file cannot be used."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise Invalid(f"cannot be used: {error}", field=field) from error
+
+
+def _new_context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.sslobject_class = _ExplainedObject
+    context.sslsocket_class = _ExplainedSocket
+    return context
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """What changes with a file. Kubernetes changes where the name leads, not the file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino

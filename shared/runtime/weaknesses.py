@@ -1,0 +1,117 @@
+"""Which connections to servers others could read or pose in: those without TLS, or without verified names, that leave
+this machine. `tls.required` makes them faults; `carillon doctor` warns of them."""
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+
+from shared.runtime.settings import Settings
+
+_CLEAR = "is not encrypted"
+_UNVERIFIED = "is encrypted, but whoever answers is not verified"
+_YES = frozenset({"true", "1"})
+
+
+class ServerUrl(Struct, frozen=True):
+    """What of a server's URL says how it is spoken to."""
+
+    scheme: str
+    hosts: tuple[str, ...]
+    login: str
+    options: Mapping[str, str]
+
+    @property
+    def leaves_machine(self) -> bool:
+        return any(not _is_local(host) for host in self.hosts)
+
+
+def find_weaknesses(settings: Settings) -> list[tuple[str, str]]:
+    """Each setting whose connection is weak, and a sentence about it. URLs are not repeated: they hold passwords."""
+    return list(_find(settings))
+
+
+def _find(settings: Settings) -> Iterator[tuple[str, str]]:
+    rules: dict[str, tuple[str, Callable[[ServerUrl], str]]] = {
+        "store.url": (settings.store.url, _judge_mongodb),
+        "broker.url": (settings.broker.url, _judge_rabbitmq),
+        "broker.management_url": (settings.broker.management_url, _judge_http),
+        "stream.url": (settings.stream.url, _judge_kafka),
+        "audience.url": (settings.audience.url, _judge_postgresql),
+        "blobs.endpoint_url": (settings.blobs.endpoint_url, _judge_http),
+        "mail.url": (settings.mail.url, _judge_mail),
+    }
+    for field, (url, judge) in rules.items():
+        server = _read(url)
+        if server is not None and server.leaves_machine and (what := judge(server)):
+            yield field, f"the connection {what}"
+
+
+def _judge_mongodb(server: ServerUrl) -> str:
+    options = server.options
+    tls = options.get("tls", options.get("ssl", "true" if server.scheme == "mongodb+srv" else ""))
+    if tls not in _YES:
+        return f"{_CLEAR}: tls=true in the URL encrypts it"
+    loose = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
+    return f"{_UNVERIFIED}" if any(options.get(name) in _YES for name in loose) else ""
+
+
+def _judge_rabbitmq(server: ServerUrl) -> str:
+    if server.scheme == "amqp":
+        return f"{_CLEAR}: amqps:// is"
+    return _UNVERIFIED if server.options.get("no_verify_ssl", "0") != "0" else ""
+
+
+def _judge_http(server: ServerUrl) -> str:
+    return f"{_CLEAR}: https:// is" if server.scheme == "http" else ""
+
+
+def _judge_kafka(server: ServerUrl) -> str:
+    return f"{_CLEAR}: kafka+ssl:// is" if server.scheme == "kafka" else ""
+
+
+def _judge_postgresql(server: ServerUrl) -> str:
+    match server.options.get("sslmode", "prefer"):
+        case "verify-full":
+            return ""
+        case "disable" | "allow":
+            return f"{_CLEAR}: sslmode=verify-full in the URL encrypts it"
+        case mode:
+            return f"does not verify who answers (sslmode={mode}): sslmode=verify-full in the URL does"
+
+
+def _judge_mail(server: ServerUrl) -> str:
+    required = server.options.get("tls") == "required" or (not server.options and bool(server.login))
+    encrypted = server.scheme != "smtp" or required
+    return "" if encrypted else "may not be encrypted: smtps://, or ?tls=required in the URL, sees to it"
+
+
+def _read(url: str) -> ServerUrl | None:
+    """Nothing for what names no server: an empty setting, a folder, what cannot be read and is refused elsewhere."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    if parts.scheme in {"", "file", "local", "memory", "s3"}:
+        return None
+    login, _, hosts = parts.netloc.rpartition("@")
+    options = {name.lower(): value for name, value in parse_qsl(parts.query, keep_blank_values=True)}
+    named = options.get("host", hosts) if parts.scheme.startswith("postgres") else hosts
+    return ServerUrl(parts.scheme, tuple(map(_without_port, named.split(","))), login, options)
+
+
+def _without_port(address: str) -> str:
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return unquote(address.partition(":")[0])
+
+
+def _is_local(host: str) -> bool:
+    """Whether the name means this machine: nothing, the path of a socket, or loopback."""
+    if not host or host.startswith("/") or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,109 @@
+"""Which indexes `Store.setup` makes, learnt without making any, and which ones a database has."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, Self, cast
+
+from msgspec import Struct
+from pymongo import IndexModel
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.store.documents import Document
+
+# What tells two indexes over the same fields apart.
+_OPTIONS = ("unique", "sparse", "expireAfterSeconds", "partialFilterExpression")
+_OF_EVERY_COLLECTION = "_id_"
+
+
+class CollectionIndex(Struct, frozen=True):
+    """An index: the fields that it orders by (1 or -1), and what else is asked of it."""
+
+    collection: str
+    name: str
+    keys: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def does(self) -> tuple[str, tuple[tuple[str, Any], ...], tuple[tuple[str, str], ...]]:
+        """What it is for, whatever its name."""
+        return self.collection, self.keys, self.options
+
+    def hinders(self, other: "CollectionIndex") -> bool:
+        """Whether the server refuses to make the other one beside this one."""
+        return self.collection == other.collection and (self.name == other.name or self.keys == other.keys)
+
+    def __str__(self) -> str:
+        fields = ", ".join(field if order == 1 else f"{field} ({order})" for field, order in self.keys)
+        kind = "".join(f"{name} " for name, value in self.options if value == "True")
+        return f"{self.collection}: {kind}{fields}"
+
+
+class Preparable(Protocol):
+    """Documents of one kind, which know their indexes."""
+
+    async def setup(self) -> None: ...
+
+
+async def find_wanted(makers: Iterable[Callable[[AsyncDatabase[Document]], Preparable]]) -> "_Recorder":
+    """What the setup of all these kinds of documents would make."""
+    recorder = _Recorder()
+    for make in makers:
+        with suppress(_NotOfIndexes):
+            await make(cast(Any, recorder)).setup()
+    return recorder
+
+
+def read_indexes(collection: str, information: Mapping[str, Mapping[str, Any]]) -> list[CollectionIndex]:
+    """The indexes of a collection, but for the one that every collection has."""
+    return [
+        _index(collection, name, described["key"], described)
+        for name, described in information.items()
+        if name != _OF_EVERY_COLLECTION
+    ]
+
+
+def _index(
+    collection: str, name: str, keys: Iterable[tuple[str, Any]], described: Mapping[str, Any]
+) -> CollectionIndex:
+    # Some servers give the orders back as floats.
+    ordered = tuple((field, int(order) if isinstance(order, float) else order) for field, order in keys)
+    options = tuple((option, str(described[option])) for option in _OPTIONS if described.get(option))
+    return CollectionIndex(collection, name, ordered, options)
+
+
+class _NotOfIndexes(Exception):
+    """A setup goes on to what changes documents: it has named its indexes by then."""
+
+
+class _Recorder:
+    """Stands in the place of a database, and notes the collections and the indexes that are asked of it."""
+
+    def __init__(self) -> None:
+        self.collections: dict[str, None] = {}
+        self.indexes: list[CollectionIndex] = []
+
+    def __getitem__(self, name: str) -> "_RecordedCollection":
+        return _RecordedCollection(self, name)
+
+    def with_options(self, **_: object) -> Self:
+        return self
+
+    async def create_collection(self, name: str) -> None:
+        self.collections[name] = None
+
+
+class _RecordedCollection:
+    def __init__(self, database: _Recorder, name: str) -> None:
+        self.database = database
+        self.name = name
+
+    def with_options(self, **_: object) -> Self:
+        return self
+
+    async def create_index(self, keys: Sequence[tuple[str, Any]], **options: Any) -> None:
+        model = IndexModel(keys, **options).document
+        await self.database.create_collection(self.name)
+        self.database.indexes.append(_index(self.name, model["name"], model["key"].items(), model))
+
+    def __getattr__(self, operation: str) -> Any:
+        raise _NotOfIndexes(operation)

@@ -1,0 +1,75 @@
+"""Lists of jobs over many apps, the newest first, and what the overview shows of jobs.
+
+A job's `place` says where it stands in them: its `created_at` and its id, in an order that is that of its text. So each
+list is one range of one index. What release 0.1.0 writes has no place: `place_missing` gives it one.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pymongo import ASCENDING, DESCENDING, UpdateOne
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs.jobs import STARTABLE, Job, JobStatus
+from shared.store.documents import Document, Page, read_page, translate_errors
+from shared.store.jobs.job_documents import job_of, place_of
+
+COUNTED = 100_000
+"""Where counting ends."""
+
+_LISTED = {"plan.templates": 0, "context": 0}
+_STEP = 1_000
+(_SCHEDULED,) = STARTABLE
+_INDEXES = (("place",), ("app_id", "place"), ("status", "place"), ("app_id", "status", "place"))
+
+
+class JobLists:
+    """Reads the `jobs` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    async def setup(self) -> None:
+        """Make the indexes, and give every job its place."""
+        for fields in (*_INDEXES, ("app_id", "template_names", "place")):
+            await self._jobs.create_index([(field, ASCENDING) for field in fields])
+        while await self.place_missing(_STEP) == _STEP:
+            pass
+
+    async def place_missing(self, limit: int) -> int:
+        """Give some jobs without a place theirs; returns how many."""
+        with translate_errors():
+            found = await self._jobs.find({"place": None}, {"created_at": 1}).limit(limit).to_list()
+            if found:
+                await self._jobs.bulk_write(
+                    [UpdateOne({"_id": each["_id"]}, {"$set": {"place": place_of(each)}}) for each in found],
+                    ordered=False,
+                )
+        return len(found)
+
+    async def page(
+        self, *, app_id: str = "", status: JobStatus | None = None, template: str = "", before: str = "", limit: int
+    ) -> Page[Job]:
+        """The jobs of this app, or of all, in this status, with exactly these names of templates, the newest first:
+        those before this place. Without their contexts."""
+        wanted = {"app_id": app_id, "status": status, "template_names": template.split(",") if template else ""}
+        query: Document = {field: value for field, value in wanted.items() if value}
+        # What has no place yet is left out, rather than stand anywhere.
+        query["place"] = {"$gt": ""} | ({"$lt": before} if before else {})
+        return await read_page(
+            self._jobs, query, job_of, order=("place",), direction=DESCENDING, limit=limit, without=_LISTED
+        )
+
+    async def count_open(self) -> Mapping[JobStatus, int]:
+        """How many jobs with something left to do are in each status, as far as `COUNTED`."""
+        with translate_errors():
+            return {
+                status: await self._jobs.count_documents({"open": True, "status": status.value}, limit=COUNTED)
+                for status in JobStatus
+            }
+
+    async def find_next_starts(self, limit: int) -> Sequence[Job]:
+        """The jobs that start next, the earliest first, without their contexts."""
+        query = {"open": True, "status": _SCHEDULED.value}
+        with translate_errors():
+            found = await self._jobs.find(query, _LISTED).sort("starts_at", ASCENDING).limit(limit).to_list()
+        return [job_of(document) for document in found]

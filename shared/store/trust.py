@@ -1,0 +1,21 @@
+"""Whom a client of MongoDB trusts: what the settings say, where its URL asks for TLS and names no files of its own."""
+
+from typing import Any
+
+from pymongo import AsyncMongoClient
+
+from shared.runtime.server_settings import TlsSettings
+from shared.runtime.tls import client_context
+
+_OWN_FILES = ("tlscafile", "tlscertificatekeyfile", "tlscrlfile", "ssl_ca_certs", "ssl_certfile")
+_LOOSE = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
+
+
+def trust_files(client: AsyncMongoClient[Any], url: str, tls: TlsSettings) -> None:
+    """Give the client our context in the place of its own, which would never read its files again. The driver takes
+    none, so this reaches into it. Raises `Invalid`."""
+    options = client.options.pool_options
+    in_url = url.lower()
+    if options._ssl_context is None or any(f"{name}=" in in_url for name in (*_OWN_FILES, *_LOOSE)):  # noqa: SLF001
+        return
+    options._PoolOptions__ssl_context = client_context(tls)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,0 +1,154 @@
+"""What `carillon doctor` asks of Kafka. No topic is made, and no record is written.
+
+The transaction that is tried has a consumer group in it and no offsets, and is aborted. What is left of it is what
+every transaction leaves: an id that the coordinator forgets after `transactional.id.expiration.ms`, and an abort's
+marker in `__consumer_offsets`, which the broker cleans away. (A cluster that never had a transaction makes
+`__transaction_state` when it is asked for the first time.)
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.errors import ConcurrentTransactions, KafkaError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.transaction import AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+from msgspec import Struct
+
+from shared.domain.errors import Unavailable
+from shared.stream.kafka.connections import translate_errors
+from shared.stream.kafka.durability import describe_broker, describe_topics
+
+# EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
+_END_TXN, _SINCE_4_0 = 26, 5
+_AGAIN_SECONDS = 0.1
+
+TRANSACTIONAL_ID = "carillon-doctor"
+GROUP = "carillon.job.doctor"
+
+
+def is_older_than_4_0(versions: Any) -> bool:
+    """Whether a broker that answers so to `ApiVersions` may show a marker late."""
+    newest = {key: highest for key, _, highest in versions.api_versions}
+    return bool(newest.get(_END_TXN, 0) < _SINCE_4_0)
+
+
+class BrokerVersions(Struct, frozen=True):
+    """The brokers of the cluster, and those among them that are too old."""
+
+    nodes: Sequence[int]
+    old: Sequence[int]
+
+
+class TopicFacts(Struct, frozen=True):
+    """A topic: its partitions, the least of their copies, how many have no leader, and what is set of it."""
+
+    name: str
+    partitions: int
+    copies: int
+    leaderless: int
+    settings: Mapping[str, str | None]
+
+
+class KafkaInspection:
+    """Questions to a cluster. All raise `Unavailable`."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[AIOKafkaClient]],
+        read_versions: Callable[[], Awaitable[Mapping[int, Any]]],
+        timeout_seconds: float,
+    ) -> None:
+        self._connect = connect
+        self._read_versions = read_versions
+        self._timeout_seconds = timeout_seconds
+
+    async def read_versions(self) -> BrokerVersions:
+        """Ask every broker, at the address that the cluster tells of it."""
+        versions = await self._read_versions()
+        old = [node for node, reply in versions.items() if is_older_than_4_0(reply)]
+        return BrokerVersions(sorted(versions), old)
+
+    async def find_topics(self, pattern: str) -> list[str]:
+        """The topics whose whole name matches."""
+        async with self._ask() as client:
+            known = (await client.fetch_all_metadata()).topics()
+        return sorted(name for name in known if re.fullmatch(pattern, name))
+
+    async def read_topics(self, names: Iterable[str], settings: Sequence[str]) -> dict[str, TopicFacts]:
+        """Those of these topics that there are. What nobody may see of their settings is left out."""
+        wanted = list(names)
+        async with self._ask() as client:
+            node = _any_node(client)
+            reply = await client.send(node, MetadataRequest(wanted, allow_auto_topic_creation=False))
+            present = {name: parts for _, name, _, parts in reply.topics if parts}
+            found = await describe_topics(client, node, present, settings)
+        return {
+            name: TopicFacts(
+                name,
+                partitions=len(parts),
+                copies=min(len(part[3]) for part in parts),
+                leaderless=sum(part[2] < 0 for part in parts),
+                settings=found.get(name, {}),
+            )
+            for name, parts in present.items()
+        }
+
+    async def read_brokers(self, settings: Sequence[str]) -> dict[int, Mapping[str, str | None]]:
+        """These settings of every broker."""
+        async with self._ask() as client:
+            nodes = [broker.nodeId for broker in client.cluster.brokers()]
+            return {node: await describe_broker(client, node, settings) for node in nodes}
+
+    async def try_transaction(self, *, timeout_seconds: float) -> None:
+        """Begin a transaction with a consumer group in it, and abort it."""
+        async with self._ask() as client:
+            node = await _find_coordinator(client)
+            begin = InitProducerIdRequest(TRANSACTIONAL_ID, int(timeout_seconds * 1000))
+            begun = await _send(client, node, begin)
+            ours = (TRANSACTIONAL_ID, begun.producer_id, begun.producer_epoch)
+            await _send(client, node, AddOffsetsToTxnRequest(*ours, GROUP))
+            await _send(client, node, EndTxnRequest(*ours, transaction_result=False))
+
+    @asynccontextmanager
+    async def _ask(self) -> AsyncIterator[AIOKafkaClient]:
+        client = await self._connect()
+        with translate_errors():
+            async with asyncio.timeout(self._timeout_seconds):
+                yield client
+
+
+async def _find_coordinator(client: AIOKafkaClient) -> int:
+    """The broker that coordinates our transaction. Raises the driver's errors."""
+    while True:
+        try:
+            node: int = await client.coordinator_lookup(CoordinationType.TRANSACTION, TRANSACTIONAL_ID)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            await asyncio.sleep(_AGAIN_SECONDS)
+        else:
+            await client.ready(node)
+            return node
+
+
+async def _send(client: AIOKafkaClient, node: int, request: Any) -> Any:
+    """The answer, once the coordinator is through with what came before. Raises the driver's errors."""
+    while True:
+        answer = await client.send(node, request)
+        error = for_code(answer.error_code)
+        if not answer.error_code:
+            return answer
+        if not error.retriable and error is not ConcurrentTransactions:
+            raise error(type(request).__name__.removesuffix("Request"))
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def _any_node(client: AIOKafkaClient) -> int:
+    node: int | None = client.get_random_node()
+    if node is None:
+        raise Unavailable("Kafka: no broker is known")
+    return node

@@ -1,0 +1,113 @@
+"""Where the brokers are and how one gets in: the one value that every client of the driver's is made with.
+
+The URL says it all: `kafka://` is plain, `kafka+ssl://` is TLS, a user with a password logs in by `?mechanism=`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import KafkaConnectionError, KafkaError
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.errors import Invalid
+from shared.runtime.server_settings import NO_FILES, TlsSettings
+from shared.runtime.tls import client_context
+
+_FIELD = "stream.url"
+_SHAPE = "needs kafka://host:port[,host:port] or kafka+ssl://user:password@host:port[,host:port]"
+_BY_PASSWORD = {"scram-sha-512": "SCRAM-SHA-512", "scram-sha-256": "SCRAM-SHA-256", "plain": "PLAIN"}
+_BY_TOKEN = "oauthbearer"  # the mechanism's name
+_DEFAULT = "scram-sha-512"
+_FILES = frozenset({"ca_file", "certificate_file", "key_file"})
+_OPTIONS = _FILES | {"mechanism", "token_file"}
+
+
+class KafkaServers(Struct, frozen=True):
+    """Addresses, and what the driver wants to know of their security."""
+
+    addresses: str
+    security: Mapping[str, Any] = {}
+
+    @classmethod
+    def read(cls, url: str, tls: TlsSettings) -> Self:
+        """What the URL says. Raises `Invalid`, which repeats nothing of it."""
+        try:
+            parts = urlsplit(url)
+            options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        except ValueError:
+            raise Invalid(_SHAPE, field=_FIELD) from None
+        login, _, addresses = parts.netloc.rpartition("@")
+        if parts.scheme not in {"kafka", "kafka+ssl"} or not addresses or parts.path.strip("/") or parts.fragment:
+            raise Invalid(_SHAPE, field=_FIELD)
+        if unknown := options.keys() - _OPTIONS:
+            raise Invalid(f"{min(unknown)}: one of {', '.join(sorted(_OPTIONS))}", field=_FIELD)
+        encrypted = parts.scheme == "kafka+ssl"
+        security = _login(login, options)
+        protocol = f"{'SASL_' if security else ''}{('SSL' if encrypted else 'PLAINTEXT')}"
+        context = {"ssl_context": client_context(_trust(tls, options))} if encrypted else {}
+        return cls(addresses, {"security_protocol": protocol, **security, **context})
+
+    def options(self, client_id: str) -> dict[str, Any]:
+        """What each client of the driver's takes to come here."""
+        return {"bootstrap_servers": self.addresses, "client_id": client_id, **self.security}
+
+    async def find_fault(self, client_id: str) -> str:
+        """Why the first broker does not let us in, empty where it does: the driver's own search for one logs that and
+        throws it away."""
+        host, port, _ = collect_hosts(self.addresses, randomize=False)[0]
+        try:
+            connection = await create_conn(host, port, client_id=client_id, **self.security)
+        except (KafkaError, OSError, TimeoutError, ValueError) as error:
+            return str(error)
+        await connection.close()
+        return ""
+
+    def __repr__(self) -> str:
+        return f"KafkaServers({self.addresses})"
+
+
+def _trust(tls: TlsSettings, options: Mapping[str, str]) -> TlsSettings:
+    files = {name: options[name] for name in _FILES & options.keys()}
+    if not files:
+        return tls
+    return replace(NO_FILES, **files)
+
+
+def _login(login: str, options: Mapping[str, str]) -> dict[str, Any]:
+    mechanism = options.get("mechanism", _DEFAULT if login else "").lower()
+    user, _, password = (unquote(word) for word in login.partition(":"))
+    if mechanism == _BY_TOKEN and options.get("token_file"):
+        return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": TokenFile(options["token_file"])}
+    if mechanism == _BY_TOKEN:
+        raise Invalid("mechanism=oauthbearer needs token_file, the path of a file with a token", field=_FIELD)
+    if not mechanism:
+        return {}
+    if mechanism not in _BY_PASSWORD:
+        raise Invalid(f"mechanism is one of {', '.join([*_BY_PASSWORD, _BY_TOKEN])}", field=_FIELD)
+    if not user or not password:
+        raise Invalid(f"mechanism={mechanism} needs a user and a password", field=_FIELD)
+    return {
+        "sasl_mechanism": _BY_PASSWORD[mechanism],
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+    }
+
+
+class TokenFile(AbstractTokenProvider):
+    """A token that somebody else keeps fresh in a file, read for each connection."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    async def token(self) -> str:
+        """The token of now. Raises the driver's error for a connection where there is none."""
+        try:
+            return (await asyncio.to_thread(self._path.read_text, "ascii")).strip()
+        except (OSError, ValueError) as error:
+            raise KafkaConnectionError(f"no token in {self._path}: {error}") from error

@@ -1,0 +1,109 @@
+"""Whether all is well, by what is known at one moment."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.domain.console.minutes import MinuteCounts, minute_id
+from shared.domain.console.overview import OverallVerdict, Overview, UnknownPart, judge
+from shared.domain.console.queues import QueueState
+from shared.domain.jobs.jobs import JobStatus
+from tests.domain.console.test_processes import NOON, a_process
+
+ROLES = ("api", "worker")
+
+
+def overview(**fields: Any) -> Overview:
+    """All is well, but for these fields."""
+    standard: dict[str, Any] = {
+        "as_of": NOON,
+        "roles": ROLES,
+        "processes": [a_process(id="a", roles=ROLES)],
+        "queues": [a_queue()],
+        "minutes": [],
+        "open_jobs": {JobStatus.RUNNING: 3, JobStatus.TRIPPED: 0},
+        "dead_letters": 7,
+    }
+    return Overview(**(standard | fields))
+
+
+def a_queue(**fields: Any) -> QueueState:
+    standard: dict[str, Any] = {"name": "push.batch", "ready": 5, "unacked": 1, "consumers": 1, "dead": 0}
+    return QueueState(**(standard | fields))
+
+
+def minute(minutes_ago: float = 1, **counts: Any) -> MinuteCounts:
+    return MinuteCounts(id=minute_id(NOON - timedelta(minutes=minutes_ago)), **counts)
+
+
+def test_all_is_well() -> None:
+    assert judge(overview()) == (OverallVerdict.WELL, [])
+
+
+def test_what_is_unknown_is_never_well() -> None:
+    away = overview(queues=None, unknown=(UnknownPart("queues", "away"),))
+    assert judge(away) == (OverallVerdict.UNKNOWN, [])
+    verdict, findings = judge(overview(queues=None, unknown=(UnknownPart("queues", "away"),), processes=[]))
+    assert verdict is OverallVerdict.AILING
+    assert {finding.sign for finding in findings} == {"RoleMissing"}
+
+
+# Each with what shows it, and what is just not enough.
+SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "FiringLate": (
+        {"minutes": [minute(lateness={"1000": 989, "10000000": 10, "inf": 1})]},
+        {"minutes": [minute(lateness={"1000": 985, "5000000": 5, "inf": 10}), minute(6, lateness={"inf": 100})]},
+    ),
+    "FallingBehind": (
+        {"processes": [a_process(roles=ROLES, oldest_visible_seconds=30.1)]},
+        {"processes": [a_process(roles=ROLES, oldest_visible_seconds=30.0)]},
+    ),
+    "BatchesStandStill": (
+        {"processes": [a_process(roles=ROLES, oldest_batch_seconds=300.1)]},
+        {"processes": [a_process(roles=ROLES, oldest_batch_seconds=300)]},
+    ),
+    "ApiFailing": (
+        {"minutes": [minute(requests=99, server_errors=1)]},
+        {"minutes": [minute(requests=100, server_errors=1)]},
+    ),
+    "JobTripped": ({"open_jobs": {JobStatus.TRIPPED: 1}}, {"open_jobs": {JobStatus.PAUSED: 1}}),
+    "DeadLettersGrow": ({"minutes": [minute(dead_letters=1)]}, {"minutes": [minute(6, dead_letters=1)]}),
+    "TasksPoisoned": ({"queues": [a_queue(), a_queue(name="push.split", dead=1)]}, {"queues": [a_queue()]}),
+    "ClockSkewed": (
+        {"processes": [a_process(roles=ROLES, clock_skew_seconds=-1.1)]},
+        {"processes": [a_process(roles=ROLES, clock_skew_seconds=1.0)]},
+    ),
+    "VersionsMixed": (
+        {"processes": [a_process(roles=ROLES), a_process(id="b", version="2")]},
+        {
+            "processes": [
+                a_process(roles=ROLES),
+                a_process(id="b", version="2", seen_at=NOON - timedelta(seconds=20)),
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("sign", SHOWN)
+def test_a_sign_shows_by_what_is_known_and_just_below_it_does_not(sign: str) -> None:
+    shown, just_below = SHOWN[sign]
+    verdict, findings = judge(overview(**shown))
+    assert (verdict, [finding.sign for finding in findings]) == (OverallVerdict.AILING, [sign])
+    assert findings[0].seen
+    assert judge(overview(**just_below)) == (OverallVerdict.WELL, [])
+
+
+def test_a_role_is_missing_since_it_was_heard_of_last() -> None:
+    seen_at = NOON - timedelta(seconds=16)
+    silent = [a_process(id="a", roles=("worker",), seen_at=seen_at), a_process(id="b", roles=("api",))]
+    _, [finding] = judge(overview(processes=silent))
+    assert (finding.sign, finding.seen, finding.since) == ("RoleMissing", "no worker process is heard of", seen_at)
+    _, never = judge(overview(processes=[]))
+    assert [(each.sign, each.since) for each in never] == [("RoleMissing", None)] * 2
+
+
+def test_what_has_waited_has_done_so_since_then() -> None:
+    _, [finding] = judge(overview(processes=[a_process(roles=ROLES, oldest_visible_seconds=90)]))
+    assert finding.since == NOON - timedelta(seconds=90)

@@ -1,0 +1,36 @@
+"""Gauges of the whole deployment."""
+
+import pytest
+
+from shared.domain.errors import Unavailable
+from shared.domain.jobs.jobs import PAUSABLE, JobStatus
+from shared.flow.console.gauges import Gauges
+from shared.store import Store
+from tests.queues import QUEUES, task_broker
+from tests.samples import samples
+from tests.store.made import added
+
+pytestmark = pytest.mark.native
+
+
+async def test_jobs_are_counted_by_status_and_messages_by_queue(store: Store) -> None:
+    broker = await task_broker()
+    for _ in range(2):
+        await added(store)
+    await store.jobs.move(await added(store), to=JobStatus.PAUSED, only=PAUSABLE, at=1)
+    await added(store, open=False)
+    await broker.publish("push.split", b"a task")
+    await Gauges(store, broker).read_once()
+    assert {labels["status"]: count for labels, count in samples("jobs_open") if count} == {"running": 2, "paused": 1}
+    messages = {(labels["queue"], labels["state"]): count for labels, count in samples("queue_messages")}
+    assert {queue for queue, _ in messages} == set(QUEUES)
+    assert [messages["push.split", state] for state in ("ready", "unacked", "dead")] == [1, 0, 0]
+
+
+async def test_what_cannot_be_read_any_more_is_not_shown(store: Store) -> None:
+    broker = await task_broker()
+    await Gauges(store, broker).read_once()
+    await broker.close()
+    with pytest.raises(Unavailable):
+        await Gauges(store, broker).read_once()
+    assert samples("queue_messages") == []

@@ -1,0 +1,82 @@
+"""`/jobs`: the jobs of all apps that a caller may see."""
+
+from typing import Any
+
+import pytest
+
+from shared.domain.jobs.jobs import JobStatus
+from tests.services.api.client import Client
+from tests.services.api.conftest import House
+from tests.store.made import a_job
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def some_jobs(house: House, *app_ids: str, count: int = 6) -> list[str]:
+    """The ids of jobs of these apps in turn, the newest first."""
+    jobs = [
+        a_job(
+            app_id=app_ids[n % len(app_ids)],
+            created_at=10**18 + n,
+            context={"who": "Ana"},
+            status=JobStatus.PAUSED if n % 2 else JobStatus.RUNNING,
+        )
+        for n in range(count)
+    ]
+    for job in jobs:
+        await house.store.jobs.add(job)
+    return [job.id for job in reversed(jobs)]
+
+
+async def follow(client: Client, path: str) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    while path:
+        answer = await client.get(path)
+        assert answer.status == 200, answer.body
+        shown += answer.json
+        path = answer.headers.get("link", "<>").partition("<")[2].partition(">")[0]
+    return shown
+
+
+async def test_jobs_of_several_apps_are_one_list_in_pages(house: House) -> None:
+    one, two, other = [await house.app() for _ in range(3)]
+    ids = await some_jobs(house, one, two, one)
+    await some_jobs(house, other)
+    service = await house.service(one, two)
+    for limit in (1, 2, 3, 100):
+        assert [job["id"] for job in await follow(service, f"/jobs?limit={limit}")] == ids
+    shown = await follow(service, f"/jobs?app={two}&status=running")
+    assert [job["id"] for job in shown] == [ids[1]]
+    assert (shown[0]["state"], shown[0]["app"]["id"]) == ("running", two)
+    everything = [job["id"] for job in await follow(house.admin, "/jobs")]
+    assert [job_id for job_id in everything if job_id in ids] == ids
+    assert len(everything) >= 12
+
+
+async def test_a_viewer_sees_jobs_without_personal_data_and_of_no_other_app(house: House) -> None:
+    mine, other = await house.app(), await house.app()
+    [job_id] = await some_jobs(house, mine, count=1)
+    await house.store.jobs._jobs.update_one({"_id": job_id}, {"$set": {"csv_path": "carillon/private.csv"}})
+    made = await house.admin.post("/tokens", {"name": "viewer", "roles": {f"app/{mine}": "viewer"}})
+    viewer = house.admin.service(made.json["token"])
+    [shown] = await follow(viewer, "/jobs")
+    assert (shown["id"], shown["redacted"], shown["csvPath"]) == (job_id, True, "")
+    [whole] = await follow(house.admin, f"/jobs?app={mine}")
+    assert (whole["redacted"], whole["csvPath"]) == (False, "carillon/private.csv")
+    refused = await viewer.get(f"/jobs?app={other}")
+    assert (refused.status, refused.json["field"]) == (403, "app")
+
+
+async def test_who_may_see_too_many_apps_names_one(house: House) -> None:
+    many = [await house.app() for _ in range(21)]
+    service = await house.service(*many)
+    refused = await service.get("/jobs")
+    assert (refused.status, refused.json["field"]) == (422, "app")
+    assert (await service.get(f"/jobs?app={many[0]}")).json == []
+    assert (await (await house.service()).get("/jobs")).json == []
+
+
+@pytest.mark.parametrize(("query", "field"), [("status=gone", "status"), ("app=x", "app"), ("cursor=x", "cursor")])
+async def test_a_question_that_makes_no_sense_is_refused_by_its_field(house: House, query: str, field: str) -> None:
+    answer = await house.admin.get(f"/jobs?{query}")
+    assert (answer.status, answer.json["field"]) == (422, field)

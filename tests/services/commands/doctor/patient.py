@@ -1,0 +1,129 @@
+"""A house of Carillon that is well until a test harms it: consumed queues, an app, its push table, a bucket."""
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pymongo
+from pymongo.asynchronous.database import AsyncDatabase
+
+from services import assembly
+from services.commands.doctor import examine
+from services.commands.doctor.findings import Finding, Level
+from services.commands.doctor.shell import INIT
+from services.connections import Capabilities
+from services.parts import Parts
+from services.process import set_up
+from shared.domain.accounts.apps import App
+from shared.runtime.configuration import load
+from tests.broker.administration import Administration
+from tests.services.commands.doctor.shell import Shell
+from tests.stack import Endpoints
+
+APP = "doctor"
+TABLE = f"{APP}_apns"
+COLUMNS = "(seq_id bigint PRIMARY KEY, user_id text, token text, locale text, tz text)"
+
+
+class Patient:
+    """The house, and its doctor."""
+
+    def __init__(self, stack: Endpoints, environment: dict[str, str], parts: Parts, folder: Path) -> None:
+        self.stack = stack
+        self.environment = environment
+        self.parts = parts
+        self.store = parts.capabilities.store
+        self.queues = [stage.task.queue for stage in parts.stages]
+        self.administration = Administration(stack.rabbit_management_url, environment["CARILLON_BROKER_URL"])
+        self.shell = Shell(folder, stack)
+
+    @property
+    def database(self) -> AsyncDatabase[dict[str, Any]]:
+        return self.store._database
+
+    async def examine(self) -> Sequence[Finding]:
+        return (await examine(load(self.environment))).findings
+
+    async def ills(self) -> list[Finding]:
+        """What the doctor finds that is not well."""
+        return [finding for finding in await self.examine() if finding.level is not Level.OK]
+
+    async def one_ill(self, level: Level, of: str, check: str) -> Finding:
+        """The only one, which must be this."""
+        [ill] = await self.these_ills((level, of, check))
+        return ill
+
+    async def these_ills(self, *expected: tuple[Level, str, str]) -> list[Finding]:
+        """Just these."""
+        ills = await self.ills()
+        assert [(ill.level, ill.of, ill.check) for ill in ills] == [*expected], ills
+        return ills
+
+    async def heal(self, *expected: tuple[Level, str, str], **fills: str) -> list[Finding]:
+        """Find just these; type each remedy, with what the reader fills in; and be well afterwards."""
+        ills = await self.these_ills(*expected)
+        for line in dict.fromkeys(ill.remedy for ill in ills):
+            await self.take(line, **fills)
+        assert await self.ills() == []
+        return ills
+
+    async def take(self, line: str, **fills: str) -> None:
+        """Type a remedy. `carillon init` alone is called, not started: programs are slow to start, and the chains of
+        commands have it, too."""
+        assert line
+        if line == INIT:
+            await set_up(load(self.environment))
+            return
+        for name, value in fills.items():
+            blank = f"<{name.replace('_', ' ')}>"
+            assert blank in line, line
+            line = line.replace(blank, value)
+        assert "<" not in line, line
+        self.environment = self.shell.type(line, self.environment)
+
+    async def sql(self, statement: str) -> None:
+        connection = await asyncpg.connect(self.environment["CARILLON_AUDIENCE_URL"])
+        await connection.execute(statement)
+        await connection.close()
+
+
+@asynccontextmanager
+async def patient_on(
+    stack: Endpoints, store: str, broker: str, push_database: str, folder: Path
+) -> AsyncIterator[Patient]:
+    """A patient who is well: set up, with an app, and with somebody who takes from each queue."""
+    environment = {**stack.environment(store, broker, push_database), "CARILLON_API_FIRST_ADMIN": "ana@example.com"}
+    environment["CARILLON_BLOBS_URL"] = f"s3://carillon-{uuid.uuid4().hex[:12]}"
+    capabilities = Capabilities(load(environment), service="test")
+    async with AsyncExitStack() as stack_of_closing:
+        stack_of_closing.push_async_callback(capabilities.close)
+        parts = Parts(capabilities, ["worker"])
+        await assembly.set_up(parts)
+        patient = Patient(stack, environment, parts, folder)
+        await capabilities.store.apps.add(
+            App(id=str(uuid.uuid4()), name=APP, bundle_id=APP, created_by="ana@example.com", created_at=1, updated_at=1)
+        )
+        await patient.sql(f"CREATE TABLE {TABLE} {COLUMNS}")
+        await patient.sql(f"CREATE INDEX ON {TABLE} (user_id)")
+        await patient.sql(f"INSERT INTO {TABLE} VALUES (1, 'u1', 't', 'en', '+0000')")
+        await patient.sql(f"ANALYZE {TABLE}")
+        bucket = environment["CARILLON_BLOBS_URL"]
+        patient.shell.type(f"aws --endpoint-url {stack.s3_url} s3 mb {bucket}", environment)
+        for queue in patient.queues:
+            consumer = capabilities.broker.subscribe(queue, name="test", prefetch=1)
+            await stack_of_closing.enter_async_context(consumer)
+        yield patient
+
+
+def index_names(database_url: str) -> dict[str, list[str]]:
+    """The indexes of every collection, and how many documents it has, as the server tells."""
+    client: pymongo.MongoClient[dict[str, Any]]
+    with pymongo.MongoClient(database_url) as client:
+        database: Any = client.get_default_database()
+        return {
+            name: [*sorted(database[name].index_information()), str(database[name].count_documents({}))]
+            for name in sorted(database.list_collection_names())
+        }

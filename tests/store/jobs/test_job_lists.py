@@ -1,0 +1,69 @@
+"""Lists of jobs over apps, the newest first."""
+
+from typing import Any
+
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.store import Store
+from shared.store.jobs.job_documents import place_of_job
+from tests.store.made import a_job
+
+
+async def some_jobs(store: Store) -> list[Job]:
+    """Twelve jobs of two apps, the newest first; two were made at the same time."""
+    jobs = [
+        a_job(
+            app_id="ab"[n % 2],
+            created_at=1_000 + n // 2 * 2,
+            status=JobStatus.PAUSED if n % 3 else JobStatus.RUNNING,
+            template_names=("like",) if n < 8 else ("like", "love"),
+        )
+        for n in range(12)
+    ]
+    for job in jobs:
+        await store.jobs.add(job)
+    return sorted(jobs, key=place_of_job, reverse=True)
+
+
+async def pages(store: Store, **wanted: Any) -> list[str]:
+    ids: list[str] = []
+    before = ""
+    while True:
+        page = await store.job_lists.page(**wanted, before=before, limit=2)
+        ids += [job.id for job in page]
+        if not page.more:
+            return ids
+        before = place_of_job(page[-1])
+
+
+async def test_each_list_is_whole_and_in_order(store: Store) -> None:
+    jobs = await some_jobs(store)
+    assert await pages(store) == [job.id for job in jobs]
+    assert await pages(store, app_id="a") == [job.id for job in jobs if job.app_id == "a"]
+    running = [job.id for job in jobs if job.status is JobStatus.RUNNING]
+    assert await pages(store, status=JobStatus.RUNNING) == running
+    assert await pages(store, app_id="b", template="like,love") == [
+        job.id for job in jobs if job.app_id == "b" and len(job.template_names) == 2
+    ]
+
+
+async def test_what_the_first_release_writes_gets_its_place(store: Store) -> None:
+    jobs = await some_jobs(store)
+    await store.jobs._jobs.update_many({}, {"$unset": {"place": ""}})
+    assert await pages(store) == []
+    assert await store.job_lists.place_missing(5) == 5
+    await store.job_lists.setup()
+    assert await store.job_lists.place_missing(5) == 0
+    assert await pages(store) == [job.id for job in jobs]
+
+
+async def test_the_overview_knows_how_many_are_open_and_which_start_next(store: Store) -> None:
+    for n in (3, 1, 2):
+        await store.jobs.add(a_job(status=JobStatus.SCHEDULED, starts_at=n))
+    await store.jobs.add(a_job(status=JobStatus.RUNNING))
+    await store.jobs.add(a_job(status=JobStatus.COMPLETED, open=False))
+    counts = await store.job_lists.count_open()
+    assert {status: count for status, count in counts.items() if count} == {
+        JobStatus.SCHEDULED: 3,
+        JobStatus.RUNNING: 1,
+    }
+    assert [job.starts_at for job in await store.job_lists.find_next_starts(2)] == [1, 2]
