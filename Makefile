@@ -67,9 +67,9 @@ clean: ## End the servers of the tests and remove what make and the tests made h
 lock: ## Pin all dependencies anew after a change in a pyproject.toml (needs uv; ARGS=--upgrade takes newer versions)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: $(PYTHON) -m pip install uv" >&2; exit 1; }
 	$(LOCK) $(ARGS) pyproject.toml client/pyproject.toml --all-extras -o requirements/dev.txt
-	$(LOCK) pyproject.toml --extra embedded -c requirements/dev.txt -o requirements/embedded.txt
-	$(LOCK) pyproject.toml -c requirements/dev.txt -o requirements/run.txt
-	$(LOCK) pyproject.toml --extra otel -c requirements/dev.txt -o requirements/otel.txt
+	$(LOCK) pyproject.toml client/pyproject.toml --extra embedded -c requirements/dev.txt -o requirements/embedded.txt
+	$(LOCK) pyproject.toml client/pyproject.toml -c requirements/dev.txt -o requirements/run.txt
+	$(LOCK) pyproject.toml client/pyproject.toml --extra otel -c requirements/dev.txt -o requirements/otel.txt
 	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt
 
 # Root on Debian needs no word: the stack installs them itself.
@@ -87,15 +87,14 @@ java-or-say:
 			"without it; name another one with: make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear .venv
 
-$(DEMO_READY): requirements/build.txt requirements/embedded.txt pyproject.toml | .venv/bin/pip
+$(DEMO_READY): requirements/build.txt requirements/embedded.txt pyproject.toml client/pyproject.toml | .venv/bin/pip
 	@echo "make: installing what the demo needs into .venv"
 	@$(INSTALL) --require-hashes -r requirements/build.txt
 	@$(INSTALL) --require-hashes -r requirements/embedded.txt
-	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@$(INSTALL) --no-deps --no-build-isolation --editable . --editable ./client
 	@touch $@
 
 $(DEV_READY): requirements/dev.txt client/pyproject.toml $(DEMO_READY)
-	@echo "make: installing the client and the tools of development into .venv"
+	@echo "make: installing the tools of development into .venv"
 	@$(INSTALL) --require-hashes -r requirements/dev.txt
-	@$(INSTALL) --no-deps --no-build-isolation --editable ./client
 	@touch $@

@@ -10,15 +10,12 @@ from packaging.requirements import Requirement
 from tests.deploy.manifests import ROOT, project
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+ALWAYS = [*project()["dependencies"], *project("client")["dependencies"]]  # the command line stands on the client
 WANTED = {
-    "run": project()["dependencies"],
-    "embedded": project()["dependencies"] + project()["optional-dependencies"]["embedded"],
-    "otel": project()["dependencies"] + project()["optional-dependencies"]["otel"],
-    "dev": [
-        *project()["dependencies"],
-        *chain(*project()["optional-dependencies"].values()),
-        *project("client")["dependencies"],
-    ],
+    "run": ALWAYS,
+    "embedded": [*ALWAYS, *project()["optional-dependencies"]["embedded"]],
+    "otel": [*ALWAYS, *project()["optional-dependencies"]["otel"]],
+    "dev": [*ALWAYS, *chain(*project()["optional-dependencies"].values())],
 }
 
 

@@ -1,7 +1,4 @@
-"""The `carillon` command: a sub-command per service, and what people need around them.
-
-Exit codes: 0 done or drained, 1 failed (stderr says why), 2 a wrong command line, 3 drained but cut off, 130
-interrupted before there was an outcome.
+"""The commands that run the services, and what people need around them.
 
 A command imports what it runs when it is chosen: so the others start at once, and a service loads nothing of theirs.
 """
@@ -15,6 +12,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from services.cli.root import main
 from services.commands.importing import import_group
 from services.commands.rules import print_rules
 from services.parts import find_processes
@@ -25,24 +23,6 @@ from shared.runtime.masking import without_secrets
 from shared.runtime.settings import Settings
 
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="carillon")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    envvar="CARILLON_CONFIG",
-    help="A settings file, as `carillon config` prints it. CARILLON_<SECTION>_<FIELD> variables go before it.",
-)
-@click.pass_context
-def main(context: click.Context, config: Path | None) -> None:
-    """Timed messages at scale: push jobs from an HTTP call to Kafka, exactly once.
-
-    To see it work: carillon demo. To try it: carillon up, and in another terminal carillon seed. To run it on your own
-    servers: carillon init once, then api, scheduler, worker and feedback, any number of each.
-    """
-    context.obj = config
 
 
 def settings_of(context: click.Context) -> Settings:

@@ -1,0 +1,45 @@
+"""What users and tokens have alike: the apps and the roles that somebody is given."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from services.cli import complete
+from services.cli.names import find_app
+from services.cli.options import Pair
+from services.cli.output.tables import Json
+from services.cli.session import Session
+
+Function = Callable[..., Any]
+
+_OPTIONS = (
+    click.option("--admin", "is_admin", is_flag=True, help="May do everything."),
+    click.option("--allow", "apps", multiple=True, metavar="APP", shell_complete=complete.apps,
+                 help="Is the admin of this app."),
+    click.option("--role", "roles", type=Pair(), multiple=True, metavar="OF=ROLE",
+                 help="viewer, operator or admin of '*', app/<id> or namespace/<namespace>."),
+)  # fmt: skip
+
+
+def access_options(function: Function) -> Function:
+    """Give a verb the options of what somebody may do; it passes them on to `access_body`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def access_body(
+    session: Session, *, is_admin: bool, apps: Sequence[str], roles: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    """The part of a request's body that says what somebody may do."""
+    allowed = [find_app(session, app) for app in apps]
+    return {"isAdmin": is_admin, "allowedApps": allowed, "roles": dict(roles)}
+
+
+def may(holder: Json) -> str:
+    """What somebody may do, in a line."""
+    if holder["isAdmin"]:
+        return "everything"
+    apps = [f"app/{app}: admin" for app in holder["allowedApps"] or []]
+    return ", ".join([*apps, *(f"{of}: {role}" for of, role in holder["roles"].items())])

@@ -1,0 +1,128 @@
+"""The API as the verbs ask it: by a path, for JSON as it is. So what a newer API adds is shown too, and `--json` prints
+what was answered. Attempts, errors, idempotency keys, pages and uploads are the client's."""
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, Self
+
+import msgspec
+
+from carillon.addresses import path_of
+from carillon.blocking_runtime import BlockingRuntime
+from carillon.calls import Resource, Sync, call, listing, run
+from carillon.jobs import Jobs
+from carillon.paging import items
+from carillon.transport import Answer, Transport
+from carillon.uploads import Uploads
+
+PAGE = 1_000
+TIMEOUT_SECONDS = 60.0
+ATTEMPTS = 4
+IMPATIENT_SECONDS = 1.0
+REASON = "x-carillon-reason"
+
+Json = dict[str, Any]
+
+_GONE = frozenset({404})
+_page = msgspec.json.Decoder(list[Json])
+_any = msgspec.json.Decoder()
+
+
+class _Routes(Resource[Sync]):
+    """Every route, as a resource of the client."""
+
+    @call
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        content: bytes,
+        done_before: frozenset[int],
+        once: bool,
+    ) -> Answer:
+        return await self._transport.call(
+            method, path, query=query, content=content, done_before=done_before, once=once
+        )
+
+    @listing
+    async def list(self, path: str, query: dict[str, str], limit: int | None) -> AsyncGenerator[Json]:
+        async for item in items(self._transport, path, query, _page, limit=limit, page_size=PAGE):
+            yield item
+
+
+class Api:
+    """A deployment's API, until it is closed. What it raises is the client's: `CarillonError`, and `ValueError` for
+    what cannot be asked."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._routes = _Routes(transport)
+        self.jobs: Jobs[Sync] = Jobs(transport)
+        self.uploads: Uploads[Sync] = Uploads(transport)
+
+    @classmethod
+    def connect(cls, url: str, *, token: str, user: str, reason: str, agent: str, patient: bool) -> Self:
+        """The API at this URL. The `reason` stands in the audit beside all that is done; who is not `patient` asks
+        once, and not for long."""
+        headers = {
+            "Authorization": f"Bearer {token}" if token else "",
+            "x-forwarded-email": user if not token else "",
+            REASON: reason,
+            "User-Agent": agent,
+        }
+        transport = Transport(
+            url,
+            runtime=BlockingRuntime(),
+            headers={name: text for name, text in headers.items() if text},
+            timeout_seconds=TIMEOUT_SECONDS if patient else IMPATIENT_SECONDS,
+            attempts=ATTEMPTS if patient else 1,
+            connections=1,
+        )
+        return cls(transport)
+
+    def close(self) -> None:
+        """Close the connections."""
+        run(self._transport.close())
+
+    def get(self, *path: str, **query: Any) -> Any:
+        """What there is at the path. What is empty in the query is left out."""
+        return self._send("GET", path, query)
+
+    def items(self, *path: str, limit: int | None = None, **query: Any) -> Iterator[Json]:
+        """The items of a list, page by page, at most so many."""
+        return self._routes.list(path_of(*path), _query(query), limit or None)
+
+    def post(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
+        """The answer to a POST. What is done `once` is not attempted again after an attempt that may have arrived."""
+        return self._send("POST", path, query, body, once=once)
+
+    def end(self, *path: str, **query: Any) -> Any:
+        """The answer to a POST after which the thing is gone: where an attempt before may have arrived, that it is not
+        there any more is success."""
+        return self._send("POST", path, query, done_before=_GONE)
+
+    def put(self, *path: str, body: Any = None, **query: Any) -> Any:
+        """The answer to a PUT."""
+        return self._send("PUT", path, query, body)
+
+    def delete(self, *path: str, **query: Any) -> None:
+        """Delete what is at the path."""
+        self._send("DELETE", path, query, done_before=_GONE)
+
+    def _send(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        query: dict[str, Any],
+        body: Any = None,
+        *,
+        done_before: frozenset[int] = frozenset(),
+        once: bool = False,
+    ) -> Any:
+        content = b"" if body is None else msgspec.json.encode(body)
+        answer = self._routes.ask(method, path_of(*path), _query(query), content, done_before, once)
+        return answer.read(_any) if answer.content and answer.status not in done_before else {}
+
+
+def _query(given: dict[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in given.items() if value not in {None, ""}}

@@ -1,0 +1,85 @@
+"""Completion with the names that the API knows. It is quick or silent: no answer within a second is no completion."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from services.cli.session import Session
+
+MOST = 50
+
+Names = Iterable[tuple[str, str]]
+"""Names, each with a word about it."""
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The contexts' names."""
+    from services.cli.contexts import read_contexts
+
+    try:
+        found = read_contexts().contexts
+    except click.ClickException:
+        return []
+    return [CompletionItem(name, help=each.url) for name, each in found.items() if name.startswith(incomplete)]
+
+
+def of(look: "Callable[[Session, str], Names]") -> Complete:
+    """Complete by asking the API: `look` gives names, each with a word about it."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from services.cli.session import Session
+        from services.cli.verb import wishes_of
+
+        session = Session(wishes_of(ctx), patient=False)
+        try:
+            found = {name: word for name, word in look(session, incomplete) if name.startswith(incomplete)}
+        except Exception:  # noqa: BLE001 - a message would stand in the line that is being typed
+            return []
+        return [CompletionItem(name, help=word) for name, word in list(found.items())[:MOST]]
+
+    return complete
+
+
+def _apps(session: "Session", _: str) -> Names:
+    return ((app["name"], app["bundleId"]) for app in session.api.items("apps"))
+
+
+def _jobs(session: "Session", _: str) -> Names:
+    return ((job["id"], f"{job['app']['name']} {job['templateName']}") for job in _newest(session))
+
+
+def _groups(session: "Session", _: str) -> Names:
+    return ((job["jobGroupId"], job["templateName"]) for job in _newest(session) if job["jobGroupId"])
+
+
+def _newest(session: "Session") -> Iterable[Any]:
+    from services.cli.names import newest_jobs
+
+    return newest_jobs(session, limit=MOST)
+
+
+def _templates(session: "Session", _: str) -> Names:
+    from services.cli.names import find_app
+
+    return ((each["name"], each["locale"]) for each in session.api.items("apps", find_app(session), "templates"))
+
+
+def _schedules(session: "Session", incomplete: str) -> Names:
+    return ((each["key"], each["state"]) for each in session.api.items("schedules", prefix=incomplete, limit=MOST))
+
+
+def _ids(*path: str, word: str) -> Complete:
+    return of(lambda session, _: ((each["id"], str(each[word])) for each in session.api.items(*path, limit=MOST)))
+
+
+apps, jobs, groups, templates, schedules = of(_apps), of(_jobs), of(_groups), of(_templates), of(_schedules)
+dead_letters = _ids("dead-letters", word="key")
+bulk = _ids("bulk-actions", word="act")
+queues = of(lambda session, _: ((queue["name"], str(queue["ready"])) for queue in session.api.get("queues")))
+users = of(lambda session, _: ((user["email"], user["id"]) for user in session.api.items("users")))
+tokens = of(lambda session, _: ((token["name"], token["id"]) for token in session.api.items("tokens")))

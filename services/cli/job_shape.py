@@ -1,0 +1,154 @@
+"""Jobs and groups as tables and pages show them."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from services.cli.output.out import Fields, Output
+from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.text import visible
+from services.cli.output.times import NANOSECONDS, format_span, read_wire
+
+COLOURS = {
+    "running": "cyan",
+    "completed": "green",
+    "paused": "yellow",
+    "circuitbreak": "red",
+    "stopped": "red",
+    "waiting": "",
+}
+ENDED = frozenset({"completed", "stopped"})
+BAD = frozenset({"stopped", "circuitbreak"})
+_SUMS = ("sent", "failed", "skipped", "heldOut", "unknown")
+
+
+def state_of(job: Json) -> str:
+    """What a job does. Where its `state` does not say so: Marathon's `status` is empty while it waits, runs, or once it
+    is completed."""
+    if state := job.get("state"):
+        return "waiting" if state == "scheduled" else str(state)
+    if job["status"]:
+        return str(job["status"])
+    if job["completedAt"]:
+        return "completed"
+    return "waiting" if job["startsAt"] > time.time_ns() else "running"
+
+
+def colour_of(job: Json) -> str:
+    """The colour of its state."""
+    return COLOURS.get(state_of(job), "")
+
+
+def state_of_group(group: Json) -> str:
+    """What a group does: what one of its jobs does, the liveliest."""
+    states = {state_of(zone) for zone in group["zones"]}
+    order = ("circuitbreak", "running", "paused", "waiting", "stopped", "completed")
+    return next((state for state in order if state in states), "waiting")
+
+
+def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:
+    """The columns of a list of jobs."""
+    return [
+        TableColumn("ID", lambda job: job["id"], "id"),
+        *([TableColumn("APP", lambda job: job["app"]["name"])] if app else []),
+        TableColumn("TEMPLATE", lambda job: job["templateName"]),
+        TableColumn("STATE", state_of, "word", colour_of),
+        TableColumn("DONE", _share, "number"),
+        TableColumn("DEVICES", lambda job: job["totalTokens"], "number"),
+        TableColumn("FAILED", lambda job: job["failed"], "number"),
+        TableColumn("STARTS", lambda job: out.when(job["startsAt"] or job["createdAt"]), "word"),
+        TableColumn("ZONE", lambda job: job["zone"], "word"),
+        TableColumn("MADE BY", lambda job: job["createdBy"]),
+    ]
+
+
+def job_fields(out: Output, job: Json) -> Fields:
+    """All of a job that tells something."""
+    return [
+        ("id", job["id"]),
+        ("app", f"{job['app']['name']} ({job['appId']})"),
+        ("group", job["jobGroupId"]),
+        ("zone", job["zone"]),
+        ("templates", job["templateName"]),
+        ("service", job["service"]),
+        ("state", state_of(job)),
+        ("failure", job["failure"]),
+        ("done", f"{_share(job)} of {group_digits(job['totalTokens'])} devices"),
+        *((name, group_digits(job[name])) for name in _SUMS if job[name]),
+        ("rate", f"{group_digits(round(job['rate']))} devices a second" if job["rate"] else ""),
+        ("ends about", out.when(job["estimatedEnd"]) if job["estimatedEnd"] else ""),
+        ("batches", f"{group_digits(job['completedBatches'])} of {group_digits(job['totalBatches'])}"),
+        ("filters", [f"{column}: {value}" for column, value in job["filters"].items()]),
+        ("file", job["csvPath"]),
+        ("control group", f"{job['controlGroup']:.2%}" if job["controlGroup"] else ""),
+        ("held out are in", job["controlGroupCsvPath"]),
+        ("context", job["context"]),
+        ("metadata", job["metadata"]),
+        ("reasons", _counts(job["reasons"])),
+        ("locales", _counts(job["locales"])),
+        ("feedback", _counts(job["feedbacks"])),
+        ("starts", out.when(job["startsAt"]) if job["startsAt"] else ""),
+        ("expires", out.when(job["expiresAt"]) if job["expiresAt"] else ""),
+        ("made", f"{out.when(job['createdAt'])} by {job['createdBy']}"),
+        ("completed", out.when(job["completedAt"]) if job["completedAt"] else ""),
+        ("events", [event_line(out, event) for event in events_of(job)][-10:]),
+        ("left out", "personal data: you are a viewer" if job["redacted"] else ""),
+    ]
+
+
+def group_fields(out: Output, group: Json) -> Fields:
+    """The sums of a group."""
+    return [
+        ("id", group["id"]),
+        ("app", group["appId"]),
+        ("templates", group["templateName"]),
+        ("state", state_of_group(group)),
+        ("done", f"{_share(group)} of {group_digits(group['totalTokens'])} devices in zones that have started"),
+        *((name, group_digits(group[name])) for name in _SUMS if group[name]),
+        ("local start", out.when(group["startsAt"])),
+        ("past zones", group["pastTimeStrategy"]),
+        ("made", f"{out.when(group['createdAt'])} by {group['createdBy']}"),
+    ]
+
+
+def zone_columns(out: Output) -> Sequence[TableColumn]:
+    """The jobs of a group."""
+    return [
+        TableColumn("ZONE", lambda zone: zone["zone"], "word"),
+        TableColumn("JOB", lambda zone: zone["jobId"], "id"),
+        TableColumn("STATE", state_of, "word", colour_of),
+        TableColumn("STARTS", lambda zone: out.when(zone["startsAt"]), "word"),
+        TableColumn("DONE", _share, "number"),
+        TableColumn("DEVICES", lambda zone: zone["totalTokens"], "number"),
+        TableColumn("FAILURE", lambda zone: zone["failure"]),
+    ]
+
+
+def events_of(job: Json) -> list[dict[str, Any]]:
+    """What happened to a job, in order, each with its stage."""
+    events = [
+        {**event, "stage": stage["name"], "jobId": job["id"]}
+        for stage in job["statusEvents"] or []
+        for event in stage["events"]
+    ]
+    return sorted(events, key=lambda event: event["createdAt"])
+
+
+def event_line(out: Output, event: Json) -> str:
+    """An event on a line."""
+    return visible(f"{out.when(event['createdAt'])}  {event['stage']}  {event['state']}  {event['message']}".rstrip())
+
+
+def time_left(job: Json) -> str:
+    """How long it will take at the rate of now."""
+    end = read_wire(job.get("estimatedEnd"))
+    return format_span(end.timestamp() - time.time_ns() / NANOSECONDS) if end else ""
+
+
+def _share(job: Json) -> str:
+    total = job["totalTokens"]
+    return f"{job['completedTokens'] / total:.1%}" if total else ("100.0%" if job.get("completedAt") else "-")
+
+
+def _counts(counts: Json) -> list[str]:
+    return [f"{name}: {group_digits(count)}" for name, count in sorted(counts.items(), key=lambda pair: -pair[1])]

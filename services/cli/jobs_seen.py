@@ -1,0 +1,151 @@
+"""What the verbs of jobs and of groups show alike: previews, samples, batches, and the way to the end."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from services.cli.exits import Exit
+from services.cli.job_shape import BAD, ENDED, group_fields, job_fields, state_of, state_of_group, time_left
+from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.text import as_json
+from services.cli.session import Session
+from services.cli.watching import Glance, watch
+
+_BATCH_COLUMNS = (
+    TableColumn("BATCH", lambda batch: batch["ordinal"], "number"),
+    TableColumn("ZONE", lambda batch: batch["zone"], "word"),
+    TableColumn("STATE", lambda batch: batch["state"], "word"),
+    TableColumn("PLANNED", lambda batch: batch["planned"], "number"),
+    TableColumn("SENT", lambda batch: batch["sent"], "number"),
+    TableColumn("FAILED", lambda batch: batch["failed"], "number"),
+    TableColumn("SKIPPED", lambda batch: batch["skipped"], "number"),
+    TableColumn("TRIES", lambda batch: batch["attempts"], "number"),
+    TableColumn("ERROR", lambda batch: batch["error"]),
+)
+_SAMPLE_COLUMNS = (
+    TableColumn("TEMPLATE", lambda sample: sample["templateName"]),
+    TableColumn("LOCALE", lambda sample: sample["locale"], "word"),
+    TableColumn("DEVICES", lambda sample: sample["devices"], "number"),
+    TableColumn("BYTES", lambda sample: sample["bytes"], "number"),
+    TableColumn("RECORD", lambda sample: sample["failure"] or as_json(sample["record"])),
+)
+_ZONE_COLUMNS = (
+    TableColumn("ZONE", lambda zone: zone["tz"], "word"),
+    TableColumn("DEVICES", lambda zone: zone["devices"], "number"),
+)
+
+
+def show_preview(session: Session, preview: Json) -> None:
+    """Who would get a job, what they would get, and what may not be meant."""
+    out = session.out
+    if out.json:
+        out.write(as_json(preview))
+        return
+    out.show(preview, lambda: _audience_fields(preview), id="topic")
+    if out.quiet:
+        return
+    if preview["audience"] and len(preview["audience"]["zones"]) > 1:
+        out.write("")
+        out.show_table(_ZONE_COLUMNS, preview["audience"]["zones"])
+    out.write("")
+    out.show_table(_SAMPLE_COLUMNS, preview["samples"])
+
+
+def show_samples(session: Session, app_id: str, job_id: str) -> None:
+    """What the templates of a job make."""
+    answer = session.api.get("apps", app_id, "jobs", job_id, "samples")
+    samples = answer["samples"] if isinstance(answer, dict) else answer
+    session.out.show_list(samples, _SAMPLE_COLUMNS, id="templateName", limit=0)
+
+
+def show_batches(session: Session, jobs: Sequence[tuple[str, str]], *, state: str, limit: int | None) -> None:
+    """The batches of these jobs."""
+    found: Iterable[Json] = chain.from_iterable(
+        session.api.items("apps", app_id, "jobs", job_id, "batches", state=state, limit=limit)
+        for app_id, job_id in jobs
+    )
+    session.out.show_list(found, _BATCH_COLUMNS, id="ordinal", limit=limit)
+
+
+def watch_job(session: Session, app_id: str, job_id: str) -> None:
+    """Watch a job to its end; ends with 8 where that is a bad one."""
+    seen: dict[str, Json] = {}
+
+    def look() -> Glance:
+        job = seen["job"] = session.api.get("apps", app_id, "jobs", job_id)
+        state = state_of(job)
+        return Glance(
+            title=job["templateName"],
+            state=state,
+            done=job["completedTokens"],
+            total=job["totalTokens"],
+            details=_details(job, state),
+            over=state in ENDED | BAD,
+        )
+
+    glance = watch(look)
+    session.out.show(seen["job"], lambda: job_fields(session.out, seen["job"]), id="id")
+    _end(glance)
+
+
+def watch_group(session: Session, app_id: str, group_id: str) -> None:
+    """Watch a group until all its jobs have ended; ends with 8 where one came to a bad end."""
+    seen: dict[str, Json] = {}
+
+    def look() -> Glance:
+        group = seen["group"] = session.api.get("apps", app_id, "groups", group_id)
+        states = [state_of(zone) for zone in group["zones"]]
+        ended = sum(state in ENDED | BAD for state in states)
+        return Glance(
+            title=group["templateName"],
+            state="stopped" if ended == len(states) and BAD & {*states} else state_of_group(group),
+            done=group["completedTokens"],
+            total=group["totalTokens"],
+            details=f"{ended} of {len(states)} zones have ended{_losses(group)}",
+            over=ended == len(states),
+        )
+
+    glance = watch(look)
+    session.out.show(seen["group"], lambda: group_fields(session.out, seen["group"]), id="id")
+    _end(glance)
+
+
+def _end(glance: Glance) -> None:
+    if glance.state in BAD:
+        sys.exit(Exit.STOPPED)
+
+
+def _details(job: Json, state: str) -> str:
+    if state in BAD:
+        return str(job["failure"])
+    left = time_left(job)
+    rate = f"{group_digits(round(job['rate']))}/s" if job["rate"] else ""
+    return "  ".join(part for part in (rate, f"{left} left" if left else "", _losses(job).strip(", ")) if part)
+
+
+def _losses(sums: Json) -> str:
+    return "".join(f", {group_digits(sums[name])} {name}" for name in ("failed", "skipped") if sums[name])
+
+
+def _audience_fields(preview: Json) -> list[tuple[str, object]]:
+    audience = preview["audience"] or {}
+    about = "" if audience.get("exact", True) else "at least "
+    figures = {
+        "devices": audience.get("devices"),
+        "users": audience.get("users"),
+        "devices, estimated": None if audience.get("exact") else audience.get("estimatedDevices"),
+        "without a token": audience.get("withoutToken") or None,
+        "users without a device": audience.get("unknown") or None,
+        "rows repeated": audience.get("repeated") or None,
+        "users held out": audience.get("heldOutUsers") or None,
+    }
+    return [
+        ("topic", preview["topic"]),
+        *((title, f"{about}{group_digits(count)}") for title, count in figures.items() if count is not None),
+        ("zones", f"{len(preview['zones'])} jobs" if preview["zones"] else ""),
+        (
+            "largest record",
+            f"{group_digits(preview['largestRecordBytes'])} of {group_digits(preview['maxRecordBytes'])} bytes",
+        ),
+        ("warnings", [notice["message"] for notice in preview["warnings"]]),
+    ]

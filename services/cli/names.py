@@ -1,0 +1,127 @@
+"""Things by what a person types: a whole id, its beginning, an id as tables shorten it, or a name."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+
+from services.cli.exits import Exit, Failure
+from services.cli.output.tables import Json
+from services.cli.output.text import ELLIPSIS, visible
+from services.cli.session import Session
+
+UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
+SEARCHED = 5_000
+SHOWN = 5
+
+
+def matches(typed: str, id: str) -> bool:
+    """Whether the typed text may mean this id: it begins so, or it begins and ends as a table shows it."""
+    head, shortened, tail = typed.replace("...", ELLIPSIS).partition(ELLIPSIS)
+    return id.startswith(head) and (not shortened or id.endswith(tail))
+
+
+def pick(typed: str, things: Iterable[Json], *, what: str, names: Sequence[str] = ("id",), see: str = "") -> Json:
+    """The only one of these things that is meant. The first of `names` is the field of the id; one of the others must
+    be the same but for case.
+
+    Raises:
+        Failure: there is none.
+        UsageError: there are several.
+    """
+    id, *others = names
+    found: dict[str, Json] = {}
+    for thing in things:
+        if thing[id] == typed:
+            return thing
+        if any(str(thing[name]).casefold() == typed.casefold() for name in others) or matches(typed, str(thing[id])):
+            found[str(thing[id])] = thing
+    if not found:
+        raise Failure(Exit.NOT_FOUND, f"There is no {what} {visible(typed)!r}.", see)
+    named = [thing for thing in found.values() if any(str(thing[name]) == typed for name in others)]
+    if len(named) == 1:
+        return named[0]
+    if len(found) > 1:
+        shown = ", ".join(visible(each) for each in islice(found, SHOWN))
+        raise click.UsageError(f"{len(found)} {what}s may be meant by {visible(typed)!r}: {shown}; type more of it")
+    return next(iter(found.values()))
+
+
+def find_app(session: Session, typed: str = "") -> str:
+    """The id of the app that is named here, by `--app`, or by the context.
+
+    Raises:
+        UsageError: none is named.
+    """
+    wanted = typed or session.app
+    if not wanted:
+        raise click.UsageError("which app? --app names it, and so does `carillon context add … --app`")
+    if UUID.fullmatch(wanted):
+        return wanted
+    apps = session.api.items("apps")
+    return str(pick(wanted, apps, what="app", names=("id", "name"), see="`carillon apps list` shows them.")["id"])
+
+
+def find_job(session: Session, typed: str) -> tuple[str, str]:
+    """The app's id and the job's."""
+    if session.app and UUID.fullmatch(typed):
+        return find_app(session), typed
+    job = pick(typed, newest_jobs(session, limit=SEARCHED), what="job", see=_how_to_name("job"))
+    return str(job["appId"]), str(job["id"])
+
+
+def find_group(session: Session, typed: str) -> tuple[str, str]:
+    """The app's id and the group's."""
+    if session.app and UUID.fullmatch(typed):
+        return find_app(session), typed
+    job = pick(
+        typed, newest_jobs(session, limit=SEARCHED), what="group", names=("jobGroupId",), see=_how_to_name("group")
+    )
+    return str(job["appId"]), str(job["jobGroupId"])
+
+
+def find_template(session: Session, app_id: str, typed: str, locale: str = "") -> Json:
+    """A template by id, its beginning, or by name and locale."""
+    templates = (
+        each for each in session.api.items("apps", app_id, "templates") if not locale or each["locale"] == locale
+    )
+    see = "`carillon templates list` shows them; --locale tells those of one name apart."
+    return pick(typed, templates, what="template", names=("id", "name"), see=see)
+
+
+def find_schedule(session: Session, typed: str, **query: Any) -> str:
+    """The key of the schedule with this key, or with the only one that begins so."""
+    head = typed.replace("...", ELLIPSIS).partition(ELLIPSIS)[0]
+    found = session.api.items("schedules", prefix=head, limit=SEARCHED, **query)
+    return str(pick(typed, found, what="schedule", names=("key",), see="`carillon schedules list` shows them.")["key"])
+
+
+def find_listed(
+    session: Session, typed: str, path: str, *, what: str, names: Sequence[str] = ("id",), noun: str = "", **query: Any
+) -> Json:
+    """One of the things of a list."""
+    see = f"`carillon {noun or path} list` shows them."
+    return pick(typed, session.api.items(path, **query), what=what, names=names, see=see)
+
+
+def newest_jobs(session: Session, *, limit: int | None = None, by: str = "", **query: Any) -> Iterator[Json]:
+    """The jobs of the app that is named, or of all, the newest first; with `by`, those that this one has made."""
+    if by:
+        yield from islice((job for job in newest_jobs(session, **query) if job["createdBy"] == by), limit or None)
+        return
+    from carillon.errors import NotFound
+    from services.cli import older
+
+    app_id = find_app(session) if session.app else None
+    try:
+        yield from session.api.items("jobs", app=app_id, limit=limit, **query)
+    except NotFound as error:
+        if error.field is not None:
+            raise
+        yield from islice(older.newest_jobs(session.api, app_id, **query), limit or None)
+
+
+def _how_to_name(what: str) -> str:
+    return f"The newest {SEARCHED:,} jobs were looked through: an older {what} is found by its whole id and --app."

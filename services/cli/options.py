@@ -1,0 +1,112 @@
+"""Options and arguments that several verbs have, and what they are read into."""
+
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from services.cli.output.times import read_given, read_span
+
+Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+limit = click.option(
+    "--limit", type=click.IntRange(0), metavar="N", help="At most so many; 0: all. A table has 100 unless told."
+)
+namespace = click.option(
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    help="Whose: `token:<id>` or `user:<e-mail address>`; by default yours.",
+)
+
+
+class Instant(click.ParamType[datetime]):
+    """An instant: RFC 3339, a time in the reader's zone, or `+10m`."""
+
+    name = "instant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return read_given(value, datetime.now(UTC))
+        except ValueError:
+            self.fail(f"{value!r} is no instant: 2030-12-24T14:00Z, '2030-12-24 14:00' and +10m are", param, ctx)
+
+
+class Span(click.ParamType[timedelta]):
+    """A duration: `90s`, `10m`, `2h`, `7d`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return read_span(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """`NAME=VALUE`."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = value.partition("=")
+        if not (name and equals):
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name, text
+
+
+class JsonText(click.ParamType[Any]):
+    """JSON, or `@FILE` for what stands in a file (`@-`: what comes on stdin)."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return msgspec.json.decode(_read(value[1:]) if value.startswith("@") else value)
+        except OSError as error:
+            self.fail(f"{value[1:]} cannot be read: {error.strerror}", param, ctx)
+        except msgspec.DecodeError as error:
+            self.fail(f"this is no JSON: {error}", param, ctx)
+
+
+def read_documents(path: str) -> Sequence[Any]:
+    """The JSON documents of a file (`-`: stdin): one, an array of them, or one a line.
+
+    Raises:
+        UsageError: there is none, or they are no JSON.
+    """
+    try:
+        content = _read(path)
+        whole = _decode_whole(content)
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"{path} is no JSON: {error}") from None
+    return whole if isinstance(whole, list) else [whole]
+
+
+def _decode_whole(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        lines = [line for line in content.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise
+        return [msgspec.json.decode(line) for line in lines]
+
+
+def _read(path: str) -> bytes:
+    return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()

@@ -1,0 +1,82 @@
+"""Where a verb's result goes: stdout has the result alone, as a table, as JSON or as ids; all else goes to stderr."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from services.cli.output.tables import Json, TableColumn, draw_record, draw_table
+from services.cli.output.text import as_json, visible
+from services.cli.output.times import format_when
+
+LISTED = 100
+
+Fields = Sequence[tuple[str, Any]]
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """How the person wants it: `json` for the API's answer, `quiet` for ids, `wide` for tables without an end."""
+
+    json: bool = False
+    quiet: bool = False
+    wide: bool = False
+    utc: bool = False
+
+    def show_list(self, items: Iterable[Json], columns: Sequence[TableColumn], *, id: str, limit: int | None) -> None:
+        """A list: JSON an object a line, ids a line each, or a table. Without a limit a table has the first hundred."""
+        if self.json or self.quiet:
+            for item in items if not limit else islice(items, limit):
+                self.write(as_json(item) if self.json else visible(item.get(id, "")))
+            return
+        most = LISTED if limit is None else limit or sys.maxsize
+        found = iter(items)
+        shown = list(islice(found, most))
+        self._draw(columns, shown)
+        if limit is None and next(found, None) is not None:
+            self.tell(f"There are more than these {most}: --limit 0 lists all.")
+
+    def show(self, item: Json, fields: Callable[[], Fields], *, id: str) -> None:
+        """One thing, with all its fields."""
+        if self.json:
+            self.write(as_json(item))
+        elif self.quiet:
+            self.write(visible(item.get(id, "")))
+        else:
+            for line in draw_record(fields()):
+                self.write(line)
+
+    def show_table(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
+        """A table that is part of something, and has no JSON of its own."""
+        self._draw(columns, rows)
+
+    def confirm(self, item: Json, sentence: str, *, id: str) -> None:
+        """What a verb has done: the answer, its id, or a sentence."""
+        if self.json:
+            self.write(as_json(item))
+        else:
+            self.write(visible(item.get(id, "") if self.quiet else sentence))
+
+    def when(self, value: Any) -> str:
+        """An instant as this person reads it."""
+        return format_when(value, utc=self.utc)
+
+    def write(self, text: str) -> None:
+        """A line of the result."""
+        click.echo(text)
+
+    def tell(self, text: str) -> None:
+        """A line beside the result."""
+        click.echo(text, err=True)
+
+    def _draw(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
+        if not rows:
+            self.tell("None.")
+            return
+        lines, left_out = draw_table(columns, rows, wide=self.wide)
+        for line in lines:
+            self.write(line)
+        if left_out:
+            self.tell(f"{left_out} columns have no room here: --wide shows them.")

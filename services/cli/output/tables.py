@@ -1,0 +1,131 @@
+"""Tables that fit the terminal. Off a terminal they are as wide as they need to be, and nothing is left out.
+
+Where the room is short, ids lose their middle and texts their end. Where that is not enough, the last columns are left
+out, and a line tells so.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from services.cli.output.text import paint, shorten, shorten_id, visible, width_of
+
+GAP = "  "
+ID_WIDTH = 13
+TEXT_WIDTH = 12
+
+Json = Mapping[str, Any]
+Kind = Literal["text", "id", "number", "word"]
+
+
+class TableColumn(Struct, frozen=True):
+    """A column: its title, and what stands in it. A number stands right; a text and an id may be shortened, a word
+    may not. A cell may have a colour."""
+
+    title: str
+    cell: Callable[[Json], Any]
+    kind: Kind = "text"
+    colour: Callable[[Json], str] | None = None
+
+
+class _Fitted(Struct, frozen=True):
+    column: TableColumn
+    width: int
+
+    def write(self, text: str, colour: str = "") -> str:
+        shown = self._cut(text)
+        blanks = " " * (self.width - width_of(shown))
+        painted = paint(shown, colour)
+        return blanks + painted if self.column.kind == "number" else painted + blanks
+
+    def _cut(self, text: str) -> str:
+        return shorten_id(text, self.width) if self.column.kind == "id" else shorten(text, self.width)
+
+
+def draw_table(columns: Sequence[TableColumn], rows: Sequence[Json], *, wide: bool) -> tuple[list[str], int]:
+    """The lines of a table, its head first, and how many columns were left out."""
+    cells = [[_text(column, row) for column in columns] for row in rows]
+    widths = [
+        max([width_of(column.title), *(width_of(row[place]) for row in cells)]) for place, column in enumerate(columns)
+    ]
+    room = sys.maxsize if wide else terminal_width()
+    fitted = _fit([_Fitted(column, width) for column, width in zip(columns, widths, strict=True)], room)
+    lines = [_line([each.write(each.column.title, "bright_black") for each in fitted])]
+    for row, texts in zip(rows, cells, strict=True):
+        painted = [
+            each.write(text, each.column.colour(row) if each.column.colour else "")
+            for each, text in zip(fitted, texts, strict=False)
+        ]
+        lines.append(_line(painted))
+    return lines, len(columns) - len(fitted)
+
+
+def draw_record(fields: Sequence[tuple[str, Any]]) -> list[str]:
+    """A thing of many fields, one a line. An empty field has no line, and a list one for each of its values."""
+    shown = [(title, _lines(value)) for title, value in fields]
+    shown = [(title, lines) for title, lines in shown if any(lines)]
+    width = max((len(title) for title, _ in shown), default=0)
+    return [
+        f"{paint(title if first else '', 'bright_black')}{' ' * (width - (len(title) if first else 0))}{GAP}{text}"
+        for title, lines in shown
+        for first, text in ((place == 0, line) for place, line in enumerate(lines))
+    ]
+
+
+def terminal_width() -> int:
+    """The columns that there are; off a terminal, no end of them."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+
+
+def group_digits(value: Any) -> str:
+    """A number with its thousands apart; a dash for none."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, (int, float)) else str(value)
+
+
+def _text(column: TableColumn, row: Json) -> str:
+    value = column.cell(row)
+    return visible(group_digits(value) if column.kind == "number" else "-" if value in (None, "", {}, []) else value)
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [visible(each) for each in value]
+    return [] if value in (None, "", {}) else [visible(value)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return GAP.join(cells).rstrip()
+
+
+def _fit(columns: list[_Fitted], room: int) -> list[_Fitted]:
+    """The columns in as much room as there is: the widest that may be shortened loses first."""
+    while (excess := _width(columns) - room) > 0:
+        shrinkable = [place for place, each in enumerate(columns) if each.width > _least(each.column)]
+        if not shrinkable:
+            if len(columns) == 1:
+                return columns
+            columns = columns[:-1]
+            continue
+        place = max(shrinkable, key=lambda place: columns[place].width)
+        column, width = columns[place].column, columns[place].width
+        columns[place] = _Fitted(column, max(_least(column), width - min(excess, max(1, width // 8))))
+    return columns
+
+
+def _least(column: TableColumn) -> int:
+    match column.kind:
+        case "id":
+            return max(ID_WIDTH, len(column.title))
+        case "text":
+            return max(TEXT_WIDTH, len(column.title))
+        case _:
+            return sys.maxsize
+
+
+def _width(columns: Sequence[_Fitted]) -> int:
+    return sum(each.width for each in columns) + len(GAP) * (len(columns) - 1)

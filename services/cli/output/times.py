@@ -1,0 +1,65 @@
+"""Instants and durations as people read them: in the reader's zone, or in UTC."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+NANOSECONDS = 1_000_000_000
+
+
+def read_wire(value: Any) -> datetime | None:
+    """The instant that a field of the API holds: nanoseconds since the epoch, RFC 3339, or (0, `""`, `null`) none."""
+    if not value:
+        return None
+    try:
+        if isinstance(value, int):
+            return datetime.fromtimestamp(value / NANOSECONDS, UTC)
+        instant = datetime.fromisoformat(str(value))
+    except (OverflowError, OSError, ValueError):
+        return None
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+def format_when(value: Any, *, utc: bool) -> str:
+    """The instant of a field, to the second; a dash where it is none."""
+    instant = read_wire(value)
+    if instant is None:
+        return "-"
+    if utc:
+        return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def format_span(seconds: float) -> str:
+    """A duration in two units: `3 d 4 h`, `5 min 3 s`."""
+    parts: list[str] = []
+    left = int(max(seconds, 0))
+    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or (name == "s" and not parts):
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2])
+
+
+def read_given(text: str, now: datetime) -> datetime:
+    """The instant that somebody typed: RFC 3339, a time of the reader's own zone, or `+10m`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if text.startswith("+"):
+        return now + read_span(text[1:])
+    instant = datetime.fromisoformat(text)
+    return instant if instant.tzinfo else instant.astimezone()
+
+
+def read_span(text: str) -> timedelta:
+    """The duration that somebody typed: `90`, `90s`, `10m`, `2h`, `7d`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in units else (text, "s")
+    if not (number.isascii() and number.isdigit()):
+        raise ValueError(f"{text!r} is no duration: 90s, 10m, 2h and 7d are")
+    return timedelta(seconds=int(number) * units[unit])

@@ -1,0 +1,87 @@
+"""The `carillon` command. A noun's module is loaded when a verb of it is chosen, so that the others cost
+nothing."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from services.cli.exits import MEANINGS
+
+NOUNS: Mapping[str, str] = {
+    "apps": "The mobile apps that jobs push to.",
+    "audit": "Who did what.",
+    "bulk": "Acts on many things at once: start, watch and cancel them.",
+    "completion": "Print what makes a shell complete commands and names.",
+    "context": "The deployments that you work with, by name.",
+    "dead-letters": "Instants of schedules that were refused to the last attempt.",
+    "events": "What happened to a job.",
+    "groups": "Localized pushes: a job for each time zone.",
+    "jobs": "Push jobs: create, watch and move them.",
+    "processes": "Which processes run, and what they have in hand.",
+    "queues": "What waits on RabbitMQ, and what died there.",
+    "schedules": "Messages at their moment: instants and their callbacks.",
+    "status": "Tell in one screen whether all is well, and why not.",
+    "templates": "What the messages of an app say.",
+    "tokens": "The credentials of services.",
+    "users": "The people who may call.",
+}
+"""What one does with a deployment that runs, each with the sentence of its help; in `verbs/<noun>.py`."""
+
+
+class CarillonCommand(click.Group):
+    """The nouns, and the commands that run a deployment, which are loaded where none of the nouns is meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*NOUNS, *self._run_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in NOUNS:
+            self._run_commands(ctx)
+            return super().get_command(ctx, cmd_name)
+        module = import_module(f"services.cli.verbs.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=self.list_commands(ctx), ctx=ctx
+            ) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        running = self._run_commands(ctx)
+        with formatter.section("Commands on a deployment that runs"):
+            formatter.write_dl(sorted(NOUNS.items()))
+        with formatter.section("Commands that run one"):
+            formatter.write_dl([(name, running[name].get_short_help_str(100)) for name in sorted(running)])
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(int(code)), meaning) for code, meaning in MEANINGS.items()])
+
+    def _run_commands(self, ctx: click.Context) -> Mapping[str, click.Command]:
+        import_module("services.cli.running")
+        return {name: command for name, command in self.commands.items() if not command.hidden}
+
+
+@click.group(cls=CarillonCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="carillon")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="CARILLON_CONFIG",
+    help="A settings file, as `carillon config` prints it. CARILLON_<SECTION>_<FIELD> variables go before it.",
+)
+@click.pass_context
+def main(context: click.Context, config: Path | None) -> None:
+    """Timed messages at scale: push jobs from an HTTP call to Kafka, exactly once.
+
+    To see it work: carillon demo. To try it: carillon up, and in another terminal carillon seed, then carillon jobs
+    list. To run it on your own servers: carillon init once, then api, scheduler, worker and feedback, any number of
+    each.
+    """
+    context.obj = config

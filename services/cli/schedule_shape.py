@@ -1,0 +1,66 @@
+"""Schedules as tables and pages show them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from services.cli.output.out import Fields, Output
+from services.cli.output.tables import Json, TableColumn
+
+COLOURS = {"active": "green", "paused": "yellow", "finished": ""}
+
+
+def schedule_columns(out: Output) -> Sequence[TableColumn]:
+    """The columns of a list of schedules."""
+    return (
+        TableColumn("KEY", lambda each: each["key"], "id"),
+        TableColumn("STATE", lambda each: each["state"], "word", lambda each: COLOURS.get(each["state"], "")),
+        TableColumn("WHEN", recurrence_word),
+        TableColumn("CALLBACK", lambda each: callback_word(each["callback"])),
+        TableColumn("CHANGED", lambda each: out.when(each["updated_at"]), "word"),
+    )
+
+
+def schedule_fields(out: Output, schedule: Json) -> Fields:
+    """All of a schedule."""
+    return [
+        ("key", schedule["key"]),
+        ("state", schedule["state"]),
+        ("when", recurrence_word(schedule)),
+        ("starts", out.when(schedule["starts_at"]) if schedule.get("starts_at") else ""),
+        ("ends", out.when(schedule["ends_at"]) if schedule.get("ends_at") else ""),
+        ("window", f"{schedule['window_seconds']:g} s" if schedule["window_seconds"] else ""),
+        ("misfire", schedule["misfire"]),
+        ("retry", schedule["retry"]),
+        ("labels", [f"{name}: {value}" for name, value in schedule["labels"].items()]),
+        ("callback", callback_word(schedule["callback"])),
+        ("payload", schedule["callback"]["data"].get("payload", "")),
+        ("next", [out.when(instant) for instant in schedule.get("next", [])]),
+        ("outcomes", [_outcome(out, each) for each in schedule.get("outcomes", [])]),
+        ("made", out.when(schedule["created_at"])),
+        ("changed", out.when(schedule["updated_at"])),
+        ("left out", "personal data: you are a viewer" if schedule["redacted"] else ""),
+    ]
+
+
+def recurrence_word(schedule: Json) -> str:
+    """When it fires, in a word."""
+    if cron := schedule.get("cron"):
+        return f"{cron} ({schedule.get('timezone', 'UTC')})"
+    if every := schedule.get("every"):
+        return f"every {every} s"
+    instants = schedule.get("schedules") or []
+    return f"{len(instants)} instants" if instants else "instants"
+
+
+def callback_word(callback: Any) -> str:
+    """Where its message goes, in a word."""
+    if not callback:
+        return ""
+    data = callback["data"]
+    place = data.get("url") or data.get("queue") or data.get("topic") or data.get("exchange") or ""
+    return f"{callback['type']} {place}".rstrip()
+
+
+def _outcome(out: Output, outcome: Json) -> str:
+    words = (out.when(outcome["at"]), outcome["result"], f"try {outcome['attempt']}", f"{outcome['late_ms']} ms late")
+    return "  ".join([*words, outcome["error"]]).rstrip()

@@ -1,0 +1,67 @@
+"""What somebody wants a schedule to do: the options of `create` and `preview`, and the body that they become."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from services.cli.options import Instant, JsonText, Pair
+
+Function = Callable[..., Any]
+
+_OPTIONS = (
+    click.option("--at", "instants", type=Instant(), multiple=True, help="An instant; may be given several times."),
+    click.option("--cron", metavar="LINE", help="Five fields: '0 9 * * 1-5'."),
+    click.option("--timezone", metavar="ZONE", help="The zone of --cron: Europe/Paris."),
+    click.option("--every", type=click.IntRange(1), metavar="SECONDS", help="Again and again, so many seconds apart."),
+    click.option("--http", "url", metavar="URL", help="Call this URL with POST."),
+    click.option("--queue", metavar="NAME", help="Publish to this queue of RabbitMQ."),
+    click.option("--topic", metavar="NAME", help="Write to this topic of Kafka."),
+    click.option("--payload", type=JsonText(), metavar="JSON|@FILE", help="What the message holds."),
+    click.option("--label", "labels", type=Pair(), multiple=True, help="A label."),
+    click.option("--body", type=JsonText(), metavar="JSON|@FILE",
+                 help="The definition as the API takes it; the options above go before what it says."),
+)  # fmt: skip
+
+
+def definition_options(function: Function) -> Function:
+    """Give a verb the options of a schedule; it passes them on to `schedule_body`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def schedule_body(
+    *,
+    instants: Sequence[datetime],
+    cron: str | None,
+    timezone: str | None,
+    every: int | None,
+    url: str | None,
+    queue: str | None,
+    topic: str | None,
+    payload: Any,
+    labels: Sequence[tuple[str, str]],
+    body: Any,
+) -> dict[str, Any]:
+    """The body of a request."""
+    if body is not None and not isinstance(body, dict):
+        raise click.UsageError("--body holds an object")
+    places = {"url": ("http", url), "queue": ("rabbitmq", queue), "topic": ("kafka", topic)}
+    named = {field: (kind, place) for field, (kind, place) in places.items() if place}
+    if len(named) > 1:
+        raise click.UsageError("one of --http, --queue and --topic names where the message goes")
+    if not named and not (body or {}).get("callback"):
+        raise click.UsageError("where does it go? --http, --queue or --topic, or a callback in --body")
+    chosen: dict[str, Any] = {
+        "schedules": [instant.isoformat() for instant in instants],
+        "cron": cron,
+        "timezone": timezone,
+        "every": every,
+        "labels": dict(labels),
+    }
+    for field, (kind, place) in named.items():
+        data = {field: place} | ({} if payload is None and kind == "http" else {"payload": payload})
+        chosen["callback"] = {"type": kind, "data": data}
+    return {**(body or {}), **{name: value for name, value in chosen.items() if value}}

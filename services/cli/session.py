@@ -1,0 +1,100 @@
+"""What a verb works with: the deployment that it asks, where its result goes, and the questions that it asks first."""
+
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+
+from services.cli import target
+from services.cli.exits import Exit, Failure
+from services.cli.output.out import Output
+
+if TYPE_CHECKING:
+    from services.cli.api import Api
+    from services.cli.target import FoundDeployment
+
+AGENT = "carillon-cli/0.2.0.dev0"
+"""What the audit calls this program. To look its version up would take longer than to ask the API."""
+NAMED_FROM_DEVICES = 100_000
+NAMED_FROM_THINGS = 1_000
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """What the common options of a verb say."""
+
+    context: str = ""
+    json: bool = False
+    quiet: bool = False
+    wide: bool = False
+    utc: bool = False
+    yes: bool = False
+    reason: str = ""
+    app: str = ""
+    config: Path | None = None
+
+
+class Session:
+    """One run of a verb. The deployment is looked for when it is asked first."""
+
+    def __init__(self, wishes: Wishes, *, patient: bool = True) -> None:
+        self.wishes = wishes
+        self.out = Output(json=wishes.json, quiet=wishes.quiet, wide=wishes.wide, utc=wishes.utc)
+        self._patient = patient
+        self._opened: Api | None = None
+
+    @cached_property
+    def found(self) -> "FoundDeployment":
+        """The deployment, and what named it."""
+        return target.find_deployment(self.wishes.context, config=self.wishes.config)
+
+    @property
+    def api(self) -> "Api":
+        """The deployment's API."""
+        if self._opened is None:
+            from services.cli.api import Api
+
+            deployment = self.found.deployment
+            self._opened = Api.connect(
+                deployment.url,
+                token=target.token_of(deployment),
+                user=deployment.user,
+                reason=self.wishes.reason,
+                agent=AGENT,
+                patient=self._patient,
+            )
+        return self._opened
+
+    @property
+    def app(self) -> str:
+        """The app that is named by `--app` or by the context, if one is."""
+        return self.wishes.app or self.found.deployment.app
+
+    def close(self) -> None:
+        """Close the connections, if any are open."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def ask(self, sentence: str, *, type_name: str = "") -> None:
+        """Have it confirmed that this shall happen; where much is at stake, by typing a name.
+
+        Raises:
+            UsageError: nobody is there to be asked, and `--yes` was not given.
+            Failure: the answer is no.
+        """
+        if self.wishes.yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise click.UsageError(f"{sentence} Nobody is here to be asked: --yes does it.")
+        if not _is_confirmed(sentence, type_name):
+            raise Failure(Exit.FAILED, "Nothing was done.")
+
+
+def _is_confirmed(sentence: str, type_name: str) -> bool:
+    if not type_name:
+        return click.confirm(sentence, err=True)
+    click.echo(sentence, err=True)
+    typed: str = click.prompt(f"To do it, type {type_name}", err=True, default="", show_default=False)
+    return typed == type_name

@@ -1,0 +1,128 @@
+"""Which deployment a verb asks, in this order: `--context`; `CARILLON_CONTEXT` or `CARILLON_TARGET`; the context in
+use; the `carillon up` that runs on the data folder."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services.cli.contexts import Deployment, contexts_path, read_contexts
+from services.cli.exits import Exit, Failure
+
+CONTEXT = "CARILLON_CONTEXT"
+TARGET = "CARILLON_TARGET"
+TOKEN = "CARILLON_TOKEN"
+DATA_FOLDER = "CARILLON_EMBEDDED_DATA_DIR"
+UP = "up"
+_TOKEN_SECONDS = 60
+
+
+class FoundDeployment(Struct, frozen=True):
+    """A deployment, and what named it."""
+
+    named_by: str
+    deployment: Deployment
+
+
+class _Running(Struct, frozen=True):
+    """What is read of `running.json` (`services.embedded.instance`)."""
+
+    process: "_Mark"
+    api: str
+    admin: str
+
+
+class _Mark(Struct, frozen=True):
+    pid: int
+    born: str
+
+
+def find_deployment(context: str = "", *, config: Path | None = None) -> FoundDeployment:
+    """The deployment to ask.
+
+    Raises:
+        UsageError: none is named, or two are.
+        Failure: the contexts cannot be read.
+    """
+    token = os.environ.get(TOKEN, "")
+    found = _find_named(context) or _find_running(config)
+    if found is None:
+        raise click.UsageError(
+            "which Carillon? `carillon context add NAME --url URL` keeps its address, CARILLON_TARGET names it for "
+            "once, and a `carillon up` in this folder is found by itself"
+        )
+    if not token:
+        return found
+    return FoundDeployment(found.named_by, replace(found.deployment, token=token, token_command="", user=""))
+
+
+def token_of(deployment: Deployment) -> str:
+    """The token, which a command may have to print.
+
+    Raises:
+        Failure: the command fails, or prints none.
+    """
+    if deployment.token or not deployment.token_command:
+        return deployment.token
+    try:
+        printed = subprocess.run(  # noqa: S602 - its owner's own words, from a file that nobody else may write
+            deployment.token_command,
+            shell=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=_TOKEN_SECONDS,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
+        raise Failure(Exit.FAILED, f"token_command gave no token: {error}") from None
+    if not printed:
+        raise Failure(Exit.FAILED, "token_command printed nothing")
+    return printed
+
+
+def _find_named(context: str) -> FoundDeployment | None:
+    named, target = os.environ.get(CONTEXT, ""), os.environ.get(TARGET, "")
+    if context:
+        return _read(context, "--context")
+    if named and target:
+        raise click.UsageError(f"{CONTEXT} and {TARGET} name two deployments: unset one of them")
+    if target:
+        return FoundDeployment(TARGET, Deployment(url=target))
+    if named:
+        return _read(named, CONTEXT)
+    current = read_contexts().current
+    return _read(current, str(contexts_path())) if current else None
+
+
+def _read(name: str, named_by: str) -> FoundDeployment:
+    contexts = read_contexts().contexts
+    if name not in contexts:
+        known = ", ".join(sorted(contexts)) or "none"
+        raise click.UsageError(f"{named_by} names {name!r}, and there is no such context; there are: {known}")
+    return FoundDeployment(name, contexts[name])
+
+
+def _find_running(config: Path | None) -> FoundDeployment | None:
+    """The embedded Carillon that runs on the data folder, if one does."""
+    try:
+        instance = msgspec.json.decode((_data_folder(config) / "running.json").read_bytes(), type=_Running)
+    except (OSError, msgspec.DecodeError):
+        return None
+    from services.embedded.processes import ProcessMark, is_alive
+
+    if not is_alive(ProcessMark(instance.process.pid, instance.process.born)):
+        return None
+    return FoundDeployment(UP, Deployment(url=instance.api, user=instance.admin))
+
+
+def _data_folder(config: Path | None) -> Path:
+    """The folder of `carillon up`. The settings take a while to load, and seldom have to be asked."""
+    if config is None and "CARILLON_CONFIG" not in os.environ:
+        return Path(os.environ.get(DATA_FOLDER) or ".carillon")
+    from shared.runtime import configuration
+
+    return Path(configuration.load(os.environ, config).embedded.data_dir)

@@ -1,0 +1,127 @@
+"""What all verbs have: the common options, a session, and an exit code for each way in which they can end."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from services.cli import complete
+from services.cli.exits import Exit, Failure, failure_of
+from services.cli.session import Session, Wishes
+from shared.domain.errors import CarillonError as InsideError
+
+# The client needs httpx, which brings a command line of its own along where rich is installed: 80 ms for nothing.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+
+Function = Callable[..., None]
+Decorator = Callable[[Function], click.Command]
+
+
+def common_options() -> list[click.Parameter]:
+    """What every verb takes."""
+    return [
+        click.Option(["--context"], default="", metavar="NAME", shell_complete=complete.contexts,
+                     help="The deployment to ask, as `carillon context list` names it."),
+        click.Option(["--json"], is_flag=True, help="The API's answer; of a list, an object a line."),
+        click.Option(["--quiet", "-q"], is_flag=True, help="Ids alone."),
+        click.Option(["--wide"], is_flag=True, help="Tables as wide as they need to be."),
+        click.Option(["--utc"], is_flag=True, help="Times in UTC, and not in your zone."),
+    ]  # fmt: skip
+
+
+def _options_of(*, of_app: bool, changes: bool, destroys: bool) -> list[click.Parameter]:
+    app = click.Option(["--app"], default="", metavar="APP", shell_complete=complete.apps,
+                       help="By id, its beginning, or by name; otherwise the context's.")  # fmt: skip
+    reason = click.Option(["--reason"], default="", metavar="TEXT", help="Why, for the audit.")
+    yes = click.Option(["--yes", "-y"], is_flag=True, help="Do it without asking.")
+    return [option for option, has in ((app, of_app), (reason, changes), (yes, destroys)) if has]
+
+
+class Verb(click.Command):
+    """A verb: its function gets a `Session` first. One that `changes` something takes a reason, and one that `destroys`
+    something asks first."""
+
+    def __init__(
+        self, name: str, *, changes: bool = False, destroys: bool = False, of_app: bool = False, **more: Any
+    ) -> None:
+        own: list[click.Parameter] = more.pop("params", None) or []
+        added = _options_of(of_app=of_app, changes=changes or destroys, destroys=destroys)
+        super().__init__(name, params=[*own, *added, *common_options()], **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        session = Session(wishes_of(ctx))
+        ctx.obj = session
+        for name in Wishes.__struct_fields__:
+            ctx.params.pop(name, None)
+        with exit_codes():
+            try:
+                return super().invoke(ctx)
+            finally:
+                session.close()
+
+
+class Noun(click.Group):
+    """A group of verbs: `@noun.verb("list")` stands over each."""
+
+    def verb(self, name: str, **how: Any) -> Decorator:
+        """A verb of this noun (`Verb` tells what `how` may say). The first sentence of the docstring is its help."""
+
+        def decorate(function: Function) -> click.Command:
+            made = click.command(name, cls=Verb, **how)(click.pass_obj(function))
+            self.add_command(made)
+            return made
+
+        return decorate
+
+
+def noun(name: str) -> Noun:
+    """A group of verbs, with the sentence that the command's help has for it."""
+    from services.cli.root import NOUNS
+
+    return Noun(name, help=NOUNS[name], short_help=NOUNS[name])
+
+
+def wishes_of(ctx: click.Context) -> Wishes:
+    """What the common options say; those that a verb does not have say nothing."""
+    given = {name: value for name, value in ctx.params.items() if name in Wishes.__struct_fields__ and value}
+    config = ctx.find_root().params.get("config")
+    return Wishes(**given, config=config if isinstance(config, Path) else None)
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Give every error the exit code and the sentence that are promised."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Whoever read has seen enough, `head` for instance. What is left must not fail at the end of Python.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(Exit.DONE)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted.", err=True)
+        sys.exit(Exit.INTERRUPTED)
+    except InsideError as error:
+        raise Failure(Exit.COMMAND_LINE, str(error)) from None
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except Exception as error:
+        raise _explain(error) from error
+
+
+def _explain(error: Exception) -> Exception:
+    from carillon.errors import CarillonError
+    from services.cli.output.text import visible
+
+    if isinstance(error, CarillonError):
+        return failure_of(error)
+    if isinstance(error, ValueError):
+        return click.UsageError(visible(str(error)))
+    if isinstance(error, OSError):
+        return Failure(Exit.FAILED, visible(str(error)))
+    if isinstance(error, KeyError):
+        return Failure(Exit.FAILED, f"The answer has no {visible(str(error))}: is this the API of this release?")
+    return error

@@ -1,0 +1,80 @@
+"""`carillon apps`."""
+
+import click
+
+from services.cli import complete, options
+from services.cli.names import find_app
+from services.cli.output.out import Fields
+from services.cli.output.tables import Json, TableColumn
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("apps")
+
+_COLUMNS = (
+    TableColumn("ID", lambda app: app["id"], "id"),
+    TableColumn("NAME", lambda app: app["name"]),
+    TableColumn("BUNDLE ID", lambda app: app["bundleId"]),
+    TableColumn("MADE BY", lambda app: app["createdBy"]),
+)
+_app = click.argument("app_name", metavar="APP", shell_complete=complete.apps)
+
+
+@command.verb("list")
+@options.limit
+def list_apps(session: Session, limit: int | None) -> None:
+    """List the apps, the oldest first."""
+    session.out.show_list(session.api.items("apps", limit=limit), _COLUMNS, id="id", limit=limit)
+
+
+@command.verb("show")
+@_app
+def show(session: Session, app_name: str) -> None:
+    """Show an app."""
+    app = session.api.get("apps", find_app(session, app_name))
+    session.out.show(app, lambda: _fields(session, app), id="id")
+
+
+@command.verb("create", changes=True)
+@click.argument("name")
+@click.argument("bundle_id", metavar="BUNDLE_ID")
+def create(session: Session, name: str, bundle_id: str) -> None:
+    """Make an app. Its name makes the names of its push tables and topics."""
+    made = session.api.post("apps", body={"name": name, "bundleId": bundle_id})
+    session.out.confirm(made, f"Made app {made['name']}, {made['id']}.", id="id")
+
+
+@command.verb("edit", changes=True)
+@_app
+@click.option("--name", default="", help="The new name; for admins.")
+@click.option("--bundle-id", default="", help="The new bundle id.")
+def edit(session: Session, app_name: str, name: str, bundle_id: str) -> None:
+    """Change an app's name or bundle id."""
+    if not (name or bundle_id):
+        raise click.UsageError("nothing is to be changed: give --name or --bundle-id")
+    app_id = find_app(session, app_name)
+    app = session.api.get("apps", app_id)
+    wanted = {"name": name or app["name"], "bundleId": bundle_id or app["bundleId"]}
+    changed = session.api.put("apps", app_id, body=wanted)
+    session.out.confirm(changed, f"Changed app {changed['name']}.", id="id")
+
+
+@command.verb("delete", destroys=True)
+@_app
+def delete(session: Session, app_name: str) -> None:
+    """Delete an app with its templates and jobs, if all these have ended."""
+    app = session.api.get("apps", find_app(session, app_name))
+    session.ask(f"This deletes app {app['name']} with its templates and jobs; there is no undo.", type_name=app["name"])
+    session.api.delete("apps", app["id"])
+    session.out.confirm(app, f"Deleted app {app['name']}.", id="id")
+
+
+def _fields(session: Session, app: Json) -> Fields:
+    return [
+        ("id", app["id"]),
+        ("name", app["name"]),
+        ("bundle id", app["bundleId"]),
+        ("made by", app["createdBy"]),
+        ("made", session.out.when(app["createdAt"])),
+        ("changed", session.out.when(app["updatedAt"])),
+    ]

@@ -1,0 +1,34 @@
+"""`carillon audit`."""
+
+import click
+
+from services.cli import options
+from services.cli.names import find_app
+from services.cli.output.tables import TableColumn
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("audit")
+
+COLOURS = {"done": "green", "refused": "yellow", "failed": "red", "unknown": "red"}
+
+
+@command.verb("list", of_app=True)
+@click.option("--act", default="", help="Only these acts: job.stop.")
+@click.option("--on", "thing", default="", metavar="ID", help="Only acts on the thing with this id or key.")
+@click.option("--by", default="", metavar="NAMESPACE", help="Only acts of this caller: user:ana@example.com.")
+@options.limit
+def list_records(session: Session, act: str, thing: str, by: str, limit: int | None) -> None:
+    """List who did what, the newest first; with an app, what was done with it."""
+    path = ("apps", find_app(session), "audit") if session.app else ("audit",)
+    columns = (
+        TableColumn("AT", lambda each: session.out.when(each["at"]), "word"),
+        TableColumn("WHO", lambda each: each["who"]["name"]),
+        TableColumn("ACT", lambda each: each["act"], "word"),
+        TableColumn("ON", lambda each: each["on"]["id"], "id"),
+        TableColumn("OUTCOME", lambda each: each["outcome"], "word", lambda each: COLOURS.get(each["outcome"], "")),
+        TableColumn("REASON", lambda each: each["reason"]),
+        TableColumn("VIA", lambda each: each["via"]),
+    )
+    found = session.api.items(*path, limit=limit, act=act, on=thing, by=by)
+    session.out.show_list(found, columns, id="id", limit=limit)

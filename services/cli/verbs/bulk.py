@@ -1,0 +1,134 @@
+"""`carillon bulk`."""
+
+from collections.abc import Sequence
+
+import click
+
+from services.cli import complete, options
+from services.cli.exits import Exit, Failure
+from services.cli.names import find_app, find_listed
+from services.cli.options import Pair
+from services.cli.output.out import Fields
+from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.output.text import visible
+from services.cli.session import NAMED_FROM_DEVICES, NAMED_FROM_THINGS, Session
+from services.cli.verb import noun
+from services.cli.watching import Glance, watch
+
+command = noun("bulk")
+
+PATH = "bulk-actions"
+_OPEN = frozenset({"waiting", "queued", "running", "cancelling"})
+_id = click.argument("id_", metavar="ID", shell_complete=complete.bulk)
+
+
+@command.verb("list")
+@options.limit
+def list_actions(session: Session, limit: int | None) -> None:
+    """List the bulk actions, the newest first."""
+    columns = (
+        TableColumn("ID", lambda each: each["id"], "id"),
+        TableColumn("ACT", lambda each: each["act"], "word"),
+        TableColumn("STATE", lambda each: each["state"], "word"),
+        TableColumn("DONE", lambda each: each["done"], "number"),
+        TableColumn("FAILED", lambda each: each["failed"], "number"),
+        TableColumn("MATCHED", lambda each: each["matched"], "number"),
+        TableColumn("STARTED", lambda each: session.out.when(each["createdAt"]), "word"),
+        TableColumn("BY", lambda each: each["createdBy"]),
+    )
+    session.out.show_list(session.api.items(PATH, limit=limit), columns, id="id", limit=limit)
+
+
+@command.verb("start", destroys=True)
+@click.argument("act", metavar="ACT")
+@click.option(
+    "--filter",
+    "filters",
+    type=Pair(),
+    multiple=True,
+    help="Which things: namespace, key, error, prefix, state, app, status, template, by.",
+)
+@click.option("--at-most", type=click.IntRange(1), help="Do it to no more things than these.")
+@click.option("--watch", "watches", is_flag=True, help="Watch it until it is over.")
+def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_most: int | None, watches: bool) -> None:
+    """Do an act to all things that match: `job.stop`, `schedule.pause`, `dead-letter.retry`, ..."""
+    wanted = {name: find_app(session, value) if name == "app" else value for name, value in filters}
+    body: Json = {"act": act, "filter": wanted, "reason": session.wishes.reason, "atMost": at_most}
+    body = {name: value for name, value in body.items() if value is not None}
+    if not session.wishes.reason:
+        raise click.UsageError("why? --reason says so, for the audit")
+    figures = session.api.post(PATH, body=body, dryRun="true")
+    matched, devices = figures["matched"], figures.get("devicesNotReached") or 0
+    lost = f"; {group_digits(devices)} devices will not be reached" if devices else ""
+    much = matched > NAMED_FROM_THINGS or devices > NAMED_FROM_DEVICES
+    session.ask(f"This does {act} to {group_digits(matched)} things{lost}.", type_name=act if much else "")
+    begun = session.api.post(PATH, body=body)
+    if watches:
+        _watch(session, begun["id"])
+    else:
+        session.out.confirm(begun, f"Begun: {act} on {group_digits(matched)} things, {begun['id']}.", id="id")
+
+
+@command.verb("show")
+@_id
+def show(session: Session, id_: str) -> None:
+    """Show a bulk action."""
+    action = session.api.get(PATH, _find(session, id_))
+    session.out.show(action, lambda: _fields(session, action), id="id")
+
+
+@command.verb("watch")
+@_id
+def watch_action(session: Session, id_: str) -> None:
+    """Watch a bulk action until it is over; 1 where things of it failed."""
+    _watch(session, _find(session, id_))
+
+
+@command.verb("cancel", changes=True)
+@_id
+def cancel(session: Session, id_: str) -> None:
+    """Have a bulk action go no further; what it has done stays done."""
+    action = session.api.post(PATH, _find(session, id_), "cancel")
+    session.out.confirm(action, f"Cancelled {action['id']}.", id="id")
+
+
+def _watch(session: Session, action_id: str) -> None:
+    seen: dict[str, Json] = {}
+
+    def look() -> Glance:
+        action = seen["action"] = session.api.get(PATH, action_id)
+        return Glance(
+            title=action["act"],
+            state=action["state"],
+            done=action["done"] + action["failed"] + action["skipped"],
+            total=action["matched"],
+            details=f"{group_digits(action['failed'])} failed" if action["failed"] else "",
+            over=action["state"] not in _OPEN,
+        )
+
+    watch(look)
+    action = seen["action"]
+    session.out.show(action, lambda: _fields(session, action), id="id")
+    if action["state"] == "failed":
+        raise Failure(Exit.FAILED, visible(action["failure"]))
+    if action["failed"]:
+        raise Failure(Exit.FAILED, f"{group_digits(action['failed'])} things failed.")
+
+
+def _find(session: Session, typed: str) -> str:
+    return str(find_listed(session, typed, PATH, what="bulk action", noun="bulk")["id"])
+
+
+def _fields(session: Session, action: Json) -> Fields:
+    counts = [(name, group_digits(action[name])) for name in ("matched", "done", "failed", "skipped")]
+    return [
+        ("id", action["id"]),
+        ("act", action["act"]),
+        ("filter", action["filter"]),
+        ("state", action["state"]),
+        *counts,
+        ("reason", action.get("reason")),
+        ("failure", action.get("failure")),
+        ("failures", [f"{each['id']}: {each['reason']}" for each in action.get("failures", [])]),
+        ("begun", f"{session.out.when(action['createdAt'])} by {action['createdBy']}"),
+    ]

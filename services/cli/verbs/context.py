@@ -1,0 +1,123 @@
+"""`carillon context`: the deployments that a person works with."""
+
+import sys
+
+import click
+from msgspec.structs import asdict
+
+from services.cli import complete
+from services.cli.contexts import ContextsFile, Deployment, contexts_path, read_contexts, write_contexts
+from services.cli.exits import Exit, Failure
+from services.cli.output.tables import Json, TableColumn
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("context")
+
+MASK = "***"
+_name = click.argument("name", shell_complete=complete.contexts)
+
+
+@command.verb("add")
+@click.argument("name")
+@click.option("--url", required=True, help="Where its API is: https://carillon.example.com.")
+@click.option("--token", help="A service's token; `-` reads it from stdin, so that no shell remembers it.")
+@click.option("--token-command", help="A command that prints the token.")
+@click.option("--user", help="A person's e-mail address, which a trusted proxy vouches for.")
+@click.option("--default-app", help="The app that is meant where none is named.")
+def add(
+    session: Session,
+    name: str,
+    url: str,
+    token: str | None,
+    token_command: str | None,
+    user: str | None,
+    default_app: str | None,
+) -> None:
+    """Keep a deployment's address and credentials under a name, or replace them. The first one is used from then on."""
+    if [token, token_command, user].count(None) < 2:
+        raise click.UsageError("one of --token, --token-command and --user says who asks")
+    if token == "-":
+        token = sys.stdin.readline().strip()
+    file = read_contexts()
+    file.contexts[name] = Deployment(
+        url=_check_url(url),
+        token=token or "",
+        token_command=token_command or "",
+        user=user or "",
+        app=default_app or "",
+    )
+    file.current = file.current or name
+    write_contexts(file)
+    session.out.tell(f"Kept in {contexts_path()}.")
+
+
+@command.verb("use")
+@_name
+def use(session: Session, name: str) -> None:
+    """Use this context where no other is named."""
+    file = _require(name)
+    file.current = name
+    write_contexts(file)
+    session.out.tell(f"In use: {name}, {file.contexts[name].url}.")
+
+
+@command.verb("list")
+def list_contexts(session: Session) -> None:
+    """List the contexts, without their secrets."""
+    file = read_contexts()
+    rows = [{"name": name, "inUse": name == file.current, **_mask(each)} for name, each in file.contexts.items()]
+    columns = (
+        TableColumn("", lambda row: "*" if row["inUse"] else " ", "word"),
+        TableColumn("NAME", lambda row: row["name"]),
+        TableColumn("URL", lambda row: row["url"]),
+        TableColumn("WHO", _who),
+        TableColumn("APP", lambda row: row["app"]),
+    )
+    session.out.show_list(rows, columns, id="name", limit=0)
+
+
+@command.verb("show")
+def show(session: Session) -> None:
+    """Tell which deployment is asked here and now, as whom, and what they may do."""
+    found = session.found
+    caller = session.api.get("whoami")
+    answer = {"context": found.named_by, "url": found.deployment.url, "app": session.app, **caller}
+    session.out.show(answer, lambda: list(answer.items()), id="context")
+
+
+@command.verb("remove")
+@_name
+def remove(session: Session, name: str) -> None:
+    """Forget a context."""
+    file = _require(name)
+    del file.contexts[name]
+    file.current = "" if file.current == name else file.current
+    write_contexts(file)
+    session.out.tell(f"Forgotten: {name}.")
+
+
+def _require(name: str) -> ContextsFile:
+    file = read_contexts()
+    if name not in file.contexts:
+        known = ", ".join(sorted(file.contexts)) or "none"
+        raise Failure(Exit.NOT_FOUND, f"There is no context {name!r}; there are: {known}.")
+    return file
+
+
+def _check_url(url: str) -> str:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise click.UsageError(f"--url is like https://carillon.example.com, not {url!r}")
+    return url.rstrip("/")
+
+
+def _mask(deployment: Deployment) -> dict[str, str]:
+    fields: dict[str, str] = asdict(deployment)
+    return fields | {"token": MASK if deployment.token else ""}
+
+
+def _who(row: Json) -> str:
+    return str(row["user"] or (f"$({row['token_command']})" if row["token_command"] else row["token"]))

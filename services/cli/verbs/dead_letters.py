@@ -1,0 +1,80 @@
+"""`carillon dead-letters`."""
+
+from collections.abc import Sequence
+
+import click
+
+from services.cli import complete, options
+from services.cli.names import find_listed
+from services.cli.output.tables import Json, TableColumn
+from services.cli.output.text import visible
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("dead-letters")
+
+_ids = click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=complete.dead_letters)
+
+
+@command.verb("list")
+@click.option("--key", default="", shell_complete=complete.schedules, help="Only those of this schedule.")
+@options.namespace
+@options.limit
+def list_letters(session: Session, key: str, namespace: str, limit: int | None) -> None:
+    """List the dead letters."""
+    columns = (
+        TableColumn("ID", lambda each: each["id"], "id"),
+        TableColumn("KEY", lambda each: each["key"], "id"),
+        TableColumn("DUE", lambda each: session.out.when(each["due"]), "word"),
+        TableColumn("DIED", lambda each: session.out.when(each["died_at"]), "word"),
+        TableColumn("TRIES", lambda each: each["attempts"], "number"),
+        TableColumn("ERROR", lambda each: each["error"]),
+    )
+    found = session.api.items("dead-letters", limit=limit, key=key, namespace=namespace)
+    session.out.show_list(found, columns, id="id", limit=limit)
+
+
+@command.verb("show")
+@click.argument("id_", metavar="ID", shell_complete=complete.dead_letters)
+@options.namespace
+def show(session: Session, id_: str, namespace: str) -> None:
+    """Show a dead letter, and what it would have said."""
+    letter = session.api.get("dead-letters", _find(session, id_, namespace), namespace=namespace)
+    session.out.show(letter, lambda: [(visible(name), value) for name, value in letter.items()], id="id")
+
+
+@command.verb("retry", changes=True)
+@_ids
+@click.option("--key", default="", shell_complete=complete.schedules, help="All of this schedule.")
+@click.option("--all", "everything", is_flag=True, help="All of the namespace.")
+@options.namespace
+def retry(session: Session, ids: Sequence[str], key: str, everything: bool, namespace: str) -> None:
+    """Try dead letters again, with what their schedules say now: these, those of a key, or all."""
+    if (bool(ids), bool(key), everything).count(True) != 1:
+        raise click.UsageError("which? Name ids, or --key, or --all")
+    if ids:
+        for letter_id in [_find(session, each, namespace) for each in ids]:
+            session.api.end("dead-letters", letter_id, "retry", namespace=namespace)
+            session.out.confirm({"id": letter_id}, f"Tried again: {letter_id}.", id="id")
+        return
+    answer = session.api.post("dead-letters", "retry", body={"key": key} if key else {}, namespace=namespace)
+    session.out.confirm(answer, f"Tried again: {answer['retried']:,} dead letters.", id="retried")
+
+
+@command.verb("discard", destroys=True)
+@_ids
+@options.namespace
+def discard(session: Session, ids: Sequence[str], namespace: str) -> None:
+    """Give dead letters up. For all that match something: `carillon bulk start dead-letter.discard`."""
+    if not ids:
+        raise click.UsageError("which? Name ids, as `carillon dead-letters list` shows them")
+    found = [_find(session, each, namespace) for each in ids]
+    session.ask(f"This gives up {len(found)} dead letters for good: {', '.join(found[:5])}. There is no undo.")
+    for letter_id in found:
+        session.api.end("dead-letters", letter_id, "discard", namespace=namespace)
+        session.out.confirm({"id": letter_id}, f"Discarded {letter_id}.", id="id")
+
+
+def _find(session: Session, typed: str, namespace: str) -> str:
+    letter: Json = find_listed(session, typed, "dead-letters", what="dead letter", namespace=namespace)
+    return str(letter["id"])

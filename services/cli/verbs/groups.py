@@ -1,0 +1,143 @@
+"""`carillon groups`: localized pushes."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from services.cli import complete, options
+from services.cli.job_shape import group_fields, state_of, zone_columns
+from services.cli.job_wish import job_body, job_options
+from services.cli.jobs_seen import show_batches, show_preview, show_samples, watch_group
+from services.cli.names import find_app, find_group, newest_jobs
+from services.cli.output.tables import Json, TableColumn, group_digits
+from services.cli.session import NAMED_FROM_DEVICES, Session
+from services.cli.verb import noun
+
+command = noun("groups")
+
+_group = click.argument("group_name", metavar="GROUP", shell_complete=complete.groups)
+
+
+@command.verb("list", of_app=True)
+@options.limit
+def list_groups(session: Session, limit: int | None) -> None:
+    """List the groups, the newest first."""
+    columns = (
+        TableColumn("ID", lambda job: job["jobGroupId"], "id"),
+        TableColumn("APP", lambda job: job["app"]["name"]),
+        TableColumn("TEMPLATE", lambda job: job["templateName"]),
+        TableColumn("MADE", lambda job: session.out.when(job["createdAt"]), "word"),
+        TableColumn("MADE BY", lambda job: job["createdBy"]),
+    )
+    session.out.show_list(_first_jobs(newest_jobs(session)), columns, id="jobGroupId", limit=limit)
+
+
+@command.verb("show", of_app=True)
+@_group
+def show(session: Session, group_name: str) -> None:
+    """Show a group: the progress of all together, and its zones."""
+    group = session.api.get(*_path(session, group_name))
+    session.out.show(group, lambda: group_fields(session.out, group), id="id")
+    if not (session.out.json or session.out.quiet):
+        session.out.write("")
+        session.out.show_table(zone_columns(session.out), group["zones"])
+
+
+@command.verb("create", of_app=True, changes=True)
+@job_options
+@click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs have ended.")
+def create(session: Session, templates: tuple[str, ...], watches: bool, **wish: Any) -> None:
+    """Make a localized push: a job for each time zone, at what --at reads in UTC."""
+    app_id = find_app(session)
+    body = job_body(session, **wish | {"localized": True})
+    job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
+    if watches:
+        watch_group(session, app_id, job["jobGroupId"])
+    else:
+        sentence = f"Made group {job['jobGroupId']} with {len(job['zones'])} jobs."
+        session.out.confirm(job, sentence, id="jobGroupId")
+
+
+@command.verb("preview", of_app=True)
+@job_options
+def preview(session: Session, templates: tuple[str, ...], **wish: Any) -> None:
+    """Tell who would get a localized push and what they would get; nothing is stored."""
+    app_id = find_app(session)
+    body = job_body(session, **wish | {"localized": True})
+    show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
+
+
+@command.verb("watch", of_app=True)
+@_group
+def watch(session: Session, group_name: str) -> None:
+    """Watch a group until all its jobs have ended."""
+    watch_group(session, *find_group(session, group_name))
+
+
+@command.verb("pause", of_app=True, changes=True)
+@_group
+def pause(session: Session, group_name: str) -> None:
+    """Hold all its jobs that have not ended."""
+    _move(session, _path(session, group_name), "pause", "Paused")
+
+
+@command.verb("resume", of_app=True, changes=True)
+@_group
+def resume(session: Session, group_name: str) -> None:
+    """Let all its held jobs go on."""
+    _move(session, _path(session, group_name), "resume", "Resumed")
+
+
+@command.verb("stop", of_app=True, destroys=True)
+@_group
+def stop(session: Session, group_name: str) -> None:
+    """End all its jobs for good; what is not sent is dropped."""
+    path = _path(session, group_name)
+    group = session.api.get(*path)
+    left = group["totalTokens"] - group["completedTokens"]
+    ahead = sum(state_of(zone) == "waiting" for zone in group["zones"])
+    sentence = (
+        f"This stops the {len(group['zones'])} jobs of group {group['id']}: {group_digits(left)} devices will not be "
+        f"reached, nor those of {ahead} zones that have not started. There is no undo."
+    )
+    session.ask(sentence, type_name=group["templateName"] if left > NAMED_FROM_DEVICES else "")
+    _move(session, path, "stop", "Stopped")
+
+
+@command.verb("batches", of_app=True)
+@_group
+@click.option("--state", default="", help="Only those in this state: planned, queued, sending, sent, failed, dropped.")
+@options.limit
+def batches(session: Session, group_name: str, state: str, limit: int | None) -> None:
+    """List the batches of all its jobs."""
+    path = _path(session, group_name)
+    jobs = [(path[1], zone["jobId"]) for zone in session.api.get(*path)["zones"]]
+    show_batches(session, jobs, state=state, limit=limit)
+
+
+@command.verb("samples", of_app=True)
+@_group
+def samples(session: Session, group_name: str) -> None:
+    """Show what its templates make, a sample for each template and locale."""
+    path = _path(session, group_name)
+    show_samples(session, path[1], session.api.get(*path)["zones"][0]["jobId"])
+
+
+def _path(session: Session, group_name: str) -> tuple[str, str, str, str]:
+    app_id, group_id = find_group(session, group_name)
+    return "apps", app_id, "groups", group_id
+
+
+def _move(session: Session, path: tuple[str, ...], move: str, done: str) -> None:
+    group = session.api.put(*path, move)
+    session.out.confirm(group, f"{done} group {group['id']} with {len(group['zones'])} jobs.", id="id")
+
+
+def _first_jobs(jobs: Iterable[Json]) -> Iterator[Json]:
+    """A job of each group."""
+    seen: set[str] = set()
+    for job in jobs:
+        if job["jobGroupId"] and job["jobGroupId"] not in seen:
+            seen.add(job["jobGroupId"])
+            yield job

@@ -1,0 +1,143 @@
+"""`carillon jobs`."""
+
+from typing import Any
+
+import click
+
+from services.cli import complete, options
+from services.cli.exits import Exit, Failure
+from services.cli.job_shape import BAD, ENDED, job_columns, job_fields, state_of
+from services.cli.job_wish import job_body, job_options
+from services.cli.jobs_seen import show_batches, show_preview, show_samples, watch_group, watch_job
+from services.cli.names import find_app, find_job, newest_jobs
+from services.cli.output.tables import Json, group_digits
+from services.cli.session import NAMED_FROM_DEVICES, Session
+from services.cli.verb import noun
+
+command = noun("jobs")
+
+STATES = ("scheduled", "running", "paused", "circuitbreak", "stopped", "completed")
+_job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
+
+
+@command.verb("list", of_app=True)
+@click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
+@click.option("--template", default="", shell_complete=complete.templates, help="Only those of this template.")
+@click.option("--by", default="", metavar="WHO", help="Only those that this user or service made.")
+@options.limit
+def list_jobs(session: Session, status: str | None, template: str, by: str, limit: int | None) -> None:
+    """List the jobs, the newest first."""
+    jobs = newest_jobs(session, limit=limit, status=status, template=template, by=by)
+    session.out.show_list(jobs, job_columns(session.out), id="id", limit=limit)
+
+
+@command.verb("show", of_app=True)
+@_job
+def show(session: Session, job_name: str) -> None:
+    """Show a job and its progress."""
+    job = _get(session, job_name)
+    session.out.show(job, lambda: job_fields(session.out, job), id="id")
+
+
+@command.verb("create", of_app=True, changes=True)
+@job_options
+@click.option("--id", "id_", default="", metavar="UUID", help="An id of your choice.")
+@click.option("--watch", "watches", is_flag=True, help="Watch it until it has ended.")
+def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool, **wish: Any) -> None:
+    """Make a job, which starts at once or at --at."""
+    app_id = find_app(session)
+    body = job_body(session, **wish) | ({"id": id_} if id_ else {})
+    job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
+    if not watches:
+        jobs = f" with {len(job['zones'])} jobs, group {job['jobGroupId']}" if job["zones"] else ""
+        session.out.confirm(job, f"Made job {job['id']}{jobs}.", id="id")
+    elif job["jobGroupId"]:
+        watch_group(session, app_id, job["jobGroupId"])
+    else:
+        watch_job(session, app_id, job["id"])
+
+
+@command.verb("preview", of_app=True)
+@job_options
+def preview(session: Session, templates: tuple[str, ...], **wish: Any) -> None:
+    """Tell who would get a job and what they would get; nothing is stored."""
+    app_id = find_app(session)
+    body = job_body(session, **wish)
+    show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
+
+
+@command.verb("watch", of_app=True)
+@_job
+def watch(session: Session, job_name: str) -> None:
+    """Watch a job until it has ended; 8 where it was stopped or broke its circuit."""
+    watch_job(session, *find_job(session, job_name))
+
+
+@command.verb("pause", of_app=True, changes=True)
+@_job
+def pause(session: Session, job_name: str) -> None:
+    """Hold a job: nothing more is sent until it is resumed."""
+    app_id, job_id = find_job(session, job_name)
+    session.api.jobs.pause(app_id, job_id)
+    _confirm(session, app_id, job_id, "Paused")
+
+
+@command.verb("resume", of_app=True, changes=True)
+@_job
+@click.option("--watch", "watches", is_flag=True, help="Watch it until it has ended.")
+def resume(session: Session, job_name: str, watches: bool) -> None:
+    """Let a job go on that is paused or broke its circuit."""
+    app_id, job_id = find_job(session, job_name)
+    session.api.jobs.resume(app_id, job_id)
+    if watches:
+        watch_job(session, app_id, job_id)
+    else:
+        _confirm(session, app_id, job_id, "Resumed")
+
+
+@command.verb("stop", of_app=True, destroys=True)
+@_job
+def stop(session: Session, job_name: str) -> None:
+    """End a job for good; what is not sent is dropped."""
+    job = _get(session, job_name)
+    if state_of(job) in ENDED - BAD:
+        raise Failure(Exit.REFUSED, f"Job {job['id']} is completed: there is nothing to stop.")
+    left = job["totalTokens"] - job["completedTokens"]
+    app = job["app"]["name"]
+    sentence = f"This stops job {job['id']} of app {app}: {_what_is_left(job, left)} There is no undo."
+    session.ask(sentence, type_name=app if left > NAMED_FROM_DEVICES else "")
+    session.api.jobs.stop(job["appId"], job["id"])
+    _confirm(session, job["appId"], job["id"], "Stopped")
+
+
+@command.verb("batches", of_app=True)
+@_job
+@click.option("--state", default="", help="Only those in this state: planned, queued, sending, sent, failed, dropped.")
+@options.limit
+def batches(session: Session, job_name: str, state: str, limit: int | None) -> None:
+    """List the batches of a job."""
+    show_batches(session, [find_job(session, job_name)], state=state, limit=limit)
+
+
+@command.verb("samples", of_app=True)
+@_job
+def samples(session: Session, job_name: str) -> None:
+    """Show what a job's templates make, a sample for each template and locale."""
+    show_samples(session, *find_job(session, job_name))
+
+
+def _get(session: Session, job_name: str) -> Json:
+    app_id, job_id = find_job(session, job_name)
+    job: Json = session.api.get("apps", app_id, "jobs", job_id)
+    return job
+
+
+def _confirm(session: Session, app_id: str, job_id: str, done: str) -> None:
+    job = session.api.get("apps", app_id, "jobs", job_id)
+    session.out.confirm(job, f"{done} job {job_id}.", id="id")
+
+
+def _what_is_left(job: Json, left: int) -> str:
+    if not job["totalBatches"]:
+        return "nobody has got it yet."
+    return f"{group_digits(left)} of {group_digits(job['totalTokens'])} devices will not be reached."

@@ -1,0 +1,67 @@
+"""`carillon queues`."""
+
+from functools import partial
+from typing import Any
+
+import click
+
+from services.cli import complete, options
+from services.cli.output.tables import Json, TableColumn
+from services.cli.output.text import visible
+from services.cli.session import NAMED_FROM_THINGS, Session
+from services.cli.verb import noun
+
+command = noun("queues")
+
+COLUMNS = (
+    TableColumn("QUEUE", lambda queue: queue["name"]),
+    TableColumn("READY", lambda queue: queue["ready"], "number"),
+    TableColumn("UNACKED", lambda queue: queue["unacked"], "number"),
+    TableColumn("CONSUMERS", lambda queue: queue["consumers"], "number"),
+    TableColumn("DEAD", lambda queue: queue["dead"], "number", lambda queue: "red" if queue["dead"] else ""),
+    TableColumn("IN/s", lambda queue: queue["publishRate"], "number"),
+    TableColumn("OUT/s", lambda queue: queue["deliverRate"], "number"),
+)
+_queue = click.argument("queue", metavar="QUEUE", shell_complete=complete.queues)
+
+
+@command.verb("list")
+def list_queues(session: Session) -> None:
+    """List the queues: what waits, what is in hand, who takes, and what died."""
+    session.out.show_list(session.api.get("queues"), COLUMNS, id="name", limit=0)
+
+
+@command.verb("peek")
+@_queue
+@options.limit
+def peek(session: Session, queue: str, limit: int | None) -> None:
+    """Show dead messages of a queue, which stay where they are."""
+    found: list[Json] = session.api.get("queues", queue, "dead", limit=limit)
+    names = list(dict.fromkeys(name for message in found for name in message))
+    columns = [TableColumn(visible(name).upper(), partial(_field, name)) for name in names]
+    session.out.show_list(found, columns, id="id", limit=0)
+
+
+@command.verb("return", changes=True)
+@_queue
+def return_dead(session: Session, queue: str) -> None:
+    """Give the dead messages of a queue back to it, to be tried again."""
+    answer = session.api.post("queues", queue, "dead", "return")
+    session.out.confirm({"name": queue, **answer}, f"Gave the dead messages of {queue} back.", id="name")
+
+
+@command.verb("purge", destroys=True)
+@_queue
+def purge(session: Session, queue: str) -> None:
+    """Delete the dead messages of a queue."""
+    dead = next((each["dead"] for each in session.api.get("queues") if each["name"] == queue), 0)
+    session.ask(
+        f"This deletes {dead:,} dead messages of {queue}; there is no undo.",
+        type_name=queue if dead > NAMED_FROM_THINGS else "",
+    )
+    answer = session.api.post("queues", queue, "dead", "purge")
+    session.out.confirm({"name": queue, **answer}, f"Deleted the dead messages of {queue}.", id="name")
+
+
+def _field(name: str, message: Json) -> Any:
+    return message.get(name)

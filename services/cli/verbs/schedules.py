@@ -1,0 +1,152 @@
+"""`carillon schedules`."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from services.cli import complete, options
+from services.cli.exits import Exit, Failure
+from services.cli.names import find_schedule
+from services.cli.options import Span
+from services.cli.output.tables import Json, TableColumn
+from services.cli.schedule_shape import schedule_columns, schedule_fields
+from services.cli.schedule_wish import definition_options, schedule_body
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("schedules")
+
+_key = click.argument("key", metavar="KEY", shell_complete=complete.schedules)
+
+
+@command.verb("list")
+@click.option("--prefix", default="", help="Only keys that begin so.")
+@click.option("--state", type=click.Choice(["active", "paused", "finished"]), help="Only those in this state.")
+@options.namespace
+@options.limit
+def list_schedules(session: Session, prefix: str, state: str | None, namespace: str, limit: int | None) -> None:
+    """List schedules by key."""
+    found = session.api.items("schedules", limit=limit, prefix=prefix, state=state, namespace=namespace)
+    session.out.show_list(found, schedule_columns(session.out), id="key", limit=limit)
+
+
+@command.verb("due")
+@click.option("--within", type=Span(), default="1h", show_default=True, help="How far ahead to look.")
+@options.namespace
+def due(session: Session, within: timedelta, namespace: str) -> None:
+    """List what fires next."""
+    told = session.api.get("schedules", "due", within=int(within.total_seconds()), namespace=namespace)
+    columns = (
+        TableColumn("AT", lambda each: session.out.when(each["at"]), "word"),
+        TableColumn("KEY", lambda each: each["key"], "id"),
+        TableColumn("OF", lambda each: each["namespace"]),
+        TableColumn("KIND", lambda each: each["kind"], "word"),
+        TableColumn("TRIES", lambda each: each["attempts"], "number"),
+    )
+    session.out.show_list(told["instants"], columns, id="key", limit=0)
+
+
+@command.verb("show")
+@_key
+@options.namespace
+def show(session: Session, key: str, namespace: str) -> None:
+    """Show a schedule, its next instants and its last outcomes."""
+    schedule = session.api.get("schedules", find_schedule(session, key, namespace=namespace), namespace=namespace)
+    session.out.show(schedule, lambda: schedule_fields(session.out, schedule), id="key")
+
+
+@command.verb("create", changes=True)
+@click.argument("key", metavar="KEY")
+@definition_options
+def create(session: Session, key: str, **wish: Any) -> None:
+    """Make a schedule; one that is there with the same content stays as it is."""
+    made = session.api.post("schedules", body={**schedule_body(**wish), "key": key})
+    session.out.confirm(made, _in_place(session, made), id="key")
+
+
+@command.verb("apply", changes=True)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+def apply(session: Session, files: Sequence[str]) -> None:
+    """Make or replace the schedules of files (JSON: one, an array, or one a line; `-`: stdin). What is there with the
+    same content stays as it is."""
+    refused = 0
+    for document in [each for file in files for each in options.read_documents(file)]:
+        refused += not _put(session, document)
+    if refused:
+        raise Failure(Exit.REFUSED, f"{refused} schedules were refused; the others are in place.")
+
+
+@command.verb("preview")
+@definition_options
+def preview(session: Session, **wish: Any) -> None:
+    """Tell the next instants of a schedule; nothing is stored."""
+    answer = session.api.post("schedules", "preview", body=schedule_body(**wish))
+    session.out.show(answer, lambda: [("next", [session.out.when(each) for each in answer["next"]])], id="next")
+
+
+@command.verb("fire", changes=True)
+@_key
+@options.namespace
+def fire(session: Session, key: str, namespace: str) -> None:
+    """Have a schedule's callback done once, now."""
+    found = find_schedule(session, key, namespace=namespace)
+    fired = session.api.post("schedules", found, "fire", namespace=namespace)
+    session.out.confirm(fired, f"Fired {found}: message {fired['id']}.", id="id")
+
+
+@command.verb("pause", changes=True)
+@_key
+@options.namespace
+def pause(session: Session, key: str, namespace: str) -> None:
+    """Hold a schedule: nothing of it fires until it is resumed."""
+    _move(session, key, namespace, "pause", "Paused")
+
+
+@command.verb("resume", changes=True)
+@_key
+@options.namespace
+def resume(session: Session, key: str, namespace: str) -> None:
+    """Let a schedule go on; what came due meanwhile goes by its misfire rule."""
+    _move(session, key, namespace, "resume", "Resumed")
+
+
+@command.verb("delete", destroys=True)
+@_key
+@options.namespace
+def delete(session: Session, key: str, namespace: str) -> None:
+    """Delete a schedule and all that is pending of it."""
+    found = find_schedule(session, key, namespace=namespace)
+    session.ask(f"This deletes schedule {found} and all that is pending of it; there is no undo.")
+    session.api.delete("schedules", found, namespace=namespace)
+    session.out.confirm({"key": found}, f"Deleted schedule {found}.", id="key")
+
+
+def _move(session: Session, key: str, namespace: str, move: str, done: str) -> None:
+    found = find_schedule(session, key, namespace=namespace)
+    moved = session.api.post("schedules", found, move, namespace=namespace)
+    session.out.confirm(moved, f"{done} schedule {found}.", id="key")
+
+
+def _put(session: Session, document: Any) -> bool:
+    """Put one document into its place; whether it was taken."""
+    from carillon.errors import Conflict, Invalid
+
+    key = document.get("key") if isinstance(document, dict) else None
+    if not isinstance(key, str):
+        session.out.tell("A schedule needs a key: left out.")
+        return False
+    try:
+        answer = session.api.put("schedules", key, body=document)
+    except (Conflict, Invalid, ValueError) as error:
+        session.out.tell(f"{key}: {error}")
+        return False
+    session.out.confirm(answer, _in_place(session, answer), id="key")
+    return True
+
+
+def _in_place(session: Session, schedule: Json) -> str:
+    instants = schedule.get("next") or []
+    following = f", next at {session.out.when(instants[0])}" if instants else ""
+    return f"In place: schedule {schedule['key']}{following}."

@@ -1,0 +1,80 @@
+"""`carillon status`: one screen that says whether all is well, and why not."""
+
+import sys
+from typing import Any
+
+import click
+
+from services.cli.exits import Exit
+from services.cli.job_shape import job_columns
+from services.cli.output.out import Output
+from services.cli.output.tables import Json, draw_record, group_digits
+from services.cli.output.text import as_json, paint, visible
+from services.cli.session import Session
+from services.cli.verb import Verb
+from services.cli.verbs.processes import process_columns
+from services.cli.verbs.queues import COLUMNS
+
+VERDICTS = {
+    "well": ("All is well.", "green"),
+    "ailing": ("Not all is well.", "red"),
+    "unknown": ("Whether all is well cannot be known.", "yellow"),
+}
+SEVERITIES = {"page": "red", "ticket": "yellow"}
+SHOWN = 8
+
+
+@click.command("status", cls=Verb)
+@click.pass_obj
+def command(session: Session) -> None:
+    """Tell in one screen whether all is well, and why not; 9 where it is not."""
+    overview = session.api.get("overview")
+    if session.out.json:
+        session.out.write(as_json(overview))
+    elif session.out.quiet:
+        session.out.write(visible(overview["verdict"]))
+    else:
+        _draw(session.out, overview)
+    if overview["verdict"] != "well":
+        sys.exit(Exit.AILING)
+
+
+def _draw(out: Output, overview: Json) -> None:
+    sentence, colour = VERDICTS.get(overview["verdict"], (visible(overview["verdict"]), "yellow"))
+    out.write(f"{paint(sentence, colour)}  As of {out.when(overview['asOf'])}.")
+    for sign in overview["signs"]:
+        severity = paint(visible(sign["severity"]), SEVERITIES.get(sign["severity"], ""))
+        since = f", since {out.when(sign['since'])}" if sign["since"] else ""
+        out.write(f"\n{severity}  {visible(sign['name'])}{since}: {visible(sign['seen'])} {visible(sign['sentence'])}")
+        out.write(f"      {visible(sign['remedy'])}")
+    for thing in overview["unknown"]:
+        out.write(f"\n{paint('unknown', 'yellow')}  {visible(thing['what'])}: {visible(thing['reason'])}")
+    out.write("")
+    for line in draw_record(_figures(overview)):
+        out.write(line)
+    busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"] or queue["dead"]]
+    _section(out, "Running", job_columns(out), overview["jobs"]["running"])
+    _section(out, "Waiting", job_columns(out), overview["jobs"]["waiting"])
+    _section(out, "Queues that are not empty", COLUMNS, busy)
+    _section(out, "Processes", process_columns(out), overview["processes"])
+
+
+def _section(out: Output, title: str, columns: Any, rows: list[Json]) -> None:
+    if not rows:
+        return
+    out.write(f"\n{title}")
+    out.show_table(columns, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        out.write(f"and {len(rows) - SHOWN} more")
+
+
+def _figures(overview: Json) -> list[tuple[str, object]]:
+    sent = sum(minute["recipients"].get("sent", 0) for minute in overview["minutes"])
+    jobs = [f"{group_digits(count)} {state}" for state, count in overview["jobs"]["open"].items() if count]
+    figures = [
+        ("open jobs", ", ".join(jobs) or "none"),
+        ("dead letters", group_digits(overview["deadLetters"])),
+        ("sent", f"{group_digits(sent)} in the last hour"),
+    ]
+    partial = "You have no role over all there is: these are the jobs of your own apps."
+    return [("only", partial)] if overview["partial"] else [*figures]

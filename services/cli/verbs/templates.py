@@ -1,0 +1,170 @@
+"""`carillon templates`."""
+
+import difflib
+import json
+from typing import Any
+
+import click
+
+from services.cli import complete, options
+from services.cli.exits import Exit, Failure
+from services.cli.names import find_app, find_template
+from services.cli.options import JsonText, Pair
+from services.cli.output.out import Fields
+from services.cli.output.tables import Json, TableColumn
+from services.cli.output.text import as_json, paint, visible
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("templates")
+
+_COLUMNS = (
+    TableColumn("ID", lambda template: template["id"], "id"),
+    TableColumn("NAME", lambda template: template["name"]),
+    TableColumn("LOCALE", lambda template: template["locale"], "word"),
+    TableColumn("BODY", lambda template: template["body"]),
+    TableColumn("MADE BY", lambda template: template["createdBy"]),
+)
+_CONTENT = ("name", "locale", "defaults", "body")
+_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+_template = click.argument("template_name", metavar="TEMPLATE", shell_complete=complete.templates)
+_locale = click.option("--locale", default="", help="Which of those of this name.")
+_body = click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="What the message says.")
+_defaults = click.option("--defaults", type=JsonText(), metavar="JSON|@FILE", help="Fills tags that no context does.")
+
+
+@command.verb("list", of_app=True)
+@options.limit
+def list_templates(session: Session, limit: int | None) -> None:
+    """List an app's templates."""
+    templates = session.api.items("apps", find_app(session), "templates", limit=limit)
+    session.out.show_list(templates, _COLUMNS, id="id", limit=limit)
+
+
+@command.verb("show", of_app=True)
+@_template
+@_locale
+def show(session: Session, template_name: str, locale: str) -> None:
+    """Show a template."""
+    template = find_template(session, find_app(session), template_name, locale)
+    session.out.show(template, lambda: _fields(session, template), id="id")
+
+
+@command.verb("create", of_app=True, changes=True)
+@click.argument("name")
+@click.option("--locale", default="en", show_default=True, help="For devices of this locale; `en` serves all others.")
+@click.option("--body", type=JsonText(), required=True, metavar="JSON|@FILE", help="What the message says.")
+@_defaults
+def create(session: Session, name: str, locale: str, body: Any, defaults: Any) -> None:
+    """Make a template."""
+    wanted = {"name": name, "locale": locale, "body": body, "defaults": defaults or {}}
+    made = session.api.post("apps", find_app(session), "templates", body=wanted)
+    session.out.confirm(made, f"Made template {made['name']} ({made['locale']}), {made['id']}.", id="id")
+
+
+@command.verb("edit", of_app=True, changes=True)
+@_template
+@_locale
+@_body
+@_defaults
+def edit(session: Session, template_name: str, locale: str, body: Any, defaults: Any) -> None:
+    """Change a template: what --body and --defaults say, or what an editor makes of it."""
+    app_id = find_app(session)
+    template = find_template(session, app_id, template_name, locale)
+    wanted = {name: template[name] for name in _CONTENT}
+    if body is None and defaults is None:
+        wanted = _edit(wanted)
+    wanted |= {name: value for name, value in (("body", body), ("defaults", defaults)) if value is not None}
+    changed = session.api.put("apps", app_id, "templates", template["id"], body=wanted)
+    session.out.confirm(changed, f"Changed template {changed['name']} ({changed['locale']}).", id="id")
+
+
+@command.verb("delete", of_app=True, destroys=True)
+@_template
+@_locale
+def delete(session: Session, template_name: str, locale: str) -> None:
+    """Delete a template; jobs that exist have copies of their own."""
+    app_id = find_app(session)
+    template = find_template(session, app_id, template_name, locale)
+    what = f"template {template['name']} ({template['locale']})"
+    session.ask(f"This deletes {what} of app {template['app']['name']}; there is no undo.")
+    session.api.delete("apps", app_id, "templates", template["id"])
+    session.out.confirm(template, f"Deleted {what}.", id="id")
+
+
+@command.verb("render", of_app=True)
+@click.argument("template_name", metavar="[TEMPLATE]", default="", shell_complete=complete.templates)
+@_locale
+@click.option("--body", type=JsonText(), metavar="JSON|@FILE", help="A template that is not stored, in its place.")
+@_defaults
+@click.option("--set", "tags", type=Pair(), multiple=True, help="Fills a tag: name=Ana.")
+def render(
+    session: Session, template_name: str, locale: str, body: Any, defaults: Any, tags: tuple[tuple[str, str], ...]
+) -> None:
+    """Show what a template renders to, or the fault in it and its place; nothing is stored."""
+    if bool(template_name) == (body is not None):
+        raise click.UsageError("render what? Name a template, or give one by --body")
+    wanted: Json = (
+        {"name": template_name} if template_name else {"template": {"body": body, "defaults": defaults or {}}}
+    )
+    asked = {**wanted, "locale": locale or "en", "context": dict(tags)}
+    answer = session.api.post("apps", find_app(session), "templates", "render", body=asked)
+    if answer["fault"] and not session.out.json:
+        raise Failure(Exit.FAILED, visible(f"{answer['field']}: {answer['fault']}".removeprefix(": ")))
+    session.out.write(as_json(answer) if session.out.json else _indent(answer["body"]))
+    if answer["fault"]:
+        click.get_current_context().exit(Exit.FAILED)
+
+
+@command.verb("diff", of_app=True)
+@_template
+@_locale
+@click.argument("file", metavar="FILE")
+def diff(session: Session, template_name: str, locale: str, file: str) -> None:
+    """Show how a template and a file (as `show --json` prints it; `-`: stdin) differ; 1 where they do."""
+    stored = find_template(session, find_app(session), template_name, locale)
+    [given, *_] = options.read_documents(file)
+    if not isinstance(given, dict):
+        raise click.UsageError(f"{file} holds no template")
+    before, after = (
+        _indent({name: side.get(name, stored[name]) for name in _CONTENT}).split("\n") for side in (stored, given)
+    )
+    lines = list(difflib.unified_diff(before, after, f"stored {stored['id']}", file, lineterm=""))
+    for line in lines:
+        session.out.write(paint(visible(line), _DIFF_COLOURS.get(line[:1], "")))
+    if lines:
+        click.get_current_context().exit(1)
+
+
+def _fields(session: Session, template: Json) -> Fields:
+    return [
+        ("id", template["id"]),
+        ("app", template["app"]["name"]),
+        ("name", template["name"]),
+        ("locale", template["locale"]),
+        ("body", _indent(template["body"]).split("\n")),
+        ("defaults", template["defaults"]),
+        ("made", f"{session.out.when(template['createdAt'])} by {template['createdBy']}"),
+        ("changed", session.out.when(template["updatedAt"])),
+    ]
+
+
+def _edit(wanted: dict[str, Any]) -> dict[str, Any]:
+    """What the person's editor makes of it."""
+    text = click.edit(_indent(wanted), extension=".json")
+    if text is None:
+        raise click.UsageError("nothing was changed in the editor: --body and --defaults change it without one")
+    try:
+        edited: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"what the editor left is no JSON: {error}") from None
+    return edited
+
+
+def _indent(value: Any) -> str:
+    """JSON on lines of its own, of printable characters."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "\n".join(
+        "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line) for line in text.split("\n")
+    )

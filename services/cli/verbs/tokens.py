@@ -1,0 +1,77 @@
+"""`carillon tokens`."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from services.cli import complete, options
+from services.cli.access import access_body, access_options, may
+from services.cli.names import find_listed
+from services.cli.options import Instant, Span
+from services.cli.output.tables import Json, TableColumn
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("tokens")
+
+_token = click.argument("token_name", metavar="TOKEN", shell_complete=complete.tokens)
+
+
+@command.verb("list")
+@options.limit
+def list_tokens(session: Session, limit: int | None) -> None:
+    """List the tokens, the oldest first, without their secrets."""
+    columns = (
+        TableColumn("ID", lambda token: token["id"], "id"),
+        TableColumn("NAME", lambda token: token["name"]),
+        TableColumn("MAY", may),
+        TableColumn("MADE", lambda token: session.out.when(token["createdAt"]), "word"),
+        TableColumn("USED", lambda token: session.out.when(token.get("lastUsedAt")), "word"),
+        TableColumn("ENDS", lambda token: session.out.when(token.get("expiresAt")), "word"),
+    )
+    session.out.show_list(session.api.items("tokens", limit=limit), columns, id="id", limit=limit)
+
+
+@command.verb("create", changes=True)
+@click.argument("name")
+@options.namespace
+@click.option("--expires", type=Instant(), help="When it ends by itself; otherwise never.")
+@access_options
+def create(session: Session, name: str, namespace: str, expires: datetime | None, **access: Any) -> None:
+    """Make a token. Its secret is printed for this one time."""
+    body = {"name": name, **access_body(session, **access)}
+    chosen = {"namespace": namespace, "expiresAt": expires and expires.isoformat()}
+    body |= {field: value for field, value in chosen.items() if value}
+    _show_secret(session, session.api.post("tokens", body=body, once=True))
+
+
+@command.verb("rotate", changes=True)
+@_token
+@click.option("--overlap", type=Span(), default="1h", show_default=True, help="How long the old secret still works.")
+def rotate(session: Session, token_name: str, overlap: timedelta) -> None:
+    """Give a token a new secret, which is printed for this one time. Its schedules stay."""
+    body = {"overlapSeconds": int(overlap.total_seconds())}
+    token_id = _find(session, token_name)["id"]
+    _show_secret(session, session.api.post("tokens", token_id, "rotate", body=body, once=True))
+
+
+@command.verb("revoke", destroys=True)
+@_token
+def revoke(session: Session, token_name: str) -> None:
+    """Revoke a token, by name or id, and pause all that it has scheduled."""
+    token = _find(session, token_name)
+    session.ask(f"This revokes token {token['name']} and pauses all that it has scheduled; there is no undo.")
+    session.api.delete("tokens", token["id"])
+    session.out.confirm(token, f"Revoked token {token['name']}.", id="id")
+
+
+def _find(session: Session, typed: str) -> Json:
+    return find_listed(session, typed, "tokens", what="token", names=("id", "name"))
+
+
+def _show_secret(session: Session, token: Json) -> None:
+    """The secret alone on stdout, so that it can be piped to where it is kept."""
+    if not session.out.json:
+        session.out.tell(f"Token {token['name']}, {token['id']}. Its secret is not shown again:")
+    session.out.confirm(token, token["token"], id="id")

@@ -1,0 +1,126 @@
+"""The command as a program, beside a real API: the application on the real database, behind the real server."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from openapi_schema_validator import OAS31Validator
+
+from shared.runtime.serving import HttpServer
+from tests.services.api.client import ADMIN
+from tests.services.api.conftest import House, house
+
+__all__ = ["house"]
+
+ROOT = Path(__file__).parents[2]
+CONTEXTS = """
+current = "test"
+[contexts.test]
+url = "{url}"
+user = "{user}"
+"""
+
+
+@dataclass
+class Ended:
+    """What a command has left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass
+class Program:
+    """The command with a configuration and a folder of its own."""
+
+    home: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def contexts(self) -> Path:
+        return self.home / "carillon" / "contexts.toml"
+
+    def keep(self, url: str, *, user: str = ADMIN, more: str = "") -> None:
+        """Write the contexts' file."""
+        self.contexts.parent.mkdir(exist_ok=True)
+        self.contexts.touch(0o600)
+        self.contexts.write_text(CONTEXTS.format(url=url, user=user) + more)
+
+    def variables(self, **more: str) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("CARILLON_", "_CARILLON_"))}
+        own |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(self.home), "HOME": str(self.home), "TZ": "UTC"}
+        return own | self.environment | more
+
+    async def run(self, *words: str, given: str = "", **environment: str) -> Ended:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services", *words,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env=self.variables(**environment), cwd=self.home,
+        )  # fmt: skip
+        out, err = await process.communicate(given.encode())
+        assert process.returncode is not None
+        return Ended(process.returncode, out.decode(), err.decode())
+
+    async def done(self, *words: str, given: str = "", **environment: str) -> Ended:
+        """As `run`, for what must succeed."""
+        ended = await self.run(*words, given=given, **environment)
+        assert ended.code == 0, (words, ended.out, ended.err)
+        return ended
+
+
+@dataclass
+class Document:
+    """The OpenAPI document, which says what answers look like."""
+
+    content: dict[str, Any]
+
+    def has(self, method: str, path: str) -> bool:
+        return method in self.content["paths"].get(path, {})
+
+    def check(self, method: str, path: str, answer: Any, status: str = "200") -> None:
+        """Raise where the answer is none of this route."""
+        media = self.content["paths"][path][method]["responses"][status]["content"]["application/json"]
+        whole = {**media["schema"], "components": self.content["components"]}
+        OAS31Validator(whole).validate(answer)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def url(house: House) -> AsyncIterator[str]:
+    server = HttpServer("api", house.admin.app, host="127.0.0.1", port=0, proxy_headers=False)
+    await server.start()
+    yield f"http://127.0.0.1:{server.port}"
+    await server.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def document(house: House) -> Document:
+    return Document((await house.admin.get("/openapi.json")).json)
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Program:
+    """The command where no deployment is named."""
+    return Program(tmp_path)
+
+
+@pytest.fixture
+def cli(bare: Program, url: str) -> Program:
+    """The command of an admin of the API."""
+    bare.keep(url)
+    return bare

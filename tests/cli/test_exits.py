@@ -1,0 +1,151 @@
+"""The exit codes that scripts may rely on, and the one sentence that comes with each."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from importlib.metadata import version
+
+import pytest
+
+from services.cli.session import AGENT
+from services.embedded.processes import free_port
+from tests.cli.conftest import Program
+from tests.services.api.conftest import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+NOTHING = str(uuid.UUID(int=7))
+
+
+async def test_what_is_not_there_is_4(cli: Program, house: House) -> None:
+    app_id = await house.app()
+    ended = await cli.run("jobs", "show", NOTHING, "--app", app_id)
+    assert (ended.code, ended.out, ended.err) == (4, "", "Error: jobId: the app has no job with this id\n")
+    missing = await cli.run("apps", "show", "no-such-app")
+    assert missing.code == 4
+    assert "`carillon apps list` shows them" in missing.err
+    assert (await cli.run("schedules", "pause", "no-such-key")).code == 4
+
+
+async def test_what_is_refused_is_5_with_field_and_rule(cli: Program, house: House) -> None:
+    ended = await cli.run("apps", "create", "a name", "com.example.x")
+    assert (ended.code, ended.out) == (5, "")
+    assert ended.err.startswith("Error: name: ")
+    app_id = await house.app_with_template()
+    made = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]
+    await cli.done("jobs", "stop", made, "--app", app_id, "--yes")
+    assert (await cli.run("jobs", "pause", made, "--app", app_id)).code == 5
+
+
+async def test_who_may_not_is_6(cli: Program, bare: Program, house: House, url: str) -> None:
+    app_id = await house.app()
+    made = (await house.admin.post("/tokens", {"name": "nobody", "roles": {f"app/{app_id}": "viewer"}})).json
+    token = {"CARILLON_TARGET": url, "CARILLON_TOKEN": made["token"]}
+    assert (await bare.run("apps", "delete", app_id, "--yes", **token)).code == 6
+    assert (await bare.run("apps", "list", **token)).code == 0
+    unknown = await bare.run("apps", "list", CARILLON_TARGET=url, CARILLON_TOKEN="carillon_wrong")
+    assert unknown.code == 6
+    assert "carillon_wrong" not in unknown.err
+
+
+async def test_who_does_not_answer_is_7(bare: Program) -> None:
+    ended = await bare.run("apps", "list", CARILLON_TARGET=f"http://127.0.0.1:{free_port()}")
+    assert (ended.code, ended.out) == (7, "")
+    assert ended.err.startswith("Error: ")
+    assert "carillon context list" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (("job", "list"), "jobs"),
+        (("jobs", "lst"), "list"),
+        (("jobs", "list", "--statsu", "paused"), "--status"),
+        (("schedules", "create", "key", "--evry", "5"), "--every"),
+    ],
+)
+async def test_a_wrong_word_is_2_and_the_nearest_one_is_named(
+    cli: Program, words: tuple[str, ...], nearest: str
+) -> None:
+    ended = await cli.run(*words)
+    assert ended.code == 2
+    assert nearest in ended.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "create", "--template", "like", "--at", "soon"),
+        ("jobs", "create", "--template", "like", "--filter", "locale"),
+        ("jobs", "create", "--template", "like", "--control-group", "1"),
+        ("schedules", "create", "k", "--every", "60"),
+        ("schedules", "create", "k", "--every", "60", "--http", "http://x", "--queue", "q"),
+        ("schedules", "create", "k", "--every", "60", "--http", "http://x", "--payload", "{"),
+        ("schedules", "apply", "no-such-file.json"),
+        ("tokens", "rotate", "x", "--overlap", "long"),
+        ("jobs", "show", "with a/slash", "--app", NOTHING),
+    ],
+)
+async def test_what_cannot_be_asked_is_2_before_anything_is_asked(bare: Program, words: tuple[str, ...]) -> None:
+    port = free_port()  # nobody listens: to ask would be 7
+    ended = await bare.run(*words, CARILLON_TARGET=f"http://127.0.0.1:{port}")
+    assert ended.code == 2 or words[0:2] == ("jobs", "show")
+    assert "Error: " in ended.err
+
+
+async def test_where_nobody_can_be_asked_nothing_is_destroyed(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    job_id = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]
+    ended = await cli.run("jobs", "stop", job_id, "--app", app_id, given="y\n")
+    assert ended.code == 2
+    assert f"This stops job {job_id}" in ended.err
+    assert "--yes" in ended.err
+    assert (await house.admin.get(f"/apps/{app_id}/jobs/{job_id}")).json["status"] == ""
+
+
+async def test_several_that_may_be_meant_are_2_and_are_named(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    for _ in range(2):
+        await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})
+    ended = await cli.run("jobs", "show", "0", "--app", app_id)
+    assert ended.code == 2
+    assert "2 jobs may be meant" in ended.err
+
+
+async def test_interrupted_is_130(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    job_id = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "services", "jobs", "watch", job_id, "--app", app_id],
+        env=cli.variables(), cwd=cli.home, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        read = process.stderr.readline
+        assert b"running" in await asyncio.to_thread(read)
+        os.kill(process.pid, signal.SIGINT)
+        assert await asyncio.to_thread(process.wait, 20) == 130
+
+
+async def test_who_reads_no_further_is_no_failure(cli: Program, house: House) -> None:
+    command = f"{sys.executable} -m services audit list --json --limit 0 | head -1"
+    process = await asyncio.create_subprocess_shell(
+        f"bash -o pipefail -c '{command}'", env=cli.variables(), cwd=cli.home,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert json.loads(out)
+
+
+async def test_the_help_tells_the_codes(bare: Program) -> None:
+    said = (await bare.done("--help")).out
+    for code in (0, 1, 2, 4, 5, 6, 7, 8, 9, 130):
+        assert f"\n  {code} " in said
+
+
+async def test_the_audit_is_told_this_version() -> None:
+    assert f"carillon-cli/{version('carillon')}" == AGENT

@@ -1,0 +1,79 @@
+"""`docs/cli.md` is printed from the commands, and the commands keep to the words of the house."""
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from services.cli import main
+from services.cli.root import NOUNS
+from services.cli.session import Wishes
+from services.cli.verb import Verb
+from tests.cli.manual import PAGE, write
+
+CONTEXT = click.Context(main, info_name="carillon")
+
+
+def verbs() -> Iterator[tuple[str, click.Command]]:
+    for name in NOUNS:
+        command = main.get_command(CONTEXT, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {verb}", each) for verb, each in command.commands.items())
+        else:
+            yield name, command
+
+
+VERBS = dict(verbs())
+# What cannot be taken back. A verb that only changes something can be followed by another that changes it again.
+DESTROYING = {"stop", "delete", "discard", "revoke", "purge", "start"}
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    page = PAGE.read_text("utf-8")
+    assert write(page) == page, "python -m tests.cli.manual"
+
+
+def test_all_that_was_asked_for_is_there() -> None:
+    wanted = {
+        "jobs": "list show create preview watch pause resume stop batches samples",
+        "groups": "list show create preview watch pause resume stop batches samples",
+        "apps": "list show create edit delete",
+        "templates": "list show create edit delete render diff",
+        "schedules": "list due show create apply preview fire pause resume delete",
+        "dead-letters": "list show retry discard",
+        "bulk": "list show start watch cancel",
+        "queues": "list peek return purge",
+        "users": "list create delete",
+        "tokens": "list create rotate revoke",
+        "audit": "list",
+        "events": "list follow",
+        "processes": "list",
+        "context": "add use list show remove",
+    }
+    names = {f"{noun} {verb}" for noun, verbs in wanted.items() for verb in verbs.split()}
+    assert {*VERBS} == {*names, "status", "completion"}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_explains_itself_in_whole_sentences(name: str) -> None:
+    command = VERBS[name]
+    sentences = [command.help, *(each.help for each in command.params if isinstance(each, click.Option))]
+    assert all(sentence and sentence[0] != " " and sentence.rstrip().endswith(".") for sentence in sentences), name
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_what_cannot_be_taken_back_is_asked_for_and_has_a_reason(name: str) -> None:
+    options = {each.name for each in VERBS[name].params}
+    assert ("yes" in options) == (name.rpartition(" ")[2] in DESTROYING)
+    assert "yes" not in options or "reason" in options
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_no_verb_takes_a_common_option_for_its_own(name: str) -> None:
+    command = VERBS[name]
+    if isinstance(command, Verb):
+        names = [each.name for each in command.params]
+        assert len(names) == len({*names})
+        own = [each for each in command.params if each.name in Wishes.__struct_fields__]
+        assert all(isinstance(each, click.Option) for each in own)

@@ -1,0 +1,125 @@
+"""How answers are drawn: tables that fit, times, and texts that do nothing to the terminal."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from services.cli.names import matches
+from services.cli.output import tables
+from services.cli.output.tables import TableColumn, draw_record, draw_table
+from services.cli.output.text import as_json, shorten, shorten_id, visible, width_of
+from services.cli.output.times import format_span, format_when, read_given, read_span, read_wire
+
+ID = "01a2067d-4597-7b47-9fed-eebfbbc1d068"
+ROWS = [
+    {"id": ID, "name": "a name that is rather long, and goes on", "count": 1_234_567},
+    {"id": ID[::-1], "name": "b", "count": 7},
+]
+COLUMNS = (
+    TableColumn("ID", lambda row: row["id"], "id"),
+    TableColumn("NAME", lambda row: row["name"]),
+    TableColumn("COUNT", lambda row: row["count"], "number"),
+)
+
+
+def drawn(width: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+    monkeypatch.setattr(tables, "terminal_width", lambda: width)
+    return draw_table(COLUMNS, ROWS, wide=False)
+
+
+@pytest.mark.parametrize("width", range(40, 130))
+def test_a_table_is_never_wider_than_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, left_out = drawn(width, monkeypatch)
+    assert max(map(width_of, lines)) <= width
+    assert left_out == 0
+    assert "1,234,567" in lines[1]
+
+
+def test_where_nothing_can_be_shortened_any_more_columns_are_left_out_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines, left_out = drawn(20, monkeypatch)
+    assert left_out == 2
+    assert lines[0] == "ID"
+
+
+def test_numbers_stand_right_with_their_thousands_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, _ = drawn(200, monkeypatch)
+    assert lines[1].endswith("  1,234,567")
+    assert lines[2].endswith("          7")
+
+
+def test_a_wide_table_leaves_everything_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: 20)
+    lines, left_out = draw_table(COLUMNS, ROWS, wide=True)
+    assert left_out == 0
+    assert all(str(text) in lines[1] for text in (ID, ROWS[0]["name"]))
+
+
+@pytest.mark.parametrize("width", [13, 20, 35, 36])
+def test_an_id_as_it_is_shown_means_that_id(width: int) -> None:
+    shown = shorten_id(ID, width)
+    assert len(shown) == min(width, len(ID))
+    assert matches(shown, ID)
+    assert matches(shown.replace("…", "..."), ID)
+    assert not matches(shown, ID[:-1] + "0") or width == 36
+
+
+def test_texts_of_wide_characters_are_measured_in_columns() -> None:
+    assert width_of("鐘楼") == 4
+    assert shorten("鐘楼の音", 5) == "鐘楼…"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2Jgone", "\\x1b[2Jgone"),
+        ("a\rb\nc\x07", "a\\rb\\nc\\x07"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("Ana 鐘 é", "Ana 鐘 é"),
+    ],
+)
+def test_what_is_not_printable_is_shown_and_not_obeyed(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "\x7f\x9b31m", "\u202e", "\U000e0001", "Ana"])
+def test_json_holds_the_same_and_is_printable(text: str) -> None:
+    shown = as_json({"name": text})
+    assert shown.isprintable()
+    assert msgspec.json.decode(shown) == {"name": text}
+
+
+def test_a_record_has_a_line_a_field_and_none_for_what_is_empty() -> None:
+    fields = [("id", "1"), ("empty", ""), ("events", ["a", "b\x1b"]), ("more", {"x": 1})]
+    assert draw_record(fields) == ["id      1", "events  a", "        b\\x1b", 'more    {"x":1}']
+
+
+def test_an_instant_of_any_of_the_apis_kinds_is_read() -> None:
+    noon = datetime(2030, 12, 24, 12, tzinfo=UTC)
+    assert read_wire(int(noon.timestamp()) * 10**9) == noon
+    assert read_wire("2030-12-24T12:00:00Z") == noon
+    assert [read_wire(nothing) for nothing in (0, "", None, "soon", 10**30)] == [None] * 5
+    assert format_when("2030-12-24T12:00:00Z", utc=True) == "2030-12-24 12:00:00Z"
+    assert format_when(0, utc=True) == "-"
+
+
+def test_an_instant_is_typed_in_several_ways() -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    assert read_given("+10m", now) == now + timedelta(minutes=10)
+    assert read_given("2030-12-24T14:00Z", now) == datetime(2030, 12, 24, 14, tzinfo=UTC)
+    assert read_given("2030-12-24 14:00", now).tzinfo is not None
+    for text in ("tomorrow", "+soon", ""):
+        with pytest.raises(ValueError):
+            read_given(text, now)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7_200), ("7d", 604_800)])
+def test_a_duration_is_typed_with_its_unit(text: str, seconds: int) -> None:
+    assert read_span(text) == timedelta(seconds=seconds)
+
+
+def test_a_duration_is_shown_in_two_units() -> None:
+    assert [format_span(seconds) for seconds in (0, 59, 303, 90_000)] == ["0 s", "59 s", "5 min 3 s", "1 d 1 h"]

@@ -1,0 +1,135 @@
+"""Watching a job: a bar on a terminal, a line a second on a pipe, and an exit code that tells how it ended."""
+
+import asyncio
+import os
+import pty
+import sys
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.totals import Totals
+from tests.cli.conftest import Program
+from tests.services.api.conftest import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+TOTALS = Totals(batches=2, settled=2, planned=1_234, sent=1_230, failed=4)
+
+
+async def begin_job(house: House) -> tuple[str, str]:
+    app_id = await house.app_with_template()
+    made = await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})
+    return app_id, made.json["id"]
+
+
+async def complete(house: House, job_id: str) -> None:
+    await house.store.jobs.close(job_id, totals=TOTALS, summed=Receipt(), completed_at=house.clock.now_ns())
+
+
+class Terminal:
+    """The command on a terminal of its own, 100 columns wide."""
+
+    def __init__(self, cli: Program, *words: str, **environment: str) -> None:
+        self._cli, self._words, self._environment = cli, words, environment
+        self.seen = ""
+
+    async def run(self, waits_for: str, then: Callable[[], Awaitable[None]], answer: str = "") -> int:
+        """Do something once a text was seen; the exit code."""
+        master, slave = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services", *self._words, stdin=slave, stdout=slave, stderr=slave,
+            env=self._cli.variables(TERM="xterm", COLUMNS="100", **self._environment), cwd=self._cli.home,
+        )  # fmt: skip
+        os.close(slave)
+        done = False
+        try:
+            while chunk := await asyncio.to_thread(self._read, master):
+                self.seen += chunk
+                if not done and waits_for in self.seen:
+                    done = True
+                    await then()
+                    os.write(master, answer.encode())
+        finally:
+            os.close(master)
+        assert done, self.seen
+        return await process.wait()
+
+    @staticmethod
+    def _read(master: int) -> str:
+        try:
+            return os.read(master, 65_536).decode(errors="replace")
+        except OSError:  # the other side has ended
+            return ""
+
+
+async def nothing() -> None:
+    """What is done where only an answer is waited for."""
+
+
+async def test_a_pipe_gets_a_line_a_look_and_stdout_the_job(cli: Program, house: House) -> None:
+    app_id, job_id = await begin_job(house)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services", "jobs", "watch", job_id, "--app", app_id, "--json",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=cli.variables(), cwd=cli.home,
+    )  # fmt: skip
+    assert process.stdout and process.stderr
+    first = (await process.stderr.readline()).decode()
+    assert "  like  running  " in first
+    await complete(house, job_id)
+    lines = (await process.stderr.read()).decode().splitlines()
+    assert lines[-1].split("  ")[1:] == ["like", "completed", "100.0%", "1,234 of 1,234", "4 failed"]
+    assert "\x1b" not in first + "".join(lines)
+    [answer] = (await process.stdout.read()).splitlines()
+    assert job_id.encode() in answer
+    assert await process.wait() == 0
+
+
+async def test_a_terminal_gets_a_bar_that_stays_where_it_is(cli: Program, house: House) -> None:
+    app_id, job_id = await begin_job(house)
+    terminal = Terminal(cli, "jobs", "watch", job_id, "--app", app_id)
+    assert await terminal.run("like running", lambda: complete(house, job_id)) == 0
+    assert "━" in terminal.seen
+    assert "\x1b[" in terminal.seen
+    assert "1,234 of 1,234" in terminal.seen
+    assert terminal.seen.count("state") == 1
+
+
+async def test_a_watched_job_that_is_stopped_is_8(cli: Program, house: House) -> None:
+    app_id, job_id = await begin_job(house)
+    stopped = await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/stop")
+    assert stopped.status == 200
+    ended = await cli.run("jobs", "watch", job_id, "--app", app_id, "-q")
+    assert (ended.code, ended.out) == (8, f"{job_id}\n")
+
+
+async def test_whoever_sits_at_a_terminal_is_asked(cli: Program, house: House) -> None:
+    app_id, job_id = await begin_job(house)
+    words = ("jobs", "stop", job_id, "--app", app_id)
+    refused = Terminal(cli, *words)
+    assert await refused.run("[y/N]", nothing, "n\r") == 1
+    assert "Nothing was done." in refused.seen
+    assert (await house.admin.get(f"/apps/{app_id}/jobs/{job_id}")).json["status"] == ""
+    assert await Terminal(cli, *words).run("[y/N]", nothing, "y\r") == 0
+    assert (await house.admin.get(f"/apps/{app_id}/jobs/{job_id}")).json["status"] == "stopped"
+
+
+async def test_where_much_is_at_stake_a_name_is_typed(cli: Program, house: House) -> None:
+    name = (await house.admin.get(f"/apps/{await house.app()}")).json["name"]
+    app_id = (await house.admin.get("/apps")).json[-1]["id"]
+    wrong = Terminal(cli, "apps", "delete", app_id)
+    assert await wrong.run(f"type {name}", nothing, "y\r") == 1
+    assert await Terminal(cli, "apps", "delete", app_id).run(f"type {name}", nothing, f"{name}\r") == 0
+    assert (await house.admin.get(f"/apps/{app_id}")).status == 404
+
+
+async def test_colours_are_for_terminals_without_a_word_against_them(cli: Program, house: House) -> None:
+    app_id, _ = await begin_job(house)
+    words = ("jobs", "list", "--app", app_id)
+    with_colours, without = Terminal(cli, *words), Terminal(cli, *words, NO_COLOR="1")
+    assert await with_colours.run("running", nothing) == 0
+    assert await without.run("running", nothing) == 0
+    assert "\x1b[" in with_colours.seen
+    assert "\x1b[" not in without.seen
+    assert max(map(len, without.seen.splitlines())) <= 100
