@@ -104,6 +104,14 @@ class Broker(Protocol):
     async def purge(self, queue: str) -> None:
         """Drop what waits in the queue. Raises `Unavailable`."""
 
+    async def peek(self, queue: str, limit: int) -> list[bytes]:
+        """So many of the first messages that wait in the queue, which stay there. Raises `Unavailable`."""
+
+    async def move(self, source: str, target: str, limit: int) -> int:
+        """Move so many of the first messages that wait in one queue to another; returns how many. Each is safe in its
+        new queue before it is taken out of the old one, so a death may leave one in both, and loses none. Raises
+        `Unavailable`, when some may have been moved."""
+
     async def ping(self) -> None:
         """Raise `Unavailable` when the broker does not answer."""
 

@@ -6,6 +6,7 @@ Queues have no bound. They hold about one message per chain of each open job, wh
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -67,6 +68,17 @@ class MemoryBroker:
 
     async def purge(self, queue: str) -> None:
         self.queue(queue).ready.clear()
+
+    async def peek(self, queue: str, limit: int) -> list[bytes]:
+        return [message.body for message in islice(self.queue(queue).ready, limit)]
+
+    async def move(self, source: str, target: str, limit: int) -> int:
+        waiting, moved = self.queue(source).ready, 0
+        self.queue(target)
+        while waiting and moved < limit:
+            await self.publish(target, waiting.popleft().body)
+            moved += 1
+        return moved
 
     async def ping(self) -> None:
         self._open()

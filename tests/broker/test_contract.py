@@ -295,3 +295,40 @@ async def test_it_tells_what_waits_is_in_hand_and_is_dead(broker: Broker) -> Non
         await eventually(is_told, seconds=30)  # RabbitMQ takes its statistics every five seconds
         [batch, split] = await broker.list_queues()
         assert (batch.consumers, split.consumers) == (1, 0)
+
+
+async def bury(broker: Broker, *bodies: str) -> None:
+    await publish(broker, *bodies)
+    async with broker.subscribe(QUEUE, name="worker", prefetch=1) as subscription:
+        for _ in bodies:
+            await (await anext(subscription)).reject()
+    await waits(broker, len(bodies), DEAD)
+
+
+async def test_who_peeks_leaves_all_in_its_place(broker: Broker) -> None:
+    assert await broker.peek(DEAD, 10) == []
+    await bury(broker, *"abc")
+    assert await broker.peek(DEAD, 2) == [b"a", b"b"]
+    await waits(broker, 3, DEAD)
+    assert await broker.peek(DEAD, 10) == [b"a", b"b", b"c"]
+    await waits(broker, 3, DEAD)
+
+
+async def test_messages_are_moved_in_their_order_as_many_as_are_asked_for(broker: Broker) -> None:
+    assert await broker.move(DEAD, QUEUE, 10) == 0
+    await bury(broker, *"abcd")
+    assert await broker.move(DEAD, QUEUE, 3) == 3
+    assert await take(broker, 3) == list("abc")
+    assert await broker.move(DEAD, QUEUE, 10) == 1
+    assert await take(broker, 1) == ["d"]
+    assert await broker.depth(DEAD) == 0
+
+
+async def test_what_cannot_be_moved_stays(broker: Broker) -> None:
+    await bury(broker, *"ab")
+    with pytest.raises(Unavailable):
+        await broker.move(DEAD, "push.none", 10)
+    await waits(broker, 2, DEAD)
+    for queue in ("push.none", "push.none.dlq"):
+        with pytest.raises(Unavailable):
+            await broker.peek(queue, 1)

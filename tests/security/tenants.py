@@ -84,6 +84,7 @@ class Town:
             "timestamp": bodies.FAR,
             "path": "none/none.csv",
             "name": "swagger-ui.css",
+            "queue": "push.mail",
         }
         tenant.ids["letterId"] = self._dead_letter(tenant)
         bulk = await self._made("POST", "/bulk-actions", bodies.bulk_action(tenant.ids), mine, 202)

@@ -13,7 +13,11 @@ from tests.security.tenants import ADMIN, Tenant, Town
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
-CHANGING_NOTHING = {"POST /apps/{appId}/jobs/preview", "POST /schedules/preview"}
+CHANGING_NOTHING = {
+    "POST /apps/{appId}/jobs/preview",
+    "POST /apps/{appId}/templates/render",
+    "POST /schedules/preview",
+}
 WITHOUT_A_CALLER = {"PUT /uploads/{path}"}
 
 

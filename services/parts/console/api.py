@@ -7,6 +7,7 @@ from services.api.console.bulk_actions import BulkActionsResource
 from services.api.console.overview import OverviewResource
 from services.api.console.processes import ProcessesResource
 from services.api.console.settings import SettingsResource
+from services.api.console.dead_tasks import DeadTasksResource
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.console.common import ConsolePart
@@ -15,7 +16,7 @@ from shared.flow.console.board import Board
 
 
 class ConsoleApi(Part):
-    """Audit, what runs, and bulk actions."""
+    """Audit, what runs, bulk actions, and dead tasks."""
 
     def resources(self) -> Sequence[Resource]:
         given, bulk = self.capabilities, self.parts.of(ConsolePart).bulk
@@ -26,4 +27,5 @@ class ConsoleApi(Part):
             ProcessesResource(self.store, given.time, board.queues),
             SettingsResource(self.settings),
             BulkActionsResource(self.store, bulk, given.clock),
+            DeadTasksResource(given.broker),
         )

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import aio_pika
 import structlog
-from aio_pika.abc import AbstractChannel
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.deliveries import QueueDeliverer
@@ -123,6 +123,20 @@ class RabbitBroker:
         async with self._channel(f"purge {queue}") as channel:
             await (await channel.get_queue(queue, ensure=False)).purge()
 
+    async def peek(self, queue: str, limit: int) -> list[bytes]:
+        async with self._channel(f"peek into {queue}") as channel:
+            # Nothing is acknowledged: when the channel closes, all of it is back.
+            return [message.body async for message in _get(channel, queue, limit)]
+
+    async def move(self, source: str, target: str, limit: int) -> int:
+        moved = 0
+        async with self._channel(f"move {source} to {target}", SETUP_SECONDS) as channel:
+            async for message in _get(channel, source, limit):
+                await self.publish(target, message.body)
+                await message.ack()
+                moved += 1
+        return moved
+
     async def ping(self) -> None:
         async with self._channel("ping"):
             pass
@@ -145,3 +159,13 @@ class RabbitBroker:
             link.connection.channel(publisher_confirms=False) as channel,
         ):
             yield channel
+
+
+async def _get(channel: AbstractChannel, queue: str, limit: int) -> AsyncIterator[AbstractIncomingMessage]:
+    """So many messages of the queue, one by one, as long as there are any."""
+    source = await channel.get_queue(queue, ensure=False)
+    for _ in range(limit):
+        message = await source.get(fail=False)
+        if message is None:
+            return
+        yield message

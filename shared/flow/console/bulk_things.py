@@ -133,7 +133,7 @@ class BulkJobs:
         return await self._store.bulk_jobs.count(statuses_for(act, filter), filter, most=most)
 
     async def read(self, action: BulkAction) -> BulkPage:
-        filter, before = action.filter, action.created_ns
+        filter, before = action.filter, action.created_ns + 1
         keys = await self._store.bulk_jobs.keys(
             statuses_for(action.act, filter), filter, before=before, after=action.position, limit=self.PAGE
         )

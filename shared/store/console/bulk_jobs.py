@@ -29,7 +29,7 @@ class BulkJobsOf:
         self, statuses: AbstractSet[JobStatus], wanted: BulkFilter, *, before: int, after: str = "", limit: int
     ) -> Page[str]:
         """The keys of those that were made before then (ns), by id, those behind the key `after`."""
-        query = _query(statuses, wanted) | {"created_at": {"$lte": before}, "_id": {"$gt": split_key(after)[0]}}
+        query = _query(statuses, wanted) | {"created_at": {"$lt": before}, "_id": {"$gt": split_key(after)[0]}}
         with translate_errors():
             found = self._jobs.find(query, KEY_FIELDS).sort("_id", ASCENDING).limit(limit + 1)
             keys = [key_of(document) async for document in found]

@@ -20,7 +20,6 @@ from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.console import bulk, bulk_things
 from shared.flow.console.bulk import BulkFlow
 from shared.flow.console.bulk_things import BulkLetters, BulkSchedules
-from shared.flow.time import DatabaseTime
 from shared.runtime.faults import FaultInjected, arm
 from shared.store import Store
 from tests.flow.made import HOURLY, accepted
@@ -55,7 +54,7 @@ async def bulks(store: Store, flow: ScheduleFlow, broker: MemoryBroker) -> BulkF
         "dead-letter": BulkLetters(store, flow),
         "schedule": BulkSchedules(store, flow),
     }
-    return BulkFlow(store, broker, DatabaseTime(store), things)
+    return BulkFlow(store, broker, flow._time, things)  # one time, so that what is made later is later
 
 
 async def begun(bulks: BulkFlow, act: BulkAct = BulkAct.RETRY_LETTERS, filter: BulkFilter = ALL) -> BulkAction:

@@ -90,6 +90,12 @@ class GatedBroker:
     async def purge(self, queue: str) -> None:
         await self._broker.purge(queue)
 
+    async def peek(self, queue: str, limit: int) -> list[bytes]:
+        return await self._broker.peek(queue, limit)
+
+    async def move(self, source: str, target: str, limit: int) -> int:
+        return await self._broker.move(source, target, limit)
+
     async def ping(self) -> None:
         await self._broker.ping()
 
