@@ -110,6 +110,20 @@ async def test_the_inside_of_a_job_is_shown(client: AsyncCarillon, house: House)
     assert 0 < told.samples[0].bytes < told.max_record_bytes
 
 
+async def test_a_move_is_tried_before_it_is_made(client: AsyncCarillon, house: House) -> None:
+    app_id = await house.app_with_template()
+    job = await client.jobs.start(app_id, PushJob(service="apns", templates=["like"]))
+    told = await client.jobs.dry_run(app_id, job.id, "stop")
+    assert (told.jobs, told.devices_not_reached, told.unplanned) == (1, 0, 1)
+    assert (await client.jobs.dry_run(app_id, job.id, "resume")).jobs == 0
+    assert (await client.jobs.get(app_id, job.id)).state == "running"
+    zones = PushJob(
+        service="apns", templates=["like"], localized=True, starts_at=house.clock.now() + timedelta(hours=20)
+    )  # fmt: skip
+    localized = await client.jobs.start(app_id, zones)
+    assert (await client.groups.dry_run(app_id, localized.group_id, "stop")).jobs == len(localized.zones)
+
+
 async def test_a_template_is_tried_before_it_is_stored(client: AsyncCarillon, house: House) -> None:
     app_id = await house.app_with_template()
     wanted = Template(name="new", locale="pt", body={"alert": "{{user}} {{thing}}"}, defaults={"user": "Ana"})

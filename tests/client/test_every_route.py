@@ -80,12 +80,15 @@ def methods(client: AsyncCarillon) -> Iterator[tuple[str, Any]]:
                 yield f"{type(attribute).__name__}.{method}", (name, method, kind)
 
 
-def arguments(name: str, method: Any, *, with_app: bool) -> dict[str, Any]:
-    return {
-        parameter: SPECIAL.get((name, parameter), ARGUMENTS.get(parameter, parameter))
-        for parameter in list(inspect.signature(method._method).parameters)[1:]
-        if with_app or (name, parameter) != ("Audit.list", "app_id")
-    }
+def calls(name: str, method: Any) -> Iterator[dict[str, Any]]:
+    """The arguments of each call that a method can make: some ask one of several routes."""
+    parameters = list(inspect.signature(method._method).parameters)[1:]
+    whole = {each: SPECIAL.get((name, each), ARGUMENTS.get(each, each)) for each in parameters}
+    yield whole
+    if name == "Audit.list":
+        yield {each: given for each, given in whole.items() if each != "app_id"}
+    if "move" in whole:
+        yield from ({**whole, "move": move} for move in ("pause", "resume"))
 
 
 async def ask_all(server: Scripted) -> dict[str, list[web.BaseRequest]]:
@@ -94,9 +97,9 @@ async def ask_all(server: Scripted) -> dict[str, list[web.BaseRequest]]:
     async with scripted(server, attempts=1) as client:
         for name, (resource, method, kind) in methods(client):
             bound = getattr(getattr(client, resource) if resource else client, method)
-            for with_app in (False, True):
+            for arguments in calls(name, kind):
                 try:
-                    answer = bound(**arguments(name, kind, with_app=with_app))
+                    answer = bound(**arguments)
                     _ = [each async for each in answer] if isinstance(kind, listing) else await answer
                 except CarillonError:
                     pass
