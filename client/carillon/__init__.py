@@ -20,7 +20,7 @@ was lost is not done twice, and the answer is that of the first.
 from carillon.apps import App, Apps
 from carillon.async_client import AsyncCarillon
 from carillon.audit import ActedOn, Actor, Audit, AuditRecord
-from carillon.batches import Batch, RatePoint
+from carillon.batches import Batch, Rate, RatePoint, Samples
 from carillon.blocking_client import Carillon
 from carillon.bulk_actions import BulkAct, BulkAction, BulkActions, BulkFailure, BulkFigures, BulkFilter
 from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
@@ -68,7 +68,7 @@ from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
 from carillon.queues import Queue, Queues
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
-from carillon.templates import StoredTemplate, Template, Templates
+from carillon.templates import Rendering, StoredTemplate, Template, Templates
 from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
 from carillon.uploads import Uploads
 from carillon.users import Role, StoredUser, User, Users
@@ -131,10 +131,13 @@ __all__ = [
     "Queue",
     "Queues",
     "RabbitCallback",
+    "Rate",
     "RatePoint",
+    "Rendering",
     "Retry",
     "Role",
     "Sample",
+    "Samples",
     "Schedule",
     "ScheduleState",
     "Schedules",

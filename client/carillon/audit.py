@@ -1,7 +1,8 @@
 """`client.audit`: who did what."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -31,7 +32,8 @@ class ActedOn(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
     """An act, `job.stop` for instance. `outcome` is `begun`, `done`, `refused`, `failed` or `unknown`; `status` that of
-    the answer, 0 until there is one; `via` the caller's program; `reason` what they gave."""
+    the answer, 0 until there is one; `via` the caller's program; `reason` what they gave. `count` is how many things an
+    act on many was done to; `before` and `after` have what it changed, by field, as far as the audit keeps that."""
 
     id: str
     at: datetime
@@ -42,6 +44,9 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     reason: str
     outcome: str
     status: int
+    before: Mapping[str, Any] = {}
+    after: Mapping[str, Any] = {}
+    count: int = 0
 
 
 _page = msgspec.json.Decoder(list[AuditRecord])

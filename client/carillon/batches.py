@@ -1,9 +1,11 @@
-"""The inside of a job: its batches, and how fast it was."""
+"""The inside of a job: its batches, how fast it was, and what its records look like."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
 from msgspec import Struct
+
+from carillon.previews import Sample
 
 
 class Batch(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -26,7 +28,21 @@ class Batch(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RatePoint(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many devices a second a job sent to at that moment."""
+    """How many devices a second a job sent to from `at` on, until the next point."""
 
     at: datetime
     per_second: float
+
+
+class Rate(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How fast a job was, in points of like length."""
+
+    points: tuple[RatePoint, ...]
+
+
+class Samples(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The records that the templates of a job make for made-up devices; larger ones than `max_record_bytes` are not
+    sent."""
+
+    samples: tuple[Sample, ...]
+    max_record_bytes: int

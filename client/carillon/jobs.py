@@ -4,15 +4,14 @@ from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
 
 import msgspec
-from msgspec import Struct
 
 from carillon.addresses import path_of, query_of
-from carillon.batches import Batch, RatePoint
+from carillon.batches import Batch, Rate, Samples
 from carillon.calls import M, Resource, call, listing
 from carillon.errors import error_of
 from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.paging import PAGE_SIZE, items
-from carillon.previews import JobPreview, Sample
+from carillon.previews import JobPreview
 from carillon.push_jobs import PushJob, StoredJob
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
@@ -21,15 +20,9 @@ _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
 _job = msgspec.json.Decoder(StoredJob)
 _page = msgspec.json.Decoder(list[StoredJob])
 _preview = msgspec.json.Decoder(JobPreview)
-
-
-class _Rate(Struct, frozen=True):
-    points: tuple[RatePoint, ...]
-
-
 _batches = msgspec.json.Decoder(list[Batch])
-_rate = msgspec.json.Decoder(_Rate)
-_samples = msgspec.json.Decoder(tuple[Sample, ...])
+_rate = msgspec.json.Decoder(Rate)
+_samples = msgspec.json.Decoder(Samples)
 
 
 class Jobs(Resource[M]):
@@ -103,12 +96,12 @@ class Jobs(Resource[M]):
         return items(self._transport, path, query, _batches, limit=limit, page_size=page_size)
 
     @call
-    async def read_rate(self, app_id: str, job_id: str) -> tuple[RatePoint, ...]:
+    async def read_rate(self, app_id: str, job_id: str) -> Rate:
         """How fast a job was, from its start on. Raises `NotFound`."""
-        return (await self._transport.call("GET", f"{_of(app_id, job_id)}/rate")).read(_rate).points
+        return (await self._transport.call("GET", f"{_of(app_id, job_id)}/rate")).read(_rate)
 
     @call
-    async def read_samples(self, app_id: str, job_id: str) -> tuple[Sample, ...]:
+    async def read_samples(self, app_id: str, job_id: str) -> Samples:
         """The records that a job's templates make, as in a preview. Raises `NotFound`."""
         return (await self._transport.call("GET", f"{_of(app_id, job_id)}/samples")).read(_samples)
 

@@ -43,9 +43,21 @@ class StoredTemplate(UpdatedAt, frozen=True, kw_only=True, rename="camel"):
     created_by: str
 
 
+class Rendering(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a template becomes: the value of `aps` or `data`, and its `bytes` as JSON. Or the `fault`, and the `field`
+    that has it. `valueless_tags` have no value: nothing stands in their place."""
+
+    locale: str
+    body: dict[str, Any] | None
+    bytes: int
+    fault: str
+    field: str
+    valueless_tags: tuple[str, ...] = ()
+
+
 _template = msgspec.json.Decoder(StoredTemplate)
 _page = msgspec.json.Decoder(list[StoredTemplate])
-_rendering = msgspec.json.Decoder(dict[str, Any])
+_rendering = msgspec.json.Decoder(Rendering)
 
 
 class Templates(Resource[M]):
@@ -97,10 +109,10 @@ class Templates(Resource[M]):
     @call
     async def render(
         self, app_id: str, template: Template | str, *, locale: str = "", context: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """What a template, or that with this name, makes of a context, or what is wrong with it and where. Nothing is
-        stored. It is told as the API tells it. Raises `Invalid`."""
-        named = {"name": template} if isinstance(template, str) else {"template": template}
+    ) -> Rendering:
+        """What a template becomes with a context, or that of the app with this name and locale; nothing is stored.
+        Raises `Invalid`, `NotFound`."""
+        named = {"name": template} if isinstance(template, str) else {"template": template, "locale": template.locale}
         chosen = {"locale": locale, "context": context}
         content = msgspec.json.encode({**named, **{name: given for name, given in chosen.items() if given}})
         answer = await self._transport.call("POST", f"{_of(app_id)}/render", content=content)

@@ -83,11 +83,11 @@ async def test_the_inside_of_a_job_is_shown() -> None:
     batch = {"ordinal": 1, "state": "sent", "zone": "rest", "planned": 2, "sent": 2, "reasons": {}, "changedAt": NOW}
     sample = {"templateName": "like", "locale": "en", "devices": 1, "bytes": 9, "record": {}, "failure": ""}
     rate, figures = {"points": [{"at": NOW, "perSecond": 2.5}]}, {"jobs": 1, "devicesNotReached": 7}
-    peer = Peer([batch], rate, [sample], figures, figures, [])
+    peer = Peer([batch], rate, {"samples": [sample], "maxRecordBytes": 9}, figures, figures, [])
     async with scripted(peer) as client:
         assert [each.planned async for each in client.jobs.batches("app", "job", state="sent")] == [2]
-        assert [each.per_second for each in await client.jobs.read_rate("app", "job")] == [2.5]
-        assert [each.template_name for each in await client.jobs.read_samples("app", "job")] == ["like"]
+        assert [each.per_second for each in (await client.jobs.read_rate("app", "job")).points] == [2.5]
+        assert [each.template_name for each in (await client.jobs.read_samples("app", "job")).samples] == ["like"]
         assert (await client.jobs.dry_run("app", "job", "stop")).devices_not_reached == 7
         assert (await client.groups.dry_run("app", "group", "stop")).jobs == 1
         assert [each async for each in client.jobs.list_all(app_id="app", status="running", by="x")] == []
@@ -102,11 +102,12 @@ async def test_the_inside_of_a_job_is_shown() -> None:
 
 
 async def test_a_template_is_rendered_by_its_name_or_as_it_is() -> None:
-    peer = Peer({"body": {"alert": "Ana"}}, {"failure": "no such name"})
+    told = {"locale": "en", "body": {"alert": "Ana"}, "bytes": 15, "fault": "", "field": "", "valuelessTags": []}
+    peer = Peer(told, told | {"body": None, "fault": "too large", "field": "body"})
     template = Template(name="like", locale="en", body={"alert": "{{user}}"})
     async with scripted(peer) as client:
-        await client.templates.render("app", "like", locale="pt", context={"user": "Ana"})
-        assert await client.templates.render("app", template) == {"failure": "no such name"}
+        assert (await client.templates.render("app", "like", locale="pt", context={"user": "Ana"})).body is not None
+        assert (await client.templates.render("app", template)).fault == "too large"
     assert peer.paths == ["POST /apps/app/templates/render"] * 2
     assert peer.bodies[0] == {"name": "like", "locale": "pt", "context": {"user": "Ana"}}
     assert peer.bodies[1]["template"]["body"] == {"alert": "{{user}}"}
@@ -159,7 +160,7 @@ async def test_a_bulk_action_is_tried_made_watched_and_cancelled() -> None:
         assert (await client.bulk_actions.cancel("a")).state == "cancelled"
     assert peer.paths[0] == "POST /bulk-actions?dryRun=true"
     assert peer.bodies[:2] == [
-        {"act": "job.stop", "filter": {"by": "x"}},
+        {"act": "job.stop", "filter": {"by": "x"}, "reason": "a dry run"},
         {"act": "job.stop", "filter": {"by": "x"}, "reason": "wrong", "atMost": 5},
     ]
 

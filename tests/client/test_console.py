@@ -4,7 +4,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from carillon import AsyncCarillon, Conflict, Forbidden, PushJob, RabbitCallback, Token, Unauthorized
+from carillon import (
+    AsyncCarillon,
+    BulkFilter,
+    Conflict,
+    Forbidden,
+    NotFound,
+    PushJob,
+    RabbitCallback,
+    Template,
+    Token,
+    Unauthorized,
+)
 from tests.client.both import connect
 from tests.client.made import NAMESPACE, ahead, fresh_key, schedule
 from tests.client.test_dead_letters import buried
@@ -87,3 +98,62 @@ async def test_a_dead_letter_is_shown_with_what_a_retry_would_do(client: AsyncCa
     assert (await client.dead_letters.get(id)).callback is None
     with pytest.raises(Conflict):
         await client.dead_letters.retry(id)
+
+
+async def test_the_inside_of_a_job_is_shown(client: AsyncCarillon, house: House) -> None:
+    app_id = await house.app_with_template()
+    id = (await client.jobs.start(app_id, PushJob(service="apns", templates=["like"], context={"user": "Ana"}))).id
+    assert [each async for each in client.jobs.batches(app_id, id, state="planned")] == []
+    assert (await client.jobs.read_rate(app_id, id)).points == ()
+    told = await client.jobs.read_samples(app_id, id)
+    assert told.samples[0].record is not None
+    assert 0 < told.samples[0].bytes < told.max_record_bytes
+
+
+async def test_a_move_is_tried_before_it_is_made(client: AsyncCarillon, house: House) -> None:
+    app_id = await house.app_with_template()
+    job = await client.jobs.start(app_id, PushJob(service="apns", templates=["like"]))
+    told = await client.jobs.dry_run(app_id, job.id, "stop")
+    assert (told.jobs, told.devices_not_reached, told.unplanned) == (1, 0, 1)
+    assert (await client.jobs.dry_run(app_id, job.id, "resume")).jobs == 0
+    assert (await client.jobs.get(app_id, job.id)).state == "running"
+    zones = PushJob(
+        service="apns", templates=["like"], localized=True, starts_at=house.clock.now() + timedelta(hours=20)
+    )  # fmt: skip
+    localized = await client.jobs.start(app_id, zones)
+    assert (await client.groups.dry_run(app_id, localized.group_id, "stop")).jobs == len(localized.zones)
+
+
+async def test_a_template_is_tried_before_it_is_stored(client: AsyncCarillon, house: House) -> None:
+    app_id = await house.app_with_template()
+    wanted = Template(name="new", locale="pt", body={"alert": "{{user}} {{thing}}"}, defaults={"user": "Ana"})
+    told = await client.templates.render(app_id, wanted)
+    assert (told.locale, told.fault, told.valueless_tags) == ("pt", "", ("thing",))
+    assert told.body is not None
+    stored = await client.templates.render(app_id, "like", context={"user": "Bo"})
+    assert stored.body == {"alert": "Bo likes it"}
+    with pytest.raises(NotFound):
+        await client.templates.render(app_id, "none")
+
+
+async def test_a_bulk_action_is_tried_made_and_cancelled(client: AsyncCarillon) -> None:
+    prefix = fresh_key()
+    for n in range(3):
+        await client.schedules.create(schedule(f"{prefix}-{n}"))
+    mine = BulkFilter(prefix=prefix)
+    figures = await client.bulk_actions.dry_run("schedule.pause", mine)
+    assert (figures.matched, figures.devices_not_reached, figures.filter.prefix) == (3, None, prefix)
+    with pytest.raises(Conflict, match="more than 2"):
+        await client.bulk_actions.create("schedule.pause", mine, reason="a storm", at_most=2)
+    key = fresh_key()
+    made = await client.bulk_actions.create("schedule.pause", mine, reason="a storm", idempotency_key=key)
+    assert (made.state, made.matched, made.done, made.reason) == ("waiting", 3, 0, "a storm")
+    again = await client.bulk_actions.create("schedule.pause", mine, reason="a storm", idempotency_key=key)
+    assert again.id == made.id
+    assert made.id in [each.id async for each in client.bulk_actions.list(limit=10)]
+    assert (await client.bulk_actions.cancel(made.id)).state == "cancelled"
+    assert (await client.bulk_actions.get(made.id)).state == "cancelled"
+    with pytest.raises(Conflict):
+        await client.bulk_actions.cancel(made.id)
+    records = [each async for each in client.audit.list(act="bulk-action.create", limit=3)]
+    assert ("a storm", 3) in {(record.reason, record.count) for record in records}
