@@ -168,9 +168,9 @@ def _new_context(protocol: int) -> ssl.SSLContext:
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    """What changes with a file. Kubernetes changes where the name leads, not the file."""
+    """What changes with a file, or with who may read it. Kubernetes changes where the name leads, not the file."""
     try:
         found = file.stat()
     except OSError:
         return ()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_ctime_ns, found.st_size, found.st_ino

@@ -1,15 +1,20 @@
 """Jobs and schedules over TLS and with logins, by users who have the listed rights alone."""
 
 import re
+import secrets
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 
+from services import assembly
+from services.connections import Capabilities
 from services.embedded.processes import free_port
+from services.parts import Parts
 from shared.domain.clock.tasks import CALL_QUEUE
 from shared.domain.tasks import TASK_PREFIXES
+from shared.runtime.configuration import load
 from tests.e2e.callees import OPEN, QUICK, callee, calls, settled
 from tests.e2e.clocks import receiving, scheduled
 from tests.e2e.house import House
@@ -59,6 +64,16 @@ async def test_a_schedule_fires_by_each_kind_of_callback(
     assert [each.key for each in receiver.all] == ["message"]
     assert [each.key for each in server.all] == ["call"]
     assert (found.key, found.value) == (b"u42", b'{"id": "42"}')
+
+
+async def test_init_makes_the_ledger_and_indexes(house: House, secure: Secure) -> None:
+    """The queues are there: who made them needed more."""
+    ledger = f"carillon.ledger-{secrets.token_hex(4)}"
+    environment = {**house.environment, **secure.urls(), "CARILLON_STREAM_LEDGER_TOPIC": ledger}
+    capabilities = Capabilities(load(environment), service="init")
+    await assembly.set_up(Parts(capabilities))
+    await capabilities.stream.verify()
+    await capabilities.close()
 
 
 def test_the_page_names_the_queues_that_there_are() -> None:
