@@ -93,6 +93,16 @@ OVERVIEW = (
         lines={"{{act}} {{outcome}}": rates("carillon_audit_records_total", "act", "outcome")},
         unit="ops",
     ),
+    Panel(
+        title="Things done in bulk",
+        lines={"{{act}} {{outcome}}": rates("carillon_bulk_things_total", "act", "outcome")},
+        unit="ops",
+    ),
+    Panel(
+        title="Signs of life that could not be stored",
+        lines={"a second": rates("carillon_heartbeat_failures_total")},
+        unit="ops",
+    ),
     Panel(title="Memory", lines={"{{instance}}": "max by (instance) (process_resident_memory_bytes)"}, unit="bytes"),
 )
 

@@ -38,9 +38,10 @@ DONE = {
     "fired": 3,
     "roles": len(ROLES),
 }
-# What does not happen here: nobody is to be told by mail, no bound is met, and all is well.
+# What does not happen here: nobody is to be told by mail, nobody acts in bulk, no bound is met, and all is well.
 QUIET = {
     "overview: Alerts that fire: {{alertname}}",
+    "overview: Things done in bulk: {{act}} {{outcome}}",
     "jobs: Mails: {{outcome}}",
     "engines: Connections ended by a bound: {{server}} {{reason}}",
     "engines: Calls that raise: {{capability}} {{error}}",
