@@ -46,6 +46,7 @@ QUIET = {
     "engines: Connections ended by a bound: {{server}} {{reason}}",
     "engines: Calls that raise: {{capability}} {{error}}",
     "engines: Certificates end in: {{of}}",
+    "engines: Spans of traces: {{outcome}}",
 }
 
 
