@@ -93,6 +93,16 @@ OVERVIEW = (
         lines={"{{act}} {{outcome}}": rates("carillon_audit_records_total", "act", "outcome")},
         unit="ops",
     ),
+    Panel(
+        title="Things done in bulk",
+        lines={"{{act}} {{outcome}}": rates("carillon_bulk_things_total", "act", "outcome")},
+        unit="ops",
+    ),
+    Panel(
+        title="Signs of life that could not be stored",
+        lines={"a second": rates("carillon_heartbeat_failures_total")},
+        unit="ops",
+    ),
     Panel(title="Memory", lines={"{{instance}}": "max by (instance) (process_resident_memory_bytes)"}, unit="bytes"),
 )
 
@@ -259,6 +269,7 @@ ENGINES = (
         lines={"{{of}}": "min by (of) (carillon_certificate_expiry_timestamp_seconds) - time()"},
         unit="s",
     ),
+    Panel(title="Spans of traces", lines={"{{outcome}}": rates("carillon_spans_total", "outcome")}, unit="ops"),
     Panel(title="CPU", lines={"{{instance}}": rates("process_cpu_seconds_total", "instance")}, unit="s"),
 )
 

@@ -8,7 +8,7 @@ import pytest
 
 from monitoring.__main__ import ROOT, printed
 from monitoring.dashboards import DASHBOARDS
-from monitoring.pages import labels_of, our_metrics, sample_name
+from monitoring.pages import dashboards_with, labels_of, our_metrics, sample_name
 from monitoring.rule_cases import CASES
 from services.cli import main
 from services.parts import find_processes
@@ -47,9 +47,10 @@ def test_an_expression_names_metrics_and_labels_that_there_are(place: str, expre
     assert labels_in(expression) <= known
 
 
-def test_every_metric_is_shown_or_told_of() -> None:
+def test_every_metric_is_told_of_and_shown() -> None:
     documented = (ROOT / "docs" / "metrics.md").read_text("utf-8")
     assert [name for name in METRICS if f"| `{name}` |" not in documented] == []
+    assert [name for name in METRICS if not dashboards_with(name)] == []
 
 
 def test_no_label_has_values_without_end() -> None:

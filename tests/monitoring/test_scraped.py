@@ -38,13 +38,15 @@ DONE = {
     "fired": 3,
     "roles": len(ROLES),
 }
-# What does not happen here: nobody is to be told by mail, no bound is met, and all is well.
+# What does not happen here: nobody is to be told by mail, nobody acts in bulk, no bound is met, and all is well.
 QUIET = {
     "overview: Alerts that fire: {{alertname}}",
+    "overview: Things done in bulk: {{act}} {{outcome}}",
     "jobs: Mails: {{outcome}}",
     "engines: Connections ended by a bound: {{server}} {{reason}}",
     "engines: Calls that raise: {{capability}} {{error}}",
     "engines: Certificates end in: {{of}}",
+    "engines: Spans of traces: {{outcome}}",
 }
 
 

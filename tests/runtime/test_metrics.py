@@ -53,6 +53,12 @@ def test_every_metric_has_a_sentence_and_our_prefix() -> None:
     assert all(re.fullmatch(r"[a-z_]+", family.name) for family in ours)
 
 
+def test_what_may_wait_for_long_is_told_apart_up_to_an_hour() -> None:
+    page = metrics.page().decode()
+    for name in ("lateness_seconds", "job_start_delay_seconds"):
+        assert all(f'carillon_{name}_bucket{{le="{bound}"}}' in page for bound in ("60.0", "300.0", "3600.0", "+Inf"))
+
+
 def test_the_page_is_readable_text() -> None:
     metrics.RECORDS_SENT.labels("app", "apns").inc(3)
     assert b'carillon_records_sent_total{app="app",service="apns"} 3' in metrics.page()

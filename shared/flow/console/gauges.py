@@ -1,5 +1,7 @@
 """Gauges of what belongs to no process: open jobs, and messages in queues. Schedulers read them for `/metrics`."""
 
+import asyncio
+
 from shared.broker import Broker
 from shared.runtime.metrics import JOBS_OPEN, QUEUE_MESSAGES
 from shared.store import Store
@@ -17,10 +19,21 @@ class Gauges:
 
     async def read_once(self) -> None:
         """Read each gauge once. Raises `Unavailable`: what cannot be read is not shown, rather than an old value."""
-        JOBS_OPEN.clear()
-        QUEUE_MESSAGES.clear()
-        for status, count in (await self._store.job_lists.count_open()).items():
+        await asyncio.gather(self._show_jobs(), self._show_queues())
+
+    async def _show_jobs(self) -> None:
+        try:
+            counts = await self._store.job_lists.count_open()
+        finally:
+            JOBS_OPEN.clear()
+        for status, count in counts.items():
             JOBS_OPEN.labels(status).set(count)
-        for queue in await self._broker.list_queues():
+
+    async def _show_queues(self) -> None:
+        try:
+            queues = await self._broker.list_queues()
+        finally:
+            QUEUE_MESSAGES.clear()
+        for queue in queues:
             for state in ("ready", "unacked", "dead"):
                 QUEUE_MESSAGES.labels(queue.name, state).set(getattr(queue, state))

@@ -6,6 +6,7 @@ from shared.domain.errors import Unavailable
 from shared.domain.jobs.jobs import PAUSABLE, JobStatus
 from shared.flow.console.gauges import Gauges
 from shared.store import Store
+from tests.broker.eventually import eventually
 from tests.queues import QUEUES, task_broker
 from tests.samples import samples
 from tests.store.made import added
@@ -28,9 +29,14 @@ async def test_jobs_are_counted_by_status_and_messages_by_queue(store: Store) ->
 
 
 async def test_what_cannot_be_read_any_more_is_not_shown(store: Store) -> None:
-    broker = await task_broker()
+    broker, _ = await task_broker(), await added(store)
     await Gauges(store, broker).read_once()
     await broker.close()
     with pytest.raises(Unavailable):
         await Gauges(store, broker).read_once()
     assert samples("queue_messages") == []
+
+    async def is_shown() -> bool:
+        return {labels["status"]: count for labels, count in samples("jobs_open") if count} == {"running": 1}
+
+    await eventually(is_shown)  # what can be read is
