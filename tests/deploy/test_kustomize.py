@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jsonschema import ValidationError
 
-from shared.runtime.configuration import load
+from shared.runtime.configuration import Misconfigured, load
 from tests.deploy import validity
 from tests.deploy.manifests import (
     K8S,
@@ -28,7 +28,6 @@ EVERYTHING = Combination("production", COMPONENTS)
 LAPTOP = K8S / "overlays" / "laptop"
 PRODUCTION = K8S / "overlays" / "production"
 SECRET = "secret.example.yaml"
-AWAITED = ("CARILLON_TLS_", "CARILLON_API_CERTIFICATE_FILE", "CARILLON_API_KEY_FILE")
 
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
@@ -111,8 +110,17 @@ def passwords(combination: Combination) -> dict[str, str]:
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
 def test_the_processes_take_these_settings(renderings: Renderings, combination: Combination) -> None:
     (settings,) = of_kind(renderings[combination], "ConfigMap")
-    given = image_settings() | settings["data"] | passwords(combination)
-    load({key: value for key, value in given.items() if not key.startswith(AWAITED)})
+    load(image_settings() | settings["data"] | passwords(combination))
+
+
+def test_with_tls_no_process_takes_an_address_without(renderings: Renderings) -> None:
+    (settings,) = of_kind(renderings[EVERYTHING], "ConfigMap")
+    plain = passwords(Combination("production", ()))
+    with pytest.raises(Misconfigured) as refused:
+        load(image_settings() | settings["data"] | plain)
+    refusals = str(refused.value).splitlines()
+    sections = ["store.url", "broker.url", "broker.management_url", "stream.url", "audience.url"]
+    assert [line.partition(":")[0] for line in refusals if line.partition(":")[0] in sections] == sections
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
