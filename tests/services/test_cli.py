@@ -22,7 +22,21 @@ from shared.store import Store
 from tests.e2e.house import until
 from tests.stack import Endpoints
 
-COMMANDS = ("all", "api", "config", "demo", "doctor", "feedback", "import", "init", "rules", "scheduler", "seed", "up", "worker")
+COMMANDS = (
+    "all",
+    "api",
+    "config",
+    "demo",
+    "doctor",
+    "feedback",
+    "import",
+    "init",
+    "rules",
+    "scheduler",
+    "seed",
+    "up",
+    "worker",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -64,8 +64,9 @@ def select_examinations(capabilities: Capabilities) -> list[Examination]:
     found: list[Examination] = [MongoDb(settings.store.url, capabilities.store)]
     if urlsplit(settings.broker.url).scheme != "memory":
         inspection = cast(RabbitBroker, capabilities.broker).inspection
-        found.append(RabbitMq(settings.broker.url, inspection, queues))
-        found.append(RabbitManagement(settings.broker.management_url, inspection))
+        management = settings.broker.management_url
+        found.append(RabbitMq(settings.broker.url, inspection, queues, management_url=management))
+        found.append(RabbitManagement(management, inspection))
     if urlsplit(settings.stream.url).scheme != "local":
         found.append(Kafka(settings.stream, cast(KafkaStream, capabilities.stream).inspection))
     found.append(PostgreSql(settings.audience.url, capabilities.audience_inspection, capabilities.store))
