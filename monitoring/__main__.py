@@ -6,7 +6,7 @@ from pathlib import Path
 from monitoring.dashboards import DASHBOARDS, grafana
 from monitoring.pages import with_metrics
 from monitoring.rule_cases import describe_cases
-from services.commands.rules import describe_rules
+from services.commands.rules import describe_kubernetes_rules, describe_rules
 
 ROOT = Path(__file__).parents[1]
 METRICS = ROOT / "docs" / "metrics.md"
@@ -22,6 +22,7 @@ def printed() -> dict[Path, str]:
     rules = {
         here / "prometheus" / "carillon.rules.yaml": describe_rules(),
         here / "prometheus" / "carillon.rules.test.yaml": describe_cases(),
+        ROOT / "k8s" / "components" / "monitoring" / "rules.yaml": describe_kubernetes_rules(),
     }
     return boards | rules | {METRICS: with_metrics(METRICS.read_text("utf-8"))}
 

@@ -254,6 +254,11 @@ ENGINES = (
         },
         unit="s",
     ),
+    Panel(
+        title="Certificates end in",
+        lines={"{{of}}": "min by (of) (carillon_certificate_expiry_timestamp_seconds) - time()"},
+        unit="s",
+    ),
     Panel(title="CPU", lines={"{{instance}}": rates("process_cpu_seconds_total", "instance")}, unit="s"),
 )
 

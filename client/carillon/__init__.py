@@ -1,9 +1,9 @@
-"""A client of Carillon's HTTP API: schedules, dead letters, push jobs and their files, typed, with retries that never
-double.
+"""Clients of Carillon's HTTP API, typed, with retries that never double: `Carillon` for synchronous programs and
+`AsyncCarillon` for asyncio, with the same resources.
 
 ```python
-async with AsyncCarillon("http://localhost:8080", token="carillon_…") as client:
-    stored = await client.schedules.create(
+with Carillon("http://localhost:8080", token="carillon_…") as client:
+    stored = client.schedules.create(
         Schedule(
             key="training-invitations-42",
             instants=[datetime(2030, 12, 24, 14, tzinfo=UTC)],
@@ -13,7 +13,7 @@ async with AsyncCarillon("http://localhost:8080", token="carillon_…") as clien
 ```
 
 A call is attempted again after a connection error, a time-out, 429, 502, 503 and 504. Each POST carries an
-`Idempotency-Key`, the same on all its attempts; what else there is is idempotent by itself. So an attempt whose answer
+`Idempotency-Key`, the same on all its attempts; other calls are idempotent by themselves. So an attempt whose answer
 was lost is not done twice, and the answer is that of the first.
 """
 
@@ -53,7 +53,7 @@ from carillon.errors import (
 from carillon.groups import Group, Groups, ZoneJob
 from carillon.jobs import Jobs
 from carillon.moves import Move, MoveFigures
-from carillon.overview import ClockState, DeadLetterCount, OpenJobs, Overview, Sign, Unknown
+from carillon.overview import OpenJobs, Overview, Sign, Unknown
 from carillon.previews import (
     AudienceCount,
     JobPreview,
@@ -95,10 +95,8 @@ __all__ = [
     "Caller",
     "Carillon",
     "CarillonError",
-    "ClockState",
     "Conflict",
     "DeadLetter",
-    "DeadLetterCount",
     "DeadLetters",
     "DueInstant",
     "DueInstants",

@@ -9,7 +9,8 @@ from carillon.clients import ATTEMPTS, CONNECTIONS, TIMEOUT_SECONDS, Resources, 
 
 
 class Carillon(Resources[Sync]):
-    """Asks the deployment at `base_url`. Used by many threads of one process at once, and closed at the end.
+    """Asks the deployment at `base_url`. Used by many threads at once, and closed at the end. After a fork,
+    a process opens connections of its own.
 
     `token` is a service's; `user` instead names a person by e-mail address, which is believed only from a trusted
     proxy. `timeout_seconds` bounds each attempt (for a file: each standstill), `attempts` the number of them for one

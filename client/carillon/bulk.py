@@ -37,7 +37,7 @@ async def results(
 ) -> AsyncGenerator[BulkResult]:
     """As `Schedules.bulk`. With a key of the caller's each chunk has one of its own, made of it."""
     index, numbers = 0, count()
-    async for chunk in chunks(schedules):
+    async for chunk in chunks(each(schedules, transport.runtime)):
         if isinstance(chunk, BulkResult):
             yield replace(chunk, index=index)
             index += 1
@@ -48,13 +48,11 @@ async def results(
         index += len(chunk)
 
 
-async def chunks(
-    schedules: Iterable[Schedule] | AsyncIterable[Schedule],
-) -> AsyncGenerator[list[bytes] | BulkResult]:
+async def chunks(schedules: AsyncIterable[Schedule]) -> AsyncGenerator[list[bytes] | BulkResult]:
     """Lines to be sent together, and in between the results of those that cannot be sent at all."""
     chunk: list[bytes] = []
     size = instants = 0
-    async for schedule in each(schedules):
+    async for schedule in schedules:
         item = _item(schedule)
         full = isinstance(item, _Item) and (
             len(chunk) == ITEMS or size + len(item.content) >= BODY_BYTES or instants + item.instants > INSTANTS

@@ -86,7 +86,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         result: T = end.value
         return result
     coroutine.close()
-    raise RuntimeError("an asynchronous iterable needs AsyncCarillon")
+    raise RuntimeError("a coroutine of a blocking client has suspended")
 
 
 def iterate(items: AsyncGenerator[T]) -> Iterator[T]:

@@ -7,6 +7,7 @@ environment for proxies.
 What leaves here of a failed connection is an `OSError`: the system's own, if there is one.
 """
 
+import os
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ _FAILURES = (
     httpx.DecodingError,
 )
 
+_LEFT: list[Pool] = []
+"""Connections of a parent process, which nobody here closes or uses."""
+
 OnSent = Callable[[], None]
 
 
@@ -43,6 +47,7 @@ class Connections:
         self._pools: list[Pool] = []
         self._free: list[Pool] = []
         self._closed = False
+        self._process = os.getpid()
 
     async def exchange(
         self, request: httpx.Request, on_sent: OnSent, limit: Limit, *, repeatable: bool
@@ -80,11 +85,19 @@ class Connections:
     def _pool(self) -> Iterator[Pool]:
         if self._closed:
             raise RuntimeError("this client is closed")
+        self._leave_to_parent()
         pool = self._free.pop() if self._free else self._open()
         try:
             yield pool
         finally:
             self._free.append(pool)
+
+    def _leave_to_parent(self) -> None:
+        """After a fork, leave the connections to the process that opened them: two would read each other's answers."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            _LEFT.extend(self._pools)
+            self._pools, self._free = [], []
 
     def _open(self) -> Pool:
         pool = self._runtime.open_pool(_trust())

@@ -80,7 +80,7 @@ async def file_of(source: Source, runtime: Runtime) -> AsyncIterator[File]:
 async def _write(stream: Iterable[bytes] | AsyncIterable[bytes], path: Path, runtime: Runtime) -> None:
     waiting = bytearray()
     with path.open("wb") as file:
-        async for part in each(stream):
+        async for part in each(stream, runtime):
             waiting += part
             if len(waiting) >= PART_BYTES:
                 await runtime.write(file, waiting)

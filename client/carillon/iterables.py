@@ -3,12 +3,16 @@
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from typing import TypeVar
 
+from carillon.runtimes import Runtime
+
 T = TypeVar("T")
 
 
-async def each(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[T]:
-    """The items, in their order."""
+async def each(items: Iterable[T] | AsyncIterable[T], runtime: Runtime) -> AsyncGenerator[T]:
+    """The items, in their order. Raises `TypeError` for asynchronous ones where there is no event loop."""
     if isinstance(items, AsyncIterable):
+        if runtime.blocking:
+            raise TypeError("an asynchronous iterable needs AsyncCarillon")
         async for item in items:
             yield item
     else:

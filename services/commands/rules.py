@@ -1,5 +1,6 @@
 """`carillon rules`: the signs as alert rules for Prometheus."""
 
+import textwrap
 from collections.abc import Iterator
 
 import click
@@ -9,18 +10,37 @@ from shared.domain.console.signs import SIGNS, Sign
 
 RUNBOOKS = "docs/runbooks.md"
 
+_PROMETHEUS_RULE = """\
+# Printed by `carillon rules --kubernetes`.
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: carillon
+  namespace: carillon
+  labels:
+    app.kubernetes.io/name: carillon
+spec:
+"""
+
 
 @click.command("rules", short_help="Print the alert rules for Prometheus.")
 @click.option("--runbooks", default=RUNBOOKS, show_default=True, help="The page that alerts link to, as a URL.")
-def print_rules(runbooks: str) -> None:
+@click.option("--kubernetes", is_flag=True, help="As a PrometheusRule, for Prometheus Operator.")
+def print_rules(runbooks: str, *, kubernetes: bool) -> None:
     """Print the alert rules for Prometheus, as a file that `rule_files` may name. Each links to its runbook."""
-    click.echo(describe_rules(runbooks), nl=False)
+    describe = describe_kubernetes_rules if kubernetes else describe_rules
+    click.echo(describe(runbooks), nl=False)
 
 
 def describe_rules(runbooks: str = RUNBOOKS) -> str:
     """The rules as YAML."""
     head = ["# Printed by `carillon rules`.", "groups:", "  - name: carillon", "    rules:"]
     return "\n".join([*head, *(line for sign in SIGNS for line in _rule(sign, runbooks))]) + "\n"
+
+
+def describe_kubernetes_rules(runbooks: str = RUNBOOKS) -> str:
+    """The rules as an object of Kubernetes."""
+    return _PROMETHEUS_RULE + textwrap.indent(describe_rules(runbooks).partition("\n")[2], "  ")
 
 
 def _rule(sign: Sign, runbooks: str) -> Iterator[str]:

@@ -53,6 +53,8 @@ POINTS: dict[str, str] = {
     "revocation.after_note": "An API process that has noted a revocation and not removed the token or user.",
     "revocation.after_removal": "Whoever has removed a token or user and paused none of their schedules.",
     "revocation.after_page": "Whoever has paused one page of the schedules of a revoked caller.",
+    "bulk.after_insert": "An API process that has stored a bulk action and not told workers.",
+    "bulk.after_page": "A worker that has acted on a page of a bulk action and not counted it.",
     "clock.after_claim": "A scheduler that has claimed a slice and read nothing of it.",
     "clock.after_look": "A scheduler that has seen which of its instants count and has not looked at its leases again.",
     "clock.before_publish": "A scheduler that is about to hand out what is due.",

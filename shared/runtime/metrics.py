@@ -124,6 +124,10 @@ FEEDBACK_FLUSH_AGE = _gauge(
     "feedback_flush_age_seconds", "For how long this process has not stored all feedback that it had read."
 )
 
+BULK_THINGS = _counter(
+    "bulk_things_total", "What bulk actions acted on: done, skipped or failed, by their act.", "act", "outcome"
+)
+
 HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.", "route", "method", "status")
 HTTP_REQUEST_SECONDS = _histogram(
     "http_request_seconds", "From a request's arrival to its answer.", "route", "method", "status"
@@ -143,6 +147,12 @@ SIGN_INS = _counter(
     "sign_ins_total", "Callers of the API, by how they show who they are: known, or refused.", "way", "outcome"
 )
 AUDIT_RECORDS = _counter("audit_records_total", "Acts that were written down, by how they ended.", "act", "outcome")
+
+CERTIFICATE_EXPIRY = _gauge(
+    "certificate_expiry_timestamp_seconds",
+    "When the certificate in the file of a setting ends, or that of a server by its name, in seconds since 1970.",
+    "of",
+)
 
 LOOP_LAG = _histogram("event_loop_lag_seconds", "How late the event loop came to a task that was due.")
 LOOP_STRETCH = _histogram(

@@ -13,6 +13,7 @@ from typing import Any, Self
 import structlog
 
 from shared.domain.errors import Invalid
+from shared.runtime.certificates import note_file, note_shown
 from shared.runtime.server_settings import TlsSettings
 
 log = structlog.get_logger(__name__)
@@ -46,7 +47,10 @@ class RenewedContext(ssl.SSLContext):
 
     def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
         self._renew()
-        return self._current.wrap_socket(*arguments, **options)
+        wrapped = self._current.wrap_socket(*arguments, **options)
+        if wrapped.version() is not None and not wrapped.server_side:
+            note_shown(wrapped.getpeercert(), wrapped.server_hostname)
+        return wrapped
 
     def _renew(self) -> None:
         stamps = self._read_stamps()
@@ -79,6 +83,7 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext:
         if tls.certificate_file:
             with _name_field("tls.certificate_file"):
                 context.load_cert_chain(tls.certificate_file, tls.key_file or None, _NO_PASSPHRASE)
+                note_file(tls.certificate_file, "tls.certificate_file")
         return context
 
     files = [file for file in (tls.ca_file, tls.certificate_file, tls.key_file) if file]
@@ -97,24 +102,43 @@ def server_context(certificate_file: str, key_file: str, *, section: str) -> ssl
         context = _new_context(ssl.PROTOCOL_TLS_SERVER)
         with _name_field(f"{section}.certificate_file"):
             context.load_cert_chain(certificate_file, key_file or None, _NO_PASSPHRASE)
+            note_file(certificate_file, f"{section}.certificate_file")
         return context
 
     return RenewedContext(ssl.PROTOCOL_TLS_SERVER, [certificate_file, key_file or certificate_file], load)
 
 
-class _ExplainedHandshake(ssl.SSLObject):
+class _ExplainedObject(ssl.SSLObject):
     """Says in plain words why a certificate is refused, whichever driver passes it on."""
 
     def do_handshake(self) -> None:
-        try:
+        with _explained_refusal():
             super().do_handshake()
-        except ssl.SSLCertVerificationError as error:
-            error.strerror = explain(error)
-            raise
+        if not self.server_side:
+            note_shown(self.getpeercert(), self.server_hostname)
 
 
-def explain(error: ssl.SSLCertVerificationError) -> str:
-    """Why a server's certificate was refused."""
+class _ExplainedSocket(ssl.SSLSocket):
+    """The same for a driver that blocks."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        with _explained_refusal():
+            super().do_handshake(block)
+        if not self.server_side:
+            note_shown(self.getpeercert(), self.server_hostname)
+
+
+@contextmanager
+def _explained_refusal() -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        error.strerror = _explain(error)
+        error.args = (error.errno, error.strerror)
+        raise
+
+
+def _explain(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code == _EXPIRED:
         reason = "the server's certificate has expired"
     elif error.verify_code in _UNKNOWN_SIGNER:
@@ -138,7 +162,8 @@ def _name_field(field: str) -> Iterator[None]:
 def _new_context(protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.sslobject_class = _ExplainedHandshake
+    context.sslobject_class = _ExplainedObject
+    context.sslsocket_class = _ExplainedSocket
     return context
 
 

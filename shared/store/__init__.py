@@ -31,6 +31,8 @@ from shared.store.clock.occurrences import Occurrences
 from shared.store.clock.outcomes import Outcomes
 from shared.store.clock.schedules import Schedules
 from shared.store.console.audit import AuditLog
+from shared.store.console.bulk_actions import BulkActions
+from shared.store.console.bulk_jobs import BulkJobsOf
 from shared.store.console.minutes import Minutes
 from shared.store.console.processes import Processes
 from shared.store.documents import Document, translate_errors
@@ -115,6 +117,8 @@ class Store:
         self.audit = self.add("audit", AuditLog)
         self.processes = self.add("processes", Processes)
         self.minutes = self.add("minutes", Minutes)
+        self.bulk_actions = self.add("bulk_actions", BulkActions)
+        self.bulk_jobs = self.add("bulk_jobs", BulkJobsOf)
         self.schema = self.add("schema", Schema)
 
     @classmethod

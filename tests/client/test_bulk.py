@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from carillon import AsyncCarillon, Invalid, RabbitCallback, Schedule, Unauthorized, bulk
+from carillon.async_runtime import AsyncRuntime
+from carillon.iterables import each
 from tests.client.both import connect
 from tests.client.made import ahead, fresh_key, schedule
 
@@ -64,7 +66,7 @@ async def test_who_may_not_ask_hears_so_while_much_is_sent(port: int) -> None:
 
 async def test_chunks_are_bounded_in_every_way() -> None:
     async def sizes(*wanted: Schedule) -> list[int]:
-        return [len(chunk) async for chunk in bulk.chunks(wanted) if isinstance(chunk, list)]
+        return [len(chunk) async for chunk in bulk.chunks(each(wanted, AsyncRuntime())) if isinstance(chunk, list)]
 
     small = schedule("k")
     assert await sizes(*[small] * 5_001) == [5_000, 1]

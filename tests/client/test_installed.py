@@ -31,6 +31,16 @@ async def main(url, user, key):
 asyncio.run(main(*sys.argv[1:]))
 """
 
+SYNC_PROGRAM = """
+import sys
+from carillon import Carillon
+
+url, user, key = sys.argv[1:]
+with Carillon(url, user=user) as client:
+    print(*[schedule.key for schedule in client.schedules.list(prefix=key)])
+assert "asyncio" not in sys.modules
+"""
+
 
 async def run(*command: str | Path) -> str:
     """What a program says; the API goes on meanwhile. Raises `RuntimeError` with its complaints where it fails."""
@@ -67,4 +77,5 @@ async def test_few_packages_come_with_it_and_a_program_uses_it(python: Path, por
     assert "carillon" not in packages
     assert len(packages) < 10, packages
     key = fresh_key()
-    assert await run(python, "-I", "-c", PROGRAM, f"http://127.0.0.1:{port}", ADMIN, key) == f"{key}\n"
+    for program in (PROGRAM, SYNC_PROGRAM):
+        assert await run(python, "-I", "-c", program, f"http://127.0.0.1:{port}", ADMIN, key) == f"{key}\n"

@@ -51,12 +51,14 @@ async def capabilities(mongo_database: str, push_database: str, tmp_path: Path) 
 
 
 def test_parts_are_found_by_their_modules() -> None:
-    common = ["AccountsPart", "ClockPart", "JobsPart", "PushPart", "Bells"]
+    common = ["AccountsPart", "ClockPart", "ConsolePart", "JobsPart", "PushPart", "Bells"]
     assert [part.__name__ for part in find_parts(())] == common
     in_workers = [
         "AccountsPart",
         "ClockPart",
         "ClockWorker",
+        "ConsolePart",
+        "ConsoleWorker",
         "JobsPart",
         "JobsWorker",
         "PushPart",

@@ -191,6 +191,62 @@ def test_all_faults_are_told_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_value_may_stand_in_a_file(tmp_path: Path, end: str) -> None:
+    (tmp_path / "url").write_bytes(f"mongodb://root:s3cret@127.0.0.1/x{end}".encode())
+    settings = load({"CARILLON_STORE_URL_FILE": str(tmp_path / "url")})
+    assert settings.store.url == "mongodb://root:s3cret@127.0.0.1/x"
+
+
+def test_lists_and_numbers_may_stand_in_files_too(tmp_path: Path) -> None:
+    (tmp_path / "networks").write_text("10.0.0.0/8, ::1/128\n")
+    (tmp_path / "lanes").write_text("3\n")
+    names = {"API_TRUSTED_PROXIES": "networks", "WORKER_LANES": "lanes"}
+    settings = load({f"CARILLON_{name}_FILE": str(tmp_path / file) for name, file in names.items()})
+    assert (settings.api.trusted_proxies, settings.worker.lanes) == (("10.0.0.0/8", "::1/128"), 3)
+
+
+def test_a_setting_whose_own_name_ends_so_is_no_file_with_a_value(tmp_path: Path) -> None:
+    assert load({"CARILLON_TLS_CA_FILE": "/etc/ca.pem"}).tls.ca_file == "/etc/ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "says"),
+    [
+        (b"mongodb://127.0.0.1/x", {"CARILLON_STORE_URL": "mongodb://127.0.0.1/y"}, "one of them at most"),
+        (None, {}, "cannot be read: No such file"),
+        (b"\xff", {}, "no text in UTF-8"),
+        (b"s3cret", {}, "store.url (the file of CARILLON_STORE_URL_FILE in the environment)"),
+    ],
+)
+def test_a_file_that_gives_no_value_is_named(
+    tmp_path: Path, content: bytes | None, more: dict[str, str], says: str
+) -> None:
+    if content is not None:
+        (tmp_path / "url").write_bytes(content)
+    with pytest.raises(Misconfigured) as caught:
+        load({"CARILLON_STORE_URL_FILE": str(tmp_path / "url"), **more})
+    assert "CARILLON_STORE_URL_FILE" in str(caught.value)
+    assert says in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_what_is_not_encrypted_keeps_a_process_from_starting_where_that_is_required() -> None:
+    given = {"CARILLON_STORE_URL": "mongodb://root:s3cret@db/x", "CARILLON_TLS_REQUIRED": "off_loopback"}
+    with pytest.raises(
+        Misconfigured, match=r"^store\.url: the connection is not encrypted.*\(tls\.required\)$"
+    ) as caught:
+        load(given)
+    assert "s3cret" not in str(caught.value)
+    assert load({**given, "CARILLON_STORE_URL": "mongodb://root:s3cret@db/x?tls=true"}).tls.required == "off_loopback"
+
+
+def test_a_key_needs_its_certificate() -> None:
+    for section in ("TLS", "API", "HEALTH"):
+        with pytest.raises(Misconfigured, match=rf"{section.lower()}\.key_file: its certificate_file is missing"):
+            load({f"CARILLON_{section}_KEY_FILE": "/key.pem"})
+
+
 def test_no_error_and_no_repr_shows_a_password() -> None:
     with pytest.raises(Misconfigured) as caught:
         load({"CARILLON_STORE_URL": "mongodb//root:s3cret@db/x"})

@@ -61,6 +61,10 @@ def keyed(ids: Mapping[str, str]) -> dict[str, Any]:
     return schedule(ids) | {"key": f"k-{secrets.token_hex(6)}"}
 
 
+def bulk_action(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {"act": "schedule.pause", "filter": {"prefix": ids["key"]}, "reason": ids["mark"], "atMost": 10}
+
+
 VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "AppBody": app,
     "TemplateBody": template,
@@ -69,6 +73,8 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "TokenBody": token,
     "ScheduleBody": schedule,
     "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],
+    "TrialBody": lambda ids: {"name": "like", "context": {"who": ids["mark"]}},
     "RotationBody": lambda _: {"overlapSeconds": 3_600},
+    "BulkActionBody": bulk_action,
     "RetryFilter": lambda ids: {"key": ids["key"]},
 }

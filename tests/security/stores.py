@@ -15,6 +15,7 @@ from shared.domain.accounts.callers import Token, User
 from shared.domain.clock.occurrences import Occurrence
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Schedule
+from shared.domain.console.bulk_actions import BulkAction
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.templates import Template
@@ -31,6 +32,7 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "schedules": Schedule,
     "occurrences": Occurrence,
     "dead_letters": DeadLetter,
+    "bulk_actions": BulkAction,
 }
 AUDIT = "audit"
 OF_PROCESSES = {"processes", "minutes"}

@@ -86,6 +86,8 @@ class Town:
             "name": "swagger-ui.css",
         }
         tenant.ids["letterId"] = self._dead_letter(tenant)
+        bulk = await self._made("POST", "/bulk-actions", bodies.bulk_action(tenant.ids), mine, 202)
+        tenant.ids["actionId"] = bulk["id"]
         return tenant
 
     def _dead_letter(self, tenant: Tenant) -> str:
@@ -117,7 +119,7 @@ class Town:
         )
         await connection.close()
 
-    async def _made(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> Any:
+    async def _made(self, method: str, path: str, body: object, headers: Mapping[str, str], status: int = 201) -> Any:
         answer = await self.target.call(method, path, body, headers)
-        assert answer.status == 201, f"{method} {path}: {answer}"
+        assert answer.status == status, f"{method} {path}: {answer}"
         return answer.json

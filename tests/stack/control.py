@@ -70,7 +70,8 @@ def status() -> Endpoints:
 
 
 def _is_up(server: Server) -> bool:
-    return server.mark() is not None and server.ready_file.exists() and server.healthy(server.ports())
+    ready = server.mark() is not None and server.ready_file.exists() and server.has_all_ports()
+    return ready and server.healthy(server.ports())
 
 
 def down() -> None:

@@ -47,6 +47,31 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
         return self._address("kafka", "kafka_servers")
 
     @property
+    def kafka_tls_servers(self) -> str:
+        """127.0.0.1:PORT, TLS with a login"""
+        return self._address("kafka", "kafka_tls_servers")
+
+    @property
+    def kafka_login_servers(self) -> str:
+        """127.0.0.1:PORT, a login without TLS"""
+        return self._address("kafka", "kafka_login_servers")
+
+    @property
+    def kafka_mutual_servers(self) -> str:
+        """127.0.0.1:PORT, TLS with a client's certificate"""
+        return self._address("kafka", "kafka_mutual_servers")
+
+    @property
+    def rabbit_tls_address(self) -> str:
+        """127.0.0.1:PORT"""
+        return self._address("rabbitmq", "rabbit_tls_address")
+
+    @property
+    def rabbit_management_tls_address(self) -> str:
+        """127.0.0.1:PORT"""
+        return self._address("rabbitmq", "rabbit_management_tls_address")
+
+    @property
     def s3_url(self) -> str:
         """http://127.0.0.1:PORT; any credentials"""
         return self._address("s3", "s3_url")

@@ -12,6 +12,7 @@ import urllib.request
 from base64 import b64encode
 from pathlib import Path
 
+from tests.stack import certificates
 from tests.stack.install import apt_install
 from tests.stack.server import Command, Missing, Ports, Server
 
@@ -46,7 +47,7 @@ class RabbitServer(Server):
     """The broker; `guest` may do everything, from the loopback only."""
 
     name = "rabbitmq"
-    port_names = ("client", "management", "distribution")
+    port_names = ("client", "management", "distribution", "tls", "management_tls")
 
     def __init__(self) -> None:
         self.mapper = PortMapper()
@@ -57,7 +58,7 @@ class RabbitServer(Server):
 
     def command(self, ports: Ports) -> Command:
         (self.folder / "rabbitmq.conf").write_text(_configuration(ports))
-        (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
+        (self.folder / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n")
         (self.folder / "environment").touch()
         return Command([str(_SERVER)], env=self._environment(ports))
 
@@ -90,6 +91,8 @@ class RabbitServer(Server):
         return {
             "rabbit_url": f"amqp://{_ADMIN}@127.0.0.1:{ports['client']}/",
             "rabbit_management_url": f"http://{_ADMIN}@127.0.0.1:{ports['management']}",
+            "rabbit_tls_address": f"127.0.0.1:{ports['tls']}",
+            "rabbit_management_tls_address": f"127.0.0.1:{ports['management_tls']}",
         }
 
 
@@ -101,10 +104,26 @@ def _install() -> None:
 
 
 def _configuration(ports: Ports) -> str:
+    files = certificates.ensure()
     return f"""\
 listeners.tcp.default = 127.0.0.1:{ports["client"]}
 management.tcp.ip = 127.0.0.1
 management.tcp.port = {ports["management"]}
+listeners.ssl.default = 127.0.0.1:{ports["tls"]}
+ssl_options.cacertfile = {files.ca}
+ssl_options.certfile = {files.server}
+ssl_options.keyfile = {files.server}
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = false
+ssl_cert_login_from = common_name
+auth_mechanisms.1 = PLAIN
+auth_mechanisms.2 = AMQPLAIN
+auth_mechanisms.3 = EXTERNAL
+management.ssl.ip = 127.0.0.1
+management.ssl.port = {ports["management_tls"]}
+management.ssl.cacertfile = {files.ca}
+management.ssl.certfile = {files.server}
+management.ssl.keyfile = {files.server}
 loopback_users.guest = true
 log.console.level = info
 disk_free_limit.absolute = 100MB

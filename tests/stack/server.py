@@ -113,6 +113,10 @@ class Server(ABC):
             raise LookupError(f"{self.name} was never started") from None
         return given
 
+    def has_all_ports(self) -> bool:
+        """Whether it was given the ports that it has in this version."""
+        return set(self.ports()) == set(self.port_names)
+
 
 def bring_up(server: Server, *, may_wipe: bool) -> None:
     """Leave it as it is if it is healthy, else end what is left of it and start it.
@@ -127,6 +131,8 @@ def bring_up(server: Server, *, may_wipe: bool) -> None:
     with places.sole_installer():
         server.install()
     began = time.monotonic()
+    if server.ready_file.exists() and not server.has_all_ports():
+        server.ready_file.unlink()  # its folder is that of an earlier version
     if server.ready_file.exists():
         try:
             _run(server)
@@ -144,7 +150,7 @@ def bring_up(server: Server, *, may_wipe: bool) -> None:
 
 def _reusable(server: Server) -> bool:
     mark = server.mark()
-    if mark is None or not server.ready_file.exists():
+    if mark is None or not server.ready_file.exists() or not server.has_all_ports():
         return False
     # A busy machine may be slow to answer: only a server that stays silent is ended.
     return _wait_healthy(server, mark, REUSE_SECONDS)

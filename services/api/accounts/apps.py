@@ -8,6 +8,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
+from services.api.http.acts import note_change
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN, KNOWN, OWN_APP, VIEW_APP
@@ -122,6 +123,7 @@ class AppsResource(Resource):
             updated_at=now,
         )
         await self._store.apps.add(app)
+        note_change(None, app_view(app))
         return wire.answer(app_view(app), HTTPStatus.CREATED)
 
     @Route(
@@ -141,17 +143,18 @@ class AppsResource(Resource):
     async def update(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         body = wire.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
-        renames = caller_of(request).is_admin
+        renames, app = caller_of(request).is_admin, await app_of(self._store, app_id)
         if not renames:
-            _check_own_name(await app_of(self._store, app_id), body.name)
+            _check_own_name(app, body.name)
         changed = await self._store.apps.update(
-            read_uuid(app_id, field="appId"),
+            app.id,
             name=body.name if renames else None,
             bundle_id=body.bundle_id,
             at=self._clock.now_ns(),
         )
         if changed is None:
             raise NotFound("there is no app with this id", field="appId", value=app_id)
+        note_change(app_view(app), app_view(changed))
         return wire.answer(app_view(changed))
 
     @Route(

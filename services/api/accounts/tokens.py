@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.users import AllowedApps, Roles, read_apps
 from services.api.http import paging, wire
+from services.api.http.acts import note_change
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
@@ -30,9 +31,7 @@ SECRET_BYTES = 32
 MOST_OVERLAP_SECONDS = 30 * 86_400
 TOKEN = "/tokens/{token_id:str}"
 
-ExpiresAt = Annotated[
-    str, Meta(description="When it ends by itself; by default never.", extra_json_schema={"format": "date-time"})
-]
+ExpiresAt = Annotated[Timestamp | None, Meta(description="When it ends by itself; by default never.")]
 
 
 class TokenBody(wire.Body, frozen=True, kw_only=True):
@@ -49,7 +48,7 @@ class TokenBody(wire.Body, frozen=True, kw_only=True):
             extra_json_schema={"examples": ["token:billing"]},
         ),
     ] = ""
-    expires_at: ExpiresAt = ""
+    expires_at: ExpiresAt = None
 
 
 class RotationBody(wire.Body, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ class RotationBody(wire.Body, frozen=True, kw_only=True):
             extra_json_schema={"minimum": 0, "maximum": MOST_OVERLAP_SECONDS},
         ),
     ] = 0
-    expires_at: ExpiresAt = ""
+    expires_at: ExpiresAt = None
 
 
 class TokenView(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -129,6 +128,7 @@ class TokensResource(Resource):
             expires_at=self._read_expiry(body.expires_at),
         )
         await self._store.tokens.add(token)
+        note_change(None, TokenView(**_fields(token)))
         return wire.answer(IssuedToken(**_fields(token), token=secret), HTTPStatus.CREATED)
 
     @Route(
@@ -153,6 +153,7 @@ class TokensResource(Resource):
         )
         if rotated is None:
             raise Conflict("somebody else has changed this token meanwhile", field="tokenId", value=token_id)
+        note_change(TokenView(**_fields(token)), TokenView(**_fields(rotated)))
         return wire.answer(IssuedToken(**_fields(rotated), token=secret))
 
     @Route(
@@ -161,7 +162,9 @@ class TokensResource(Resource):
         act="token.revoke", who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def remove(self, token_id: FromPath[str]) -> Response[None]:
-        await self._revocations.revoke_token(await self._require(token_id))
+        token = await self._require(token_id)
+        await self._revocations.revoke_token(token)
+        note_change(TokenView(**_fields(token)), None)
         return wire.empty()
 
     async def _require(self, token_id: str) -> Token:
@@ -170,7 +173,7 @@ class TokensResource(Resource):
             raise NotFound("there is no token with this id", field="tokenId", value=token_id)
         return token
 
-    def _read_expiry(self, text: str) -> datetime | None:
+    def _read_expiry(self, text: str | None) -> datetime | None:
         """The moment that is meant. Raises `Invalid` for one that is past."""
         if not text:
             return None

@@ -8,6 +8,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
+from services.api.http.acts import note_change
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
@@ -117,6 +118,7 @@ class UsersResource(Resource):
             updated_at=now,
         )
         await self._store.users.add(user)
+        note_change(None, user_view(user))
         return wire.answer(user_view(user), HTTPStatus.CREATED)
 
     @Route(
@@ -135,14 +137,17 @@ class UsersResource(Resource):
     async def update(self, request: Request[Any, Any, Any], user_id: FromPath[str]) -> Response[bytes]:
         body = wire.read(await request.body(), UserBody)
         check_email(body.email)
+        earlier = _require_user(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
         user = await self._store.users.update(
-            read_uuid(user_id, field="userId"),
+            earlier.id,
             is_admin=body.is_admin,
             allowed_apps=_allowed_apps(body),
             roles=read_roles(body.roles or {}),
             at=self._clock.now_ns(),
         )
-        return wire.answer(user_view(_require_user(user, user_id)))
+        changed = user_view(_require_user(user, user_id))
+        note_change(user_view(earlier), changed)
+        return wire.answer(changed)
 
     @Route(
         "DELETE", USER, summary="Delete a user and pause all that they have scheduled.",
@@ -158,6 +163,7 @@ class UsersResource(Resource):
             )
             raise Conflict(reason, field="userId", value=user_id)
         await self._revocations.delete_user(user)
+        note_change(user_view(user), None)
         return wire.empty()
 
 

@@ -44,7 +44,9 @@ class ActedOnView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class AuditView(Struct, frozen=True, kw_only=True):
     """An act. `outcome` is `begun`, `done`, `refused`, `failed`, or `unknown`: the process died, or a server was away.
-    `status` is that of the answer, 0 until there is one; `via` the caller's program; `reason` what they gave."""
+    `status` is that of the answer, 0 until there is one; `via` the caller's program; `reason` what they gave. `count`
+    is how many things an act on many was done to. `before` and `after` have what it changed, by field, where it was
+    done to an app, a template, a user or a token."""
 
     id: str
     at: Timestamp
@@ -55,6 +57,9 @@ class AuditView(Struct, frozen=True, kw_only=True):
     reason: str
     outcome: ActOutcome
     status: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+    count: int
 
 
 def audit_view(record: AuditRecord, now: datetime) -> AuditView:
@@ -70,6 +75,9 @@ def audit_view(record: AuditRecord, now: datetime) -> AuditView:
         reason=record.reason,
         outcome=record.outcome_at(now),
         status=record.status,
+        before=record.before,
+        after=record.after,
+        count=record.count,
     )
 
 

@@ -11,6 +11,7 @@ from litestar import Response
 from msgspec import Struct
 
 from services.api.http import errors, paging
+from services.api.http.dry_runs import is_dry_run
 from services.api.http.identity import Connection, caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import NAMESPACE
@@ -22,6 +23,8 @@ from shared.domain.console.audit import (
     Actor,
     ActOutcome,
     AuditRecord,
+    Fields,
+    compare,
     is_written_of_services,
     kind_of,
     outcome_of,
@@ -44,8 +47,11 @@ UNRECORDED = ""
 """The act of a route that is no GET and is not written down: it changes nothing, or has no caller (uploads)."""
 
 _APP = "app_id"
+_CHANGE = "change"
 _connection: ContextVar[Connection] = ContextVar("connection")
+_record: ContextVar[str] = ContextVar("record", default="")
 
+Change = tuple[Fields, Fields]
 Method = Callable[..., Awaitable[Response[Any]]]
 log = structlog.get_logger(__name__)
 
@@ -97,12 +103,13 @@ class Acts:
         )
         return record
 
-    async def end(self, record: AuditRecord, status: int, made: str = "") -> None:
-        """Write down how it ended. Where that cannot be, its end stays unknown."""
+    async def end(self, record: AuditRecord, status: int, made: str = "", change: Change = ({}, {})) -> None:
+        """Write down how it ended, and what it changed. Where that cannot be, its end stays unknown."""
         outcome = outcome_of(status)
         log.info("act ended", record=record.id, on=made or record.on.id, status=status, outcome=outcome.value)
         try:
-            await self._store.audit.end(record, outcome=outcome, status=status, made=made)
+            before, after = compare(*change)
+            await self._store.audit.end(record, outcome=outcome, status=status, made=made, before=before, after=after)
             AUDIT_RECORDS.labels(record.act, outcome).inc()
         except Exception as error:  # noqa: BLE001 - what was done is done, and its answer must not change
             AUDIT_RECORDS.labels(record.act, ActOutcome.UNKNOWN).inc()
@@ -114,22 +121,43 @@ def remember_request(connection: Connection) -> None:
     _connection.set(connection)
 
 
-def record_act(act: str, method: Method) -> Method:
-    """The same method of a route, whose act is written down around it."""
+def note_change(before: object, after: object) -> None:
+    """Note for the audit what this request changes: the view of a thing as it was and as it is, `None` where there was,
+    or is, no such thing. What is secret stands in neither."""
+    _connection.get().scope["state"][_CHANGE] = (_fields(before), _fields(after))
+
+
+def _fields(view: object) -> Fields:
+    fields: Fields = {} if view is None else msgspec.to_builtins(view)
+    return fields
+
+
+def current_record() -> str:
+    """The id of the record of what this task does; `""` where it is not written down."""
+    return _record.get()
+
+
+def record_act(act: str, method: Method, *, may_be_dry: bool) -> Method:
+    """The same method of a route, whose act is written down around it. One that `may_be_dry` does nothing when asked
+    so: then there is nothing to be written down."""
 
     @wraps(method)
     async def answer(*args: Any, **kwargs: Any) -> Response[Any]:
         connection = _connection.get()
+        if may_be_dry and is_dry_run(connection):
+            return await method(*args, **kwargs)
         acts: Acts = connection.app.state[ACTS]
         record = await acts.begin(act, connection)
         if record is None:
             return await method(*args, **kwargs)
+        _record.set(record.id)
         try:
             response = await method(*args, **kwargs)
         except Exception as error:
             await acts.end(record, errors.problem_of(error).status)
             raise
-        await acts.end(record, response.status_code or 200, "" if record.on.id else _id_of(response))
+        made, change = "" if record.on.id else _id_of(response), connection.scope["state"].get(_CHANGE, ({}, {}))
+        await acts.end(record, response.status_code or 200, made, change)
         return response
 
     return answer

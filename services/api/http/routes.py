@@ -18,6 +18,7 @@ from litestar.types import Empty
 from msgspec import Struct
 
 from services.api.http.acts import record_act, remember_request
+from services.api.http.dry_runs import DRY_RUN_NAME
 from services.api.http.rights import Who, permit
 
 JSON = "application/json"
@@ -45,12 +46,19 @@ CURSOR = Parameter(
     name="cursor", description="Where the page begins: what a `Link` header gave.", schema={"type": "string"}
 )
 
+DRY_RUN = Parameter(
+    name=DRY_RUN_NAME,
+    description="`true`: tell in figures what would be done, and do nothing.",
+    schema={"type": "string", "enum": ["true", "false"]},
+)
+
 
 class Route(Struct, frozen=True):
     """A route. `@Route("GET", "/apps", ...)` stands over the method of a `Resource` that answers it.
 
-    `summary` describes it to callers. `answers` maps a status to the type of its body, `None` for an empty one. `body`
-    is the type of the request's body; the method itself reads it, in its own time, and takes it as any of `body_media`.
+    `summary` describes it to callers. `answers` maps a status to the type of its body, to a tuple of types where it
+    may have several, and to `None` for an empty one. `body` is the type of the request's body; the method itself reads
+    it, in its own time, and takes it as any of `body_media`.
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
     `segments` has the JSON schemas of what stands in the path, but for the usual ids. What is no GET names its `act`,
@@ -112,7 +120,11 @@ class Resource:
             guards=[permit],
             opt={"who": route.who, "route": route, "streams": route.streams},
             request_max_body_size=Empty if limit is None else limit,
-        )(record_act(route.act, function) if route.act else function)
+        )(self._with_act(route, function) if route.act else function)
+
+    def _with_act(self, route: Route, function: Callable[..., Any]) -> Callable[..., Any]:
+        assert route.act is not None
+        return record_act(route.act, function, may_be_dry=DRY_RUN in route.parameters)
 
 
 class _Handler(HTTPRouteHandler):

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.apps import APP, AppView, app_of, app_view
 from services.api.http import paging, wire
+from services.api.http.acts import note_change
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import OPERATE_APP, VIEW_APP
@@ -131,6 +132,8 @@ class TemplatesResource(Resource):
         else:
             await self._store.templates.add(templates[0])
         views = [template_view(template, app) for template in templates]
+        if not several:
+            note_change(None, views[0])
         return wire.answer(views if several else views[0], HTTPStatus.CREATED)
 
     @Route(
@@ -157,12 +160,14 @@ class TemplatesResource(Resource):
         wanted = read_uuid(template_id, field="templateId")
         app = await app_of(self._store, app_id)
         await self._check_size(self._make_templates([body], app, ""))
+        earlier = await self._store.templates.get(wanted)
         changed = await self._store.templates.update(
             app.id, wanted, name=body.name, locale=body.locale, body=body.body, defaults=body.defaults or None,
             at=self._clock.now_ns(),
         )  # fmt: skip
-        if changed is None:
+        if changed is None or earlier is None:
             raise _no_such_template(template_id)
+        note_change(template_view(earlier, app), template_view(changed, app))
         return wire.answer(template_view(changed, app))
 
     @Route(

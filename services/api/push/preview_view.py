@@ -130,7 +130,7 @@ def preview_view(
         audience=None if counted is None else audience_view(counted, control_group),
         file_bytes=file_bytes,
         zones=[_zone_start(zone, start, devices) for zone, start in group],
-        samples=[_sample_view(sample) for sample in samples[:SHOWN_SAMPLES]],
+        samples=[sample_view(sample) for sample in samples[:SHOWN_SAMPLES]],
         largest_record_bytes=max((sample.size for sample in samples), default=0),
         max_record_bytes=rules.max_record_bytes,
         warnings=[NoticeView(code=notice.code, message=notice.message) for notice in notices[:SHOWN_WARNINGS]],
@@ -141,7 +141,8 @@ def _zone_start(zone: str, start: int, devices: Mapping[str, int] | None) -> Zon
     return ZoneStart(zone=zone, starts_at=start, devices=None if devices is None else devices.get(zone, 0))
 
 
-def _sample_view(sample: Sample) -> SampleView:
+def sample_view(sample: Sample) -> SampleView:
+    """A sample as it is shown."""
     return SampleView(
         template_name=sample.template_name,
         locale=sample.locale,

@@ -20,6 +20,8 @@ from services.parts import Parts
 from shared.blobs.late import LateBlobs
 from shared.broker.rabbitmq import RabbitBroker
 from shared.runtime.settings import Settings
+from shared.runtime.tls import client_context
+from shared.runtime.weaknesses import find_weaknesses
 from shared.stream.kafka import KafkaStream
 
 EXAMINATIONS: tuple[type[Examination], ...] = (
@@ -74,6 +76,9 @@ def select_examinations(capabilities: Capabilities) -> list[Examination]:
     if capabilities.mail.delivers:
         found.append(MailServer(settings.mail.url, capabilities.mail))
     found.append(Deployment(settings, capabilities.store, find_faults))
+    trust, weaknesses = client_context(settings.tls), dict(find_weaknesses(settings))
+    for examination in found:
+        examination.trust, examination.weakness = trust, weaknesses.get(examination.setting, "")
     return found
 
 

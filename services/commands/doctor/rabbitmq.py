@@ -18,6 +18,7 @@ class RabbitMq(Examination):
     """The broker. `queues` are those of our tasks."""
 
     of = "RabbitMQ"
+    setting = "broker.url"
 
     def __init__(self, url: str, inspection: RabbitInspection, queues: Sequence[str], *, management_url: str) -> None:
         parts = urlsplit(url)
@@ -162,6 +163,7 @@ class RabbitManagement(Examination):
     """The management API, which a process can do without, and `carillon init` and this command cannot."""
 
     of = MANAGEMENT
+    setting = "broker.management_url"
 
     def __init__(self, url: str, inspection: RabbitInspection) -> None:
         parts = urlsplit(url)

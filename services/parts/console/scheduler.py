@@ -1,8 +1,11 @@
 """What schedulers do for the console."""
 
 from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
 
 from services.parts import Part
+from services.parts.console.common import ConsolePart
 from shared.flow.console.gauges import INTERVAL_SECONDS, Gauges
 from shared.flow.console.retention import ConsoleRetention
 from shared.runtime.lifecycle import Component
@@ -10,15 +13,20 @@ from shared.runtime.loops import Periodic
 
 
 class ConsoleScheduler(Part):
-    """Gauges of the whole deployment, and retention of the audit, the minutes and the processes."""
+    """Gauges of the whole deployment, upkeep of bulk actions, and retention of all that the console keeps."""
 
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
             return ()
         retention = ConsoleRetention(self.store, self.capabilities.time, audit_days=self.settings.audit.retention_days)
-        seconds = self.settings.scheduler.retention_seconds
         gauges = Gauges(self.store, self.capabilities.broker)
+        chosen, bulk = self.settings.scheduler, self.parts.of(ConsolePart).bulk
+        requeue = partial(bulk.requeue_lost, timedelta(seconds=chosen.stale_seconds))
         return (
-            Periodic("retention of the console", retention.run_once, interval_seconds=seconds),
+            Periodic("retention of the console", retention.run_once, interval_seconds=chosen.retention_seconds),
             Periodic("gauges", gauges.read_once, interval_seconds=INTERVAL_SECONDS),
+            Periodic("upkeep of bulk actions", requeue, interval_seconds=chosen.upkeep_seconds),
         )
+
+    async def take_up(self) -> None:
+        await self.parts.of(ConsolePart).bulk.requeue_lost(timedelta(0))

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from services.api.http.routes import Resource
+from services.api.jobs.batches import BatchesResource
 from services.api.jobs.groups import GroupsResource
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_lists import JobListResource
 from services.api.jobs.jobs import JobsResource
 from services.api.jobs.moves import JobMovesResource
+from services.api.jobs.template_trial import TemplateTrialResource
 from services.api.jobs.templates import TemplatesResource
 from services.api.jobs.uploads import UploadsResource, UploadUrlResource
 from services.parts import Part
 from services.parts.jobs.common import JobsPart
+from shared.flow.jobs.watch import JobWatch
 
 
 class JobsApi(Part):
@@ -38,6 +41,8 @@ class JobsApi(Part):
             JobsResource(self.store, self.drafts, jobs.flow, jobs.groups),
             JobListResource(self.store),
             JobMovesResource(self.store, jobs.flow),
+            BatchesResource(self.store, JobWatch(self.store)),
+            TemplateTrialResource(self.store, max_record_bytes=self.settings.stream.max_record_bytes),
             GroupsResource(self.store, jobs.groups, jobs.flow),
             UploadUrlResource(
                 given.blobs, given.clock, folder=files.upload_folder, public_url=self.settings.api.public_url

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from services.api.http.routes import Resource
 from services.api.push.preview import PreviewResource, PreviewRules
+from services.api.push.samples import SamplesResource
 from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.push.common import PushPart
 
 
 class PushApi(Part):
-    """Previews."""
+    """Previews, and samples of jobs that are there."""
 
     def resources(self) -> Sequence[Resource]:
         given, api, drafts = self.capabilities, self.settings.api, self.parts.of(JobsApi).drafts
@@ -20,4 +21,7 @@ class PushApi(Part):
             published_sign=api.zone_offset == "added",
             seconds=api.preview_seconds,
         )
-        return (PreviewResource(self.store, given.audience, given.blobs, drafts, given.clock, rules),)
+        return (
+            PreviewResource(self.store, given.audience, given.blobs, drafts, given.clock, rules),
+            SamplesResource(self.store, given.clock, rules.records),
+        )

@@ -295,11 +295,11 @@ class Sender(Stage[SendBatch]):
 
     async def _count_settled(self, settled: Batch | None) -> Batch | None:
         if settled is not None:
+            if settled.has_failed:
+                await self._breaker.look(settled.job_id)
             known = self._sendings.get(settled.job_id)
             job = await self._store.jobs.view(settled.job_id) if known is None else known.job
             outcomes.count_settled(job, settled)
-            if settled.has_failed:
-                await self._breaker.look(settled.job_id)
         return settled
 
     async def _prepare(self, job_key: str) -> _Sending:

@@ -5,15 +5,21 @@ a process that dies in between leaves `begun`, of which nobody can say how it en
 schedules, one by one, is not written down unless a deployment wants it: there may be a hundred million such acts a day.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 UNKNOWN_AFTER = timedelta(minutes=1)
 """What is `begun` for longer is shown as unknown; if it ends later after all, its end is shown then."""
 
 REASON_CHARACTERS = 1_000
+CHANGE_BYTES = 16 * 1024
+"""How much of what an act changed is kept, before and after each."""
+
 OF_NAMESPACES = frozenset({"schedule", "dead-letter", "signing-secret"})
 """The kinds of things that belong to a namespace, and to no app."""
 
@@ -48,7 +54,9 @@ class ActedOn(Struct, frozen=True, kw_only=True):
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
     """An act, such as `job.stop`. Ids sort by time. `status` is that of the answer, 0 until there is one; `reason` is
-    what the caller gave for it."""
+    what the caller gave for it. `count` is how many things an act on many is about: how many matched, and in the end
+    how many it was done to. `before` and `after` have what it changed, by field, where the act is on an app, a
+    template, a user or a token."""
 
     id: str
     at: datetime
@@ -59,12 +67,32 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     reason: str = ""
     outcome: ActOutcome = ActOutcome.BEGUN
     status: int = 0
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    count: int = 0
 
     def outcome_at(self, now: datetime) -> ActOutcome:
         """How it ended, as far as anybody knows at that moment."""
         if self.outcome is ActOutcome.BEGUN and self.at < now - UNKNOWN_AFTER:
             return ActOutcome.UNKNOWN
         return self.outcome
+
+
+Fields = Mapping[str, Any]
+
+
+def compare(before: Fields, after: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What differs between the two, by field: as it was, and as it is. A value that is too large gives its size."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name) and name != "updatedAt"]
+    return _chosen(before, names), _chosen(after, names)
+
+
+def _chosen(fields: Fields, names: Sequence[str]) -> dict[str, Any]:
+    sizes = {name: len(msgspec.json.encode(fields[name])) for name in names if name in fields}
+    return {
+        name: fields[name] if size <= CHANGE_BYTES // len(sizes) else f"({size:,} bytes)"
+        for name, size in sizes.items()
+    }
 
 
 def kind_of(act: str) -> str:

@@ -169,7 +169,7 @@ class ScheduleFlow:
         schedules = await self._store.schedules.many(ids)
         possible = [letter for letter in letters if letter.schedule_id in schedules]
         await self._store.occurrences.add([revive(schedules[letter.schedule_id], letter, now) for letter in possible])
-        await self._store.dead_letters.remove(possible)
+        await self._store.dead_letters.remove(possible, now=now)
         return [letter.id for letter in possible]
 
     async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:

@@ -1,4 +1,4 @@
-"""Retention of what the console shows: audit, minutes and processes are forgotten after their time, in small steps."""
+"""Retention of what the console shows: audit, bulk actions, minutes and processes are forgotten after their time."""
 
 from datetime import timedelta
 
@@ -22,7 +22,11 @@ class ConsoleRetention:
     async def run_once(self) -> Swept:
         """Forget what is old. Raises `Unavailable`."""
         store, now = self._store, await self._time.now()
-        audit = await repeat(lambda: store.audit.forget(before=now - self._audit_kept, limit=_STEP), while_full=_STEP)
-        minutes = await repeat(lambda: store.minutes.forget(before=now - KEPT, limit=_STEP), while_full=_STEP)
-        gone = await store.processes.forget_gone(before=now - FORGOTTEN_AFTER, limit=_STEP)
-        return Swept(discarded=audit + minutes + gone)
+        audited, counted = now - self._audit_kept, now - KEPT
+        forgotten = (
+            await repeat(lambda: store.audit.forget(before=audited, limit=_STEP), while_full=_STEP)
+            + await repeat(lambda: store.bulk_actions.forget(before=audited, limit=_STEP), while_full=_STEP)
+            + await repeat(lambda: store.minutes.forget(before=counted, limit=_STEP), while_full=_STEP)
+            + await store.processes.forget_gone(before=now - FORGOTTEN_AFTER, limit=_STEP)
+        )
+        return Swept(discarded=forgotten)

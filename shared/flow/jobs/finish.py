@@ -9,6 +9,7 @@ from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.events import FINISH, SEND, SEND_ENDED, DueMail, Event, EventState
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, with_plan
 from shared.domain.jobs.mails import MailKind
+from shared.domain.jobs.rate_chart import SettledAt, rate_chart
 from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.kinds import JobKinds, Written
@@ -34,15 +35,18 @@ class Finish:
         if job is None or (job.standing.feeds and await self._breaker.look(job.key)):
             return None
         totals = with_plan(job, (await self._store.batch_sums.totals([job.key])).get(job.key, Totals()))
-        summed, receipts = Receipt(), 0
-        async for receipt in self._store.batch_sums.receipts(job.key):
-            summed, receipts = summed + receipt, receipts + 1
+        summed, receipts, times = Receipt(), 0, []
+        async for batch in self._store.batch_sums.outcomes(job.key):
+            summed, receipts = summed + batch.receipt, receipts + 1
+            if batch.changed_at is not None:
+                times.append(SettledAt(batch.receipt.recipients, batch.taken_at, batch.changed_at))
         # A server that answers with an older state, as one that has just become the primary may, leaves batches out.
         if not totals.settled == receipts == job.plan.end:
             return None
         await fault("finish.after_totals")
         if await self._knows_no_user(job, totals):
             await self._stop(job, totals)
+        await self._store.closed_jobs.keep_rate(job.key, rate_chart(times))
         return await self._close(job, totals, summed)
 
     async def _ready(self, job_id: str) -> Job | None:

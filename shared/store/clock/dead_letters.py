@@ -1,17 +1,19 @@
 """Dead letters: occurrences that were refused to the last attempt, until somebody decides about them."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from pymongo import ASCENDING, DESCENDING, DeleteOne, ReplaceOne
+from pymongo import ASCENDING, DESCENDING, DeleteMany, DeleteOne, ReplaceOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.dead_letters import ErrorCount, LetterPlace
 from shared.domain.clock.outcomes import DeadLetter
+from shared.domain.instants import EPOCH
 from shared.store.documents import Codec, Document, Page, insert_new, read_page, translate_errors
 
 _codec = Codec(DeadLetter)
 _BATCH = 500  # of a few kilobytes each
+_WHILE = timedelta(minutes=1)  # longer than the clocks of schedulers lag behind the database's
 
 
 class DeadLetters:
@@ -24,9 +26,6 @@ class DeadLetters:
         """Make the indexes."""
         for leading in ((), ("namespace",), ("namespace", "key")):
             await self._letters.create_index([(field, ASCENDING) for field in (*leading, "died_at", "_id")])
-        # Release 0.1.0 reads by these.
-        await self._letters.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
-        await self._letters.create_index([("namespace", ASCENDING), ("key", ASCENDING), ("_id", ASCENDING)])
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:
         """Insert them; an instant that has died again takes the place of its earlier letter."""
@@ -86,15 +85,21 @@ class DeadLetters:
         with translate_errors():
             return await self._letters.estimated_document_count()
 
-    async def remove(self, letters: Sequence[DeadLetter]) -> int:
-        """Forget these, but not what has died again since; returns how many were there."""
+    async def remove(self, letters: Sequence[DeadLetter], *, now: datetime | None = None) -> int:
+        """Forget these, but not what has died again since; returns how many were there. With the database's time,
+        `now`, those that died a while ago go in one delete: what died again did so after that."""
         if not letters:
             return 0
+        before = EPOCH if now is None else now - _WHILE
+        old = [letter.id for letter in letters if letter.died_at < before]
+        recent = [letter for letter in letters if letter.died_at >= before]
+        requests: list[DeleteOne | DeleteMany] = [
+            DeleteOne({"_id": letter.id, "died_at": letter.died_at}) for letter in recent
+        ]
+        if old:
+            requests.append(DeleteMany({"_id": {"$in": old}, "died_at": {"$lt": before}}))
         with translate_errors():
-            result = await self._letters.bulk_write(
-                [DeleteOne({"_id": letter.id, "died_at": letter.died_at}) for letter in letters], ordered=False
-            )
-        return result.deleted_count
+            return (await self._letters.bulk_write(requests, ordered=False)).deleted_count
 
     async def _read(self, query: Document, limit: int) -> Page[DeadLetter]:
         order = ("died_at", "_id")

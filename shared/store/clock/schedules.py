@@ -75,15 +75,15 @@ class Schedules:
         self, namespace: str, *, prefix: str = "", state: ScheduleState | None = None, after: str = "", limit: int
     ) -> Page[Schedule]:
         """A caller's schedules by key, those behind the key `after`, without their instants."""
-        field, lead, equal = "_id", schedule_id(namespace, ""), {}
-        if state is not None:
-            field, lead, equal = "key", "", {"namespace": namespace, "state": state.value}
-        # Behind every key that begins so: keys are ASCII.
-        bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
-        query: Document = equal | {field: bounds}
+        field, query = _range_of(namespace, prefix, state, after)
         return await read_page(
             self._schedules, query, _value, order=(field,), limit=limit, without=_WITHOUT_INSTANTS, batch=_BATCH
         )
+
+    async def count(self, namespace: str, *, prefix: str = "", state: ScheduleState | None = None, most: int) -> int:
+        """How many of a caller's schedules these are; `most` where there are more."""
+        with translate_errors():
+            return await self._schedules.count_documents(_range_of(namespace, prefix, state)[1], limit=most)
 
     async def count_pending(self, namespace: str) -> int:
         """How many of a caller's schedules are not finished."""
@@ -192,6 +192,16 @@ class Schedules:
         if ids:
             with translate_errors():
                 await self._schedules.update_many(query, change)
+
+
+def _range_of(namespace: str, prefix: str, state: ScheduleState | None, after: str = "") -> tuple[str, Document]:
+    """The query for a caller's keys that begin so and stand behind `after`, and the field of their order."""
+    field, lead, equal = "_id", schedule_id(namespace, ""), {}
+    if state is not None:
+        field, lead, equal = "key", "", {"namespace": namespace, "state": state.value}
+    # Behind every key that begins so: keys are ASCII.
+    bounds = {"$gte" if after < prefix else "$gt": lead + max(prefix, after), "$lt": f"{lead}{prefix}\x7f"}
+    return field, equal | {field: bounds}
 
 
 def _may_become(to: ScheduleState) -> Document:

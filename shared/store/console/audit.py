@@ -5,11 +5,12 @@ from datetime import datetime
 from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.console.audit import ActOutcome, AuditRecord
-from shared.store.documents import Codec, Document, Page, forget_some, read_page, translate_errors
+from shared.domain.console.audit import ActOutcome, AuditRecord, Fields
+from shared.store.documents import Codec, Document, Page, forget_some, json_text, read_page, translate_errors
 
-_codec = Codec(AuditRecord)
-_BATCH = 1_000  # of three kilobytes each at most
+_NOTHING: Fields = {}
+_codec = Codec(AuditRecord, json=("before", "after"))
+_BATCH = 200  # of 36 kilobytes each at most
 
 
 class AuditLog:
@@ -29,9 +30,30 @@ class AuditLog:
         with translate_errors():
             await self._audit.insert_one(_codec.document(record))
 
-    async def end(self, record: AuditRecord, *, outcome: ActOutcome, status: int, made: str = "") -> None:
-        """Note how it ended, and the id of what it made."""
+    async def describe(self, record_id: str, *, reason: str, count: int) -> None:
+        """Note what only the body of a request told: why, and how many things it is about."""
+        with translate_errors():
+            await self._audit.update_one({"_id": record_id}, {"$set": {"reason": reason, "count": count}})
+
+    async def count(self, record_id: str, count: int) -> None:
+        """Note how many things were acted on in the end."""
+        with translate_errors():
+            await self._audit.update_one({"_id": record_id}, {"$set": {"count": count}})
+
+    async def end(
+        self,
+        record: AuditRecord,
+        *,
+        outcome: ActOutcome,
+        status: int,
+        made: str = "",
+        before: Fields = _NOTHING,
+        after: Fields = _NOTHING,
+    ) -> None:
+        """Note how it ended, the id of what it made, and what it changed."""
         fields: Document = {"outcome": outcome.value, "status": status}
+        if before or after:
+            fields |= {"before": json_text(before), "after": json_text(after)}
         if made:
             fields["on.id"] = made
         if made and record.on.kind == "app":

@@ -1,6 +1,7 @@
 """What the batches of a job add up to, as they stand now."""
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
@@ -8,9 +9,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.breaking import Counts
 from shared.domain.jobs.progress import Settled
+from shared.domain.jobs.rate_chart import SettledAt
 from shared.domain.jobs.totals import Totals
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import Document, Page, read_page, translate_errors
 from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, receipt_of
+
+_BATCH = 100  # of the devices that a list may name, or of forty reasons and locales
 
 
 class BatchSums:
@@ -20,8 +24,15 @@ class BatchSums:
         self._batches = database["batches"]
 
     async def setup(self) -> None:
-        """Make the index of failed batches, which are few."""
+        """Make the index of failed batches, which are few, and that of what changed last."""
         await self._batches.create_index([("failed_of", ASCENDING)], sparse=True)
+        await self._batches.create_index([("job_id", ASCENDING), ("changed_at", ASCENDING)])
+
+    async def page(self, job_id: str, *, status: BatchStatus | None = None, after: int = -1, limit: int) -> Page[Batch]:
+        """A job's batches in their order, behind this ordinal; in one status, if it is given."""
+        wanted: Document = {"$ne": END} if status is None else {"$eq": status.value}
+        query = {"job_id": job_id, "ordinal": {"$gt": after}, "status": wanted}
+        return await read_page(self._batches, query, batch_of, order=("ordinal",), limit=limit, batch=_BATCH)
 
     async def totals(self, job_ids: Sequence[str]) -> dict[str, Totals]:
         """The sums over the batches of these jobs as they stand now, by job."""
@@ -76,6 +87,17 @@ class BatchSums:
         with translate_errors():
             async for document in self._batches.find({"job_id": job_id, "settled": True}).sort("ordinal", ASCENDING):
                 yield batch_of(document)
+
+    async def read_settled_since(self, job_id: str, since: datetime | None) -> AsyncIterator[tuple[int, SettledAt]]:
+        """The job's batches that were settled since then, or ever, by ordinal, in any order."""
+        query: Document = {"job_id": job_id} | ({"settled": True} if since is None else {"changed_at": {"$gte": since}})
+        counts = {f"receipt.{count}": 1 for count in RECEIPT_COUNTS}
+        shown = {"ordinal": 1, "settled": 1, "taken_at": 1, "changed_at": 1} | counts
+        with translate_errors():
+            async for document in self._batches.find(query, shown):
+                if document.get("settled") and document.get("changed_at"):
+                    recipients = Receipt(**document["receipt"]).recipients
+                    yield document["ordinal"], SettledAt(recipients, document.get("taken_at"), document["changed_at"])
 
     async def receipts(self, job_id: str) -> AsyncIterator[Receipt]:
         """The receipts of the job's settled batches, one at a time."""

@@ -10,8 +10,9 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.rate_chart import RatePoint
 from shared.store.documents import Document, insert_new, translate_errors
-from shared.store.jobs.job_documents import KEY_FIELDS, any_job, counts_of, document_of, key_of
+from shared.store.jobs.job_documents import KEY_FIELDS, any_job, counts_of, document_of, key_of, one_job
 
 
 class ClosedJobs:
@@ -61,3 +62,15 @@ class ClosedJobs:
         """Forget those of these jobs that have nothing left to do."""
         with translate_errors():
             await self._jobs.delete_many(any_job(job_ids) | {"open": False})
+
+    async def keep_rate(self, job_id: str, chart: Sequence[RatePoint]) -> None:
+        """Keep the chart of a job's rate, which is about to be closed. Who reads jobs does not see it."""
+        points = [[point.at, point.per_second] for point in chart]
+        with translate_errors():
+            await self._jobs.update_one(one_job(job_id), {"$set": {"rate_chart": points}})
+
+    async def get_rate(self, job_id: str) -> list[RatePoint]:
+        """The chart that was kept; empty for a job that was closed before there were any."""
+        with translate_errors():
+            document = await self._jobs.find_one(one_job(job_id), {"rate_chart": 1}) or {}
+        return [RatePoint(at, per_second) for at, per_second in document.get("rate_chart", ())]

@@ -2,14 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.domain.console.audit import (
+    CHANGE_BYTES,
     UNKNOWN_AFTER,
     ActedOn,
     Actor,
     ActOutcome,
     AuditRecord,
+    compare,
     is_written_of_services,
     kind_of,
     outcome_of,
@@ -52,3 +57,20 @@ def test_of_services_all_but_their_single_schedules_is_written_down() -> None:
 
 def test_the_kind_of_a_thing_stands_first_in_the_act() -> None:
     assert (kind_of("job.stop"), kind_of("dead-letter.retry-many")) == ("job", "dead-letter")
+
+
+def test_what_differs_is_told_as_it_was_and_as_it_is() -> None:
+    before = {"name": "a", "isAdmin": False, "updatedAt": 1, "roles": {"*": "viewer"}}
+    after = {"name": "a", "isAdmin": True, "updatedAt": 2, "roles": {}}
+    assert compare(before, after) == ({"isAdmin": False, "roles": {"*": "viewer"}}, {"isAdmin": True, "roles": {}})
+    assert compare({}, {"name": "a"}) == ({}, {"name": "a"})
+    assert compare({"name": "a"}, {}) == ({"name": "a"}, {})
+    assert compare(before, before) == ({}, {})
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=200), max_size=30), st.integers(0, 40_000))
+def test_what_is_kept_of_a_change_is_bounded(fields: dict[str, str], large: int) -> None:
+    before, after = compare({}, fields | {"large": "x" * large})
+    assert before == {}
+    assert set(after) == {*fields, "large"}
+    assert len(msgspec.json.encode(list(after.values()))) <= CHANGE_BYTES + 20 * len(after)

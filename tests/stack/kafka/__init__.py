@@ -9,16 +9,19 @@ import socket
 import subprocess
 import tempfile
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from tests.stack import places
+from tests.stack import certificates, places
 from tests.stack.install import need_program
 from tests.stack.server import Command, Missing, Ports, Server, run_apart
 
 _POM = Path(__file__).with_name("pom.xml")
+_TOOLS = Path(__file__).with_name("Tools.java")
+PLAIN_USER, PLAIN_PASSWORD = "plain", "plain-password"
 # Memory for the tests' loads; the rest is what Kafka's own start script says, less what a short life never needs.
 _JVM = ("-Xmx768m", "-Xms256m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
         "-Xshare:auto", "-XX:-UsePerfData", "-Djava.awt.headless=true",
@@ -26,10 +29,14 @@ _JVM = ("-Xmx768m", "-Xms256m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:
 
 
 class KafkaServer(Server):
-    """The broker. Topics are made by whoever needs them; partitions default to 8."""
+    """The broker. Topics are made by whoever needs them; partitions default to 8.
+
+    Who comes to the port `client` may do everything. The others ask who it is, and it may do what ACLs say: `tls` by
+    password, `login` by password without TLS, `mutual` by certificate.
+    """
 
     name = "kafka"
-    port_names = ("client", "controller")
+    port_names = ("client", "controller", "tls", "login", "mutual")
 
     def install(self) -> None:
         class_path()
@@ -64,7 +71,12 @@ class KafkaServer(Server):
         return run_apart(_lists_itself(ports["client"]))
 
     def addresses(self, ports: Ports) -> dict[str, str]:
-        return {"kafka_servers": f"127.0.0.1:{ports['client']}"}
+        return {
+            "kafka_servers": f"127.0.0.1:{ports['client']}",
+            "kafka_tls_servers": f"127.0.0.1:{ports['tls']}",
+            "kafka_login_servers": f"127.0.0.1:{ports['login']}",
+            "kafka_mutual_servers": f"127.0.0.1:{ports['mutual']}",
+        }
 
 
 def class_path() -> str:
@@ -79,6 +91,12 @@ def class_path() -> str:
             _fetch(maven, fetched)
             _keep(fetched, jars)
     return f"{jars}{os.sep}*"
+
+
+def run_tools(servers: str, *calls: Sequence[str]) -> None:
+    """Call Kafka's own command-line tools, each by its class and its words, all in one JVM after the other."""
+    words = [word for tool, *options in calls for word in (tool, "--bootstrap-server", servers, *options, "--then")]
+    _java(str(_TOOLS), *words)
 
 
 def throttle(servers: str, bytes_a_second: int | None) -> None:
@@ -125,13 +143,26 @@ def _new_cluster_id() -> str:
 
 def _properties(ports: Ports, data: Path) -> str:
     client, controller = ports["client"], ports["controller"]
+    secure = {"TLS": ports["tls"], "LOGIN": ports["login"], "MUTUAL": ports["mutual"]}
+    listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in secure.items())
+    files = certificates.ensure()
     return f"""\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=CLIENT://127.0.0.1:{client}
-listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}{listeners}
+advertised.listeners=CLIENT://127.0.0.1:{client}{listeners}
+listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SASL_SSL,LOGIN:SASL_PLAINTEXT,MUTUAL:SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={files.server}
+ssl.truststore.type=PEM
+ssl.truststore.location={files.ca}
+listener.name.mutual.ssl.client.auth=required
+ssl.principal.mapping.rules=RULE:^CN=(.*)$/$1/
+sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER
+{_logins("tls")}{_logins("login")}\
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
 inter.broker.listener.name=CLIENT
 controller.listener.names=CONTROLLER
 log.dirs={data}
@@ -149,6 +180,20 @@ share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
 log.cleaner.dedupe.buffer.size=16777216
 """
+
+
+def _logins(listener: str) -> str:
+    """How each mechanism knows its users: passwords of SCRAM lie in the cluster, tokens vouch for themselves."""
+    security = "org.apache.kafka.common.security"
+    plain = f'user_{PLAIN_USER}="{PLAIN_PASSWORD}"'
+    modules = {
+        "scram-sha-512": f"{security}.scram.ScramLoginModule required;",
+        "scram-sha-256": f"{security}.scram.ScramLoginModule required;",
+        "plain": f"{security}.plain.PlainLoginModule required {plain};",
+        "oauthbearer": f"{security}.oauthbearer.OAuthBearerLoginModule required;",
+    }
+    prefix = f"listener.name.{listener}"
+    return "".join(f"{prefix}.{mechanism}.sasl.jaas.config={module}\n" for mechanism, module in modules.items())
 
 
 async def _lists_itself(port: int) -> bool:

@@ -128,6 +128,16 @@ async def test_dead_letters_are_removed_once(store: Store) -> None:
     assert await store.dead_letters.page("ns", limit=10) == [letter("3")]
 
 
+@pytest.mark.parametrize("now", [None, NOON + SECOND, NOON + timedelta(minutes=1, seconds=1), NOON + timedelta(days=1)])
+async def test_what_died_again_is_not_removed_however_old_the_letter_is(store: Store, now: datetime | None) -> None:
+    read = [letter(f"{n}") for n in range(6)]
+    again = replace(read[0], died_at=NOON + timedelta(days=1, seconds=1), error="again")
+    await store.dead_letters.add(read)
+    await store.dead_letters.add([again])
+    assert await store.dead_letters.remove(read, now=now) == 5
+    assert await store.dead_letters.page("ns", limit=10) == [again]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [

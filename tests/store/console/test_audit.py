@@ -32,8 +32,10 @@ async def test_records_come_back_as_they_went_in_the_newest_first(store: Store) 
 
 async def test_the_end_is_noted_with_what_was_made(store: Store) -> None:
     await store.audit.begin(record(1))
-    await store.audit.end(record(1), outcome=ActOutcome.DONE, status=201, made="m")
+    changed = {"a.b": 1, "$c": [None]}
+    await store.audit.end(record(1), outcome=ActOutcome.DONE, status=201, made="m", before={}, after=changed)
     [ended] = await store.audit.page(on="m", limit=10)
+    assert (ended.before, ended.after) == ({}, changed)
     assert (ended.outcome, ended.status, ended.on.app_id) == (ActOutcome.DONE, 201, "a")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from services.api.http.acts import REASON_HEADER
-from shared.domain.console.audit import ActOutcome, AuditRecord
+from shared.domain.console.audit import AuditRecord
 from shared.domain.errors import Unavailable
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
@@ -52,6 +52,27 @@ async def test_what_was_made_is_named_by_its_id_and_belongs_to_its_app(house: Ho
     assert (issued["act"], issued["on"]["appId"], issued["on"]["namespace"]) == ("token.create", "", "")
     assert token["token"] not in str(issued)
     assert made in (await house.admin.get(f"/apps/{app_id}/audit")).json
+
+
+async def test_what_was_changed_is_told_as_it_was_and_as_it_is(house: House) -> None:
+    app_id = await house.app()
+    template = (await house.admin.post(f"/apps/{app_id}/templates", LIKE)).json
+    user = (await house.admin.post("/users", {"email": "ana@example.com", "isAdmin": True})).json
+    token = (await house.admin.post("/tokens", {"name": "service", "roles": {"*": "viewer"}})).json
+    await house.admin.put(f"/apps/{app_id}/templates/{template['id']}", LIKE | {"body": {"alert": "no"}})
+    await house.admin.put(f"/users/{user['id']}", {"email": "ana@example.com", "allowedApps": [app_id]})
+    await house.admin.delete(f"/tokens/{token['id']}")
+    await house.admin.delete(f"/users/{user['id']}")
+    [updated, _] = await acts_on(house, template["id"])
+    assert (updated["before"], updated["after"]) == ({"body": LIKE["body"]}, {"body": {"alert": "no"}})
+    [deleted, changed, made] = await acts_on(house, user["id"])
+    assert (made["before"], made["after"]["isAdmin"]) == ({}, True)
+    assert changed["before"] == {"isAdmin": True, "allowedApps": None}
+    assert changed["after"] == {"isAdmin": False, "allowedApps": [app_id]}
+    assert (deleted["before"]["allowedApps"], deleted["after"]) == ([app_id], {})
+    [revoked, issued] = await acts_on(house, token["id"])
+    assert revoked["before"]["roles"] == issued["after"]["roles"] == {"*": "viewer"}
+    assert token["token"] not in str([revoked, issued])
 
 
 async def test_a_reason_is_kept_and_one_that_is_too_long_is_refused(house: House) -> None:
@@ -123,7 +144,7 @@ async def test_an_end_that_cannot_be_written_down_does_not_undo_what_was_done(
 ) -> None:
     app_id = await house.app()
 
-    async def refuse(record: AuditRecord, *, outcome: ActOutcome, status: int, made: str = "") -> None:
+    async def refuse(record: AuditRecord, **ended: object) -> None:
         raise Unavailable("MongoDB is away")
 
     monkeypatch.setattr(house.store.audit, "end", refuse)

@@ -83,7 +83,8 @@ async def test_a_token_works_from_anywhere_until_it_is_revoked_and_is_stored_as_
     listed = next(token for token in (await house.admin.get("/tokens")).json if token["id"] == token_id)
     assert listed == {
         "id": token_id, "name": "billing", "isAdmin": False, "allowedApps": [app_id], "createdBy": ADMIN,
-        "createdAt": house.clock.now_ns(), "roles": {},
+        "createdAt": house.clock.now_ns(), "roles": {}, "namespace": f"token:{token_id}", "expiresAt": None,
+        "lastUsedAt": None, "previousUntil": None,
     }  # fmt: skip
 
     service = house.admin.service(secret)
@@ -136,4 +137,5 @@ async def test_what_asks_for_an_identity_is_known(house: House) -> None:
     ]
     assert protected_paths(handlers) == {
         "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami", "audit",
+        "bulk-actions",
     }  # fmt: skip

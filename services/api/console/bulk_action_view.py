@@ -1,0 +1,135 @@
+"""Bulk actions as the API takes and shows them."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
+
+from services.api.http.wire import Timestamp, hide
+from shared.domain.clock.schedules import ScheduleState
+from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState
+from shared.domain.instants import format_instant
+from shared.domain.jobs.jobs import JobStatus
+
+
+class BulkFilterBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which things. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`. Schedules: of a `namespace`,
+    with keys that begin with `prefix`, in a `state`; only those that fire are paused, and only paused ones resumed.
+    Jobs: of the app with this id, in a `status`, with exactly these `template` names, made `by` somebody. Without a
+    namespace, the caller's own. At least one of these is needed."""
+
+    namespace: str = ""
+    key: str = ""
+    error: str = ""
+    prefix: str = ""
+    state: ScheduleState | None = None
+    app: str = ""
+    status: JobStatus | None = None
+    template: str = ""
+    by: str = ""
+
+
+class BulkActionBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What is to be done to all that the filter matches, and why."""
+
+    act: BulkAct
+    filter: BulkFilterBody
+    reason: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1_000})]
+    at_most: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="Where more than so many match, nothing is done: 409 with the figure."),
+    ] = None
+
+
+class BulkFiguresView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a bulk action would do. `matched` ends at a million. Where jobs are stopped, `devicesNotReached` is how many
+    devices of theirs would get nothing, as far as they are planned; `unplanned` jobs are not. Both are `null` for other
+    acts, and for over 500 jobs."""
+
+    act: BulkAct
+    filter: BulkFilterBody
+    matched: int
+    devices_not_reached: int | None
+    unplanned: int | None
+
+
+class BulkFailureView(Struct, frozen=True):
+    """A thing that could not be acted on, and why."""
+
+    id: str
+    reason: str
+
+
+class BulkActionView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A bulk action. `matched` were there when it was made; `done`, `skipped` (there was nothing to do) and `failed`
+    are what workers have told. They are a page short where a worker died in the middle of one. `failures` has at most
+    100. `redacted` says that the filter's error and the failures' reasons are left out: the caller is a viewer."""
+
+    id: str
+    act: BulkAct
+    filter: BulkFilterBody
+    reason: str
+    state: BulkState
+    matched: int
+    done: int
+    skipped: int
+    failed: int
+    failures: list[BulkFailureView]
+    failure: str
+    created_by: str
+    created_at: Timestamp
+    changed_at: Timestamp | None
+    ended_at: Timestamp | None
+    cancelled_by: str
+    redacted: bool = False
+
+
+body_decoder = msgspec.json.Decoder(BulkActionBody)
+
+
+def filter_of(body: BulkFilterBody) -> BulkFilter:
+    """The filter that is meant."""
+    fields: dict[str, Any] = asdict(body)
+    return BulkFilter(**fields | {"state": body.state or "", "status": body.status or ""})
+
+
+def filter_view(filter: BulkFilter) -> BulkFilterBody:
+    """The filter as it was asked for."""
+    fields: dict[str, Any] = asdict(filter)
+    state, status = fields.pop("state"), fields.pop("status")
+    return BulkFilterBody(
+        **fields, state=ScheduleState(state) if state else None, status=JobStatus(status) if status else None
+    )
+
+
+def bulk_action_view(action: BulkAction, *, personal: bool = True) -> BulkActionView:
+    """A bulk action as it is shown, without personal data unless `personal`: an error may hold what a target got."""
+    filter = action.filter if personal else replace(action.filter, error=hide(action.filter.error))
+    return BulkActionView(
+        id=action.id,
+        act=action.act,
+        filter=filter_view(filter),
+        reason=action.reason,
+        state=action.state,
+        matched=action.matched,
+        done=action.done,
+        skipped=action.skipped,
+        failed=action.failed,
+        failures=[
+            BulkFailureView(failure.id, failure.reason if personal else hide(failure.reason))
+            for failure in action.failures
+        ],
+        failure=action.failure,
+        created_by=action.created_by,
+        created_at=format_instant(action.created_at),
+        changed_at=_moment(action.changed_at),
+        ended_at=_moment(action.ended_at),
+        cancelled_by=action.cancelled_by,
+        redacted=not personal,
+    )
+
+
+def _moment(instant: datetime | None) -> str | None:
+    return None if instant is None else format_instant(instant)

@@ -1,0 +1,23 @@
+"""What several processes need of the console."""
+
+from functools import cached_property
+
+from services.parts import Part
+from services.parts.clock.common import ClockPart
+from services.parts.jobs.common import JobsPart
+from shared.flow.console.bulk import BulkFlow
+from shared.flow.console.bulk_things import BulkJobs, BulkLetters, BulkSchedules, BulkThings
+
+
+class ConsolePart(Part):
+    """The console: one act on many things."""
+
+    @cached_property
+    def bulk(self) -> BulkFlow:
+        schedules, jobs = self.parts.of(ClockPart).schedules, self.parts.of(JobsPart).flow
+        things: dict[str, BulkThings] = {
+            "dead-letter": BulkLetters(self.store, schedules),
+            "schedule": BulkSchedules(self.store, schedules),
+            "job": BulkJobs(self.store, jobs),
+        }
+        return BulkFlow(self.store, self.capabilities.broker, self.capabilities.time, things)

@@ -1,0 +1,16 @@
+"""What workers do for the console: bulk actions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from services.parts import Part
+from services.parts.console.common import ConsolePart
+from services.worker.console.bulk import BulkRunner
+from services.worker.stage import Stage
+
+
+class ConsoleWorker(Part):
+    """The stage that acts on many things."""
+
+    def stages(self) -> Sequence[Stage[Any]]:
+        return (BulkRunner(self.parts.of(ConsolePart).bulk),)

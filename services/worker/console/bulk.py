@@ -1,0 +1,40 @@
+"""Bulk actions: the stage behind `ops.bulk`."""
+
+import structlog
+
+from services.worker.stage import Stage
+from shared.domain.console.tasks import RunBulkAction
+from shared.flow.console.bulk import BulkFlow
+
+log = structlog.get_logger(__name__)
+
+
+class BulkRunner(Stage[RunBulkAction]):
+    """Takes an action and does page after page of it. When the process stops, it ends after the page in hand."""
+
+    task = RunBulkAction
+    in_flight = 2
+
+    def __init__(self, flow: BulkFlow) -> None:
+        self._flow = flow
+        self._stopping = False
+
+    async def run(self, task: RunBulkAction) -> None:
+        """Do a turn of the action. Raises `Unavailable`."""
+        turn = await self._flow.run(task.action_id)
+        while turn is not None and await turn.work():
+            if self._stopping:
+                await turn.let_go()
+                return
+
+    async def put_off(self, task: RunBulkAction) -> None:
+        """Leave it to upkeep, which finds what nobody holds."""
+
+    async def give_up(self, task: RunBulkAction, reason: str) -> None:
+        """End the action as failed."""
+        log.error("bulk action given up", action=task.action_id, reason=reason)
+        await self._flow.give_up(task.action_id, reason)
+
+    def stop(self) -> None:
+        """Leave what is in hand to other workers."""
+        self._stopping = True

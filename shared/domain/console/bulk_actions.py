@@ -1,0 +1,162 @@
+"""Bulk actions: one act on all that a filter matches, done by workers in pages.
+
+    waiting ───> running ───> done
+       │            ├───────> failed      (its maker may not do this any more, or by a fault of ours)
+       └────────────┴───────> cancelled
+
+What came later than the action is left alone: dead letters that die, schedules and jobs that are made meanwhile.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from shared.domain.accounts.callers import Caller
+from shared.domain.accounts.roles import EVERYWHERE, Role
+from shared.domain.errors import Invalid
+from shared.domain.transitions import final
+
+FAILURES = 100
+"""How many failures of an action are kept."""
+
+
+class BulkAct(StrEnum):
+    """What is done to each thing; the words are those of the audit."""
+
+    RETRY_LETTERS = "dead-letter.retry"
+    DISCARD_LETTERS = "dead-letter.discard"
+    PAUSE_SCHEDULES = "schedule.pause"
+    RESUME_SCHEDULES = "schedule.resume"
+    DELETE_SCHEDULES = "schedule.delete"
+    PAUSE_JOBS = "job.pause"
+    RESUME_JOBS = "job.resume"
+    STOP_JOBS = "job.stop"
+
+    @property
+    def kind(self) -> str:
+        """The kind of the things: `dead-letter`, `schedule` or `job`."""
+        return self.partition(".")[0]
+
+
+class BulkState(StrEnum):
+    """Where an action stands."""
+
+    WAITING = "waiting"  # no worker has it yet
+    RUNNING = "running"  # a worker is at it, or will be again
+    DONE = "done"  # everything that matched was looked at; final
+    CANCELLED = "cancelled"  # what was not done by then is left; final
+    FAILED = "failed"  # `failure` says why; what was not done by then is left; final
+
+
+TRANSITIONS: dict[BulkState, frozenset[BulkState]] = {
+    BulkState.WAITING: frozenset({BulkState.RUNNING, BulkState.CANCELLED}),
+    BulkState.RUNNING: frozenset({BulkState.DONE, BulkState.CANCELLED, BulkState.FAILED}),
+    BulkState.DONE: frozenset(),
+    BulkState.CANCELLED: frozenset(),
+    BulkState.FAILED: frozenset(),
+}
+
+ENDED = final(TRANSITIONS)
+
+
+class BulkFilter(Struct, frozen=True, kw_only=True):
+    """Which things; an empty text does not count. Dead letters: of a `namespace` (`*` for all), a `key`, an `error`.
+    Schedules: of a `namespace`, whose keys begin with `prefix`, in a `state`. Jobs: of the app with this id, in a
+    `status`, with exactly these `template` names, made `by` somebody."""
+
+    namespace: str = ""
+    key: str = ""
+    error: str = ""
+    prefix: str = ""
+    state: str = ""
+    app: str = ""
+    status: str = ""
+    template: str = ""
+    by: str = ""
+
+
+_FIELDS = {
+    "dead-letter": frozenset({"namespace", "key", "error"}),
+    "schedule": frozenset({"namespace", "prefix", "state"}),
+    "job": frozenset({"app", "status", "template", "by"}),
+}
+
+
+class BulkFailure(Struct, frozen=True):
+    """A thing that could not be acted on, and why."""
+
+    id: str
+    reason: str
+
+
+class BulkTally(Struct, frozen=True):
+    """What became of things: done, failed, or skipped, because there was nothing to do."""
+
+    done: int = 0
+    skipped: int = 0
+    failures: tuple[BulkFailure, ...] = ()
+
+
+class BulkAction(Struct, frozen=True, kw_only=True):
+    """An action. `matched` were there when it was made; `position` is where the next page begins, in the order of the
+    kind. `created_at` is by the database's clock, `created_ns` by the API's, as the age of a job is. While a worker has
+    it, `token` names that worker's hold, which ends at `leased_until`.
+
+    The counts are those that workers told. What a worker had done of a page when it died is not counted.
+    """
+
+    id: str
+    act: BulkAct
+    filter: BulkFilter
+    reason: str
+    matched: int
+    created_by: str
+    created_at: datetime
+    created_ns: int
+    namespace: str
+    token_id: str = ""
+    audit_id: str = ""
+    state: BulkState = BulkState.WAITING
+    open: bool = True
+    position: str = ""
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failures: tuple[BulkFailure, ...] = ()
+    failure: str = ""
+    cancelled_by: str = ""
+    token: str = ""
+    leased_until: datetime
+    changed_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is done of it, but what a worker has in hand."""
+        return self.state in ENDED
+
+
+def check_filter(act: BulkAct, filter: BulkFilter) -> None:
+    """Raise `Invalid` for a filter that says nothing, or names what these things do not have."""
+    named = {name for name, value in asdict(filter).items() if value}
+    if not named:
+        raise Invalid("a filter names at least one thing: all there is must be asked for in words", field="filter")
+    fields = _FIELDS[act.kind]
+    for name in sorted(named - fields):
+        rule = f"the filter of {act} takes {', '.join(sorted(fields))}"
+        raise Invalid(rule, field=f"filter.{name}", value=getattr(filter, name))
+
+
+def role_over(caller: Caller, act: BulkAct, filter: BulkFilter) -> Role | None:
+    """The caller's role over all that the filter may match. Without an app, that is one over everything."""
+    if act.kind != "job":
+        return caller.role_over_namespace(filter.namespace or caller.namespace)
+    return caller.role_over_app(filter.app) if filter.app else caller.role_over_namespace(EVERYWHERE)
+
+
+def may_act(caller: Caller, act: BulkAct, filter: BulkFilter) -> bool:
+    """Whether the caller may do this to all that the filter may match."""
+    held = role_over(caller, act, filter)
+    return held is not None and held.covers(Role.OPERATOR)

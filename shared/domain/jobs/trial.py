@@ -1,0 +1,51 @@
+"""A trial of a template: what it becomes with a context, or what is wrong and where."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+from shared.domain.jobs.filling import Unrenderable, filled_body, filled_bytes
+from shared.domain.jobs.templates import Template, check_json, check_template, tags_of, texts_of
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """The body as it is filled, or the `fault` with the `field` that has it, as in `body.alert.title`. `valueless` tags
+    have no value: nothing stands in their place."""
+
+    body: dict[str, Any] | None = None
+    size: int = 0
+    fault: str = ""
+    field: str = ""
+    valueless: tuple[str, ...] = ()
+
+
+def try_template(template: Template, context: Mapping[str, Any], *, most: int) -> Trial:
+    """Fill the template in, unless that makes more than `most` bytes. In linear time."""
+    try:
+        check_template(name=template.name, locale=template.locale, body=template.body, defaults=template.defaults)
+        check_json("context", context)
+        size = filled_bytes(template, context)
+    except Invalid as error:
+        return Trial(fault=error.reason, field=error.field or "")
+    except Unrenderable as error:
+        tag = _unfit_tag(template, context)
+        return Trial(fault=f"{error.reason}: the tag {tag!r} stands for an object or an array", field=f"context.{tag}")
+    if size > most:
+        return Trial(fault=f"too-large: the text has {size:,} bytes, {most:,} are allowed", field="body", size=size)
+    return Trial(body=filled_body(template, context), size=size, valueless=_valueless(template, context))
+
+
+def _tags(template: Template) -> list[str]:
+    return list(dict.fromkeys(tag for text in texts_of(template.body) for tag in tags_of(text)))
+
+
+def _unfit_tag(template: Template, context: Mapping[str, Any]) -> str:
+    values = {**template.defaults, **context}
+    return next((tag for tag in _tags(template) if isinstance(values.get(tag), dict | list)), "")
+
+
+def _valueless(template: Template, context: Mapping[str, Any]) -> tuple[str, ...]:
+    values = {**template.defaults, **context}
+    return tuple(sorted(tag for tag in _tags(template) if values.get(tag) is None))

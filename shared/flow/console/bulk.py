@@ -1,0 +1,182 @@
+"""Bulk actions: made by a request, done by workers in pages, found again by upkeep.
+
+    store the action ──> tell workers ──> take it ──> [ read a page ──> act on it ──> count it, by compare-and-set ]*
+
+A worker that dies leaves its hold to end and its page uncounted. Upkeep tells workers again, and the next one begins
+that page anew: each act is safe to repeat. A message stands for at most `MESSAGE_SECONDS` of work, so that actions take
+turns and no message is held for long. Before each page the maker is looked up: who was revoked, or has lost the role,
+does nothing more through an action that was begun before.
+"""
+
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import structlog
+
+from shared.broker import Broker
+from shared.domain.accounts.callers import Caller, token_caller, user_caller, user_namespace
+from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, BulkState, BulkTally, may_act
+from shared.domain.console.tasks import RunBulkAction
+from shared.domain.errors import Unavailable
+from shared.domain.tasks import encode
+from shared.flow.console.bulk_things import BulkThings
+from shared.flow.time import DatabaseTime
+from shared.runtime.faults import fault
+from shared.runtime.loops import Swept
+from shared.runtime.metrics import BULK_THINGS
+from shared.store import Store
+from shared.store.clock.occurrences import fresh_token
+
+LEASE = timedelta(seconds=15)
+MESSAGE_SECONDS = 60.0
+COUNTED = 1_000_000
+"""No figure goes beyond this: there are so many, or more."""
+
+_LOST_AT_ONCE = 100
+
+log = structlog.get_logger(__name__)
+
+
+class BulkFlow:
+    """Makes bulk actions, and does them. All raise `Unavailable`."""
+
+    def __init__(self, store: Store, broker: Broker, time: DatabaseTime, things: Mapping[str, BulkThings]) -> None:
+        self._store = store
+        self._broker = broker
+        self._time = time
+        self._things = things
+
+    async def now(self) -> datetime:
+        """The database's time."""
+        return await self._time.now()
+
+    async def count(self, act: BulkAct, filter: BulkFilter) -> int:
+        """How many things match now; `COUNTED` where there are more."""
+        return await self._things[act.kind].count(act, filter, before=await self._time.now(), most=COUNTED)
+
+    async def start(self, action: BulkAction) -> BulkAction:
+        """Store an action, unless it is there, and have it done. Without the broker, upkeep finds it."""
+        stored = await self._store.bulk_actions.add(action)
+        await fault("bulk.after_insert")
+        try:
+            await self._publish(stored.id)
+        except Unavailable as error:
+            log.warning("bulk action left to upkeep", action=stored.id, reason=str(error))
+        return stored
+
+    async def cancel(self, action_id: str, *, by: str) -> BulkAction | None:
+        """Cancel an action; `None` where it is over, or not there."""
+        return await self._store.bulk_actions.cancel(action_id, by=by, at=await self._time.now())
+
+    async def run(self, action_id: str) -> "BulkTurn | None":
+        """Take the action; `None` where another worker has it, or it is over."""
+        now = await self._time.now()
+        action = await self._store.bulk_actions.take(action_id, fresh_token(), now=now, leased_until=now + LEASE)
+        return None if action is None else BulkTurn(self, action)
+
+    async def do_page(self, action: BulkAction) -> BulkAction | None:
+        """Do the next page of an action that is held; `None` where it is over now, or the hold was lost."""
+        if not await self._may_go_on(action):
+            await self.end(action, BulkState.FAILED, failure="its maker may not do this any more")
+            return None
+        things = self._things[action.act.kind]
+        page = await things.read(action)
+        tally = await things.do(action, page.things) if page.things else BulkTally()
+        await fault("bulk.after_page")
+        leased_until = await self._time.now() + LEASE
+        position = page.position or action.position
+        moved = await self._store.bulk_actions.advance(action, tally, position=position, leased_until=leased_until)
+        if moved is None:
+            return None
+        counts = {"done": tally.done, "skipped": tally.skipped, "failed": len(tally.failures)}
+        for outcome, count in counts.items():
+            BULK_THINGS.labels(action.act, outcome).inc(count)
+        if moved.is_over:
+            return None
+        if not page.position:
+            await self.end(moved, BulkState.DONE)
+            return None
+        return moved
+
+    async def end(self, action: BulkAction, to: BulkState, *, failure: str = "") -> None:
+        """End an action that is held, and note in the audit how much was done."""
+        ended = await self._store.bulk_actions.end(action, to, at=await self._time.now(), failure=failure)
+        if ended is not None:
+            await self._store.audit.count(ended.audit_id, ended.done)
+            log.info("bulk action ended", action=ended.id, act=ended.act, state=ended.state, done=ended.done)
+
+    async def give_up(self, action_id: str, reason: str) -> None:
+        """End an action by a fault of ours."""
+        turn = await self.run(action_id)
+        if turn is not None:
+            await self.end(turn.action, BulkState.FAILED, failure=reason)
+
+    async def let_go(self, action: BulkAction) -> None:
+        """Let other workers hold it, and tell them so."""
+        await self._store.bulk_actions.release(action)
+        await self._publish(action.id)
+
+    async def release(self, action: BulkAction) -> None:
+        """Let others hold it."""
+        await self._store.bulk_actions.release(action)
+
+    async def requeue_lost(self, patience: timedelta) -> Swept:
+        """Tell workers again of what nobody has held for so long."""
+        now = await self._time.now()
+        before, told = now - patience, 0
+        for action_id in await self._store.bulk_actions.find_lost(before=before, limit=_LOST_AT_ONCE):
+            if await self._store.bulk_actions.await_turn(action_id, before=before, now=now):
+                await self._publish(action_id)
+                told += 1
+        return Swept(retried=told)
+
+    async def _may_go_on(self, action: BulkAction) -> bool:
+        maker = await self._find_maker(action)
+        return maker is not None and may_act(maker, action.act, action.filter)
+
+    async def _find_maker(self, action: BulkAction) -> Caller | None:
+        """Who made the action, as they stand now; `None` where they are known no more."""
+        if action.token_id:
+            token = await self._store.tokens.get(action.token_id)
+            expired = token is not None and token.why_refused(token.digest, await self._time.now())
+            return None if token is None or expired else token_caller(token)
+        email = action.namespace.removeprefix(user_namespace(""))
+        user = (await self._store.users.with_emails([email])).get(email)
+        return None if user is None else user_caller(user)
+
+    async def _publish(self, action_id: str) -> None:
+        task = RunBulkAction(action_id=action_id)
+        await self._broker.publish(task.queue, encode(task))
+
+
+class BulkTurn:
+    """A worker's turn at an action that it holds: page after page, until it is over, or the turn is."""
+
+    def __init__(self, flow: BulkFlow, action: BulkAction) -> None:
+        self.action = action
+        self._flow = flow
+        self._ends = time.monotonic() + MESSAGE_SECONDS
+
+    async def work(self) -> bool:
+        """Do one page; `False` where there is no more to do in this turn. What is left has its next message then.
+
+        Raises:
+            Unavailable: a server is away. The action is let go, so that this message may try again.
+        """
+        try:
+            moved = await self._flow.do_page(self.action)
+        except Unavailable:
+            await self._flow.release(self.action)
+            raise
+        if moved is None:
+            return False
+        self.action = moved
+        if time.monotonic() < self._ends:
+            return True
+        await self.let_go()
+        return False
+
+    async def let_go(self) -> None:
+        """Leave the rest to others."""
+        await self._flow.let_go(self.action)

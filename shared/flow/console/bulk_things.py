@@ -1,0 +1,185 @@
+"""What bulk actions are done to: how many things a filter matches, a page of them, and the act on that page.
+
+Each act is one that is safe to repeat: a page that a dead worker left is done once more, and does nothing more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from shared.domain.accounts.roles import EVERYWHERE
+from shared.domain.clock.dead_letters import LetterPlace, place_of
+from shared.domain.clock.schedules import Schedule, ScheduleState
+from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFailure, BulkFilter, BulkTally
+from shared.domain.errors import Refused
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
+from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.jobs.jobs import JobFlow
+from shared.store import Store
+
+AT_ONCE = 16
+
+
+class BulkPage(Struct, frozen=True):
+    """Some things, and where the next page begins; `""` after the last."""
+
+    things: Sequence[Any]
+    position: str
+
+
+class BulkThings(Protocol):
+    """The things of one kind. All raise `Unavailable`."""
+
+    async def count(self, act: BulkAct, filter: BulkFilter, *, before: datetime, most: int) -> int:
+        """How many the filter matches that were there before then; `most` where there are more."""
+
+    async def read(self, action: BulkAction) -> BulkPage:
+        """The page that the action stands at."""
+
+    async def do(self, action: BulkAction, things: Sequence[Any]) -> BulkTally:
+        """Do the act to each of these."""
+
+
+class BulkLetters:
+    """Dead letters, the newest first."""
+
+    PAGE = 500
+
+    def __init__(self, store: Store, flow: ScheduleFlow) -> None:
+        self._store = store
+        self._flow = flow
+
+    async def count(self, act: BulkAct, filter: BulkFilter, *, before: datetime, most: int) -> int:
+        namespace = _namespace(filter)
+        return await self._store.dead_letters.count(
+            namespace, key=filter.key, error=filter.error, before=before, most=most
+        )
+
+    async def read(self, action: BulkAction) -> BulkPage:
+        filter, text = action.filter, action.position
+        place = msgspec.json.decode(text, type=LetterPlace) if text else LetterPlace(action.created_at, "")
+        letters = await self._store.dead_letters.page(
+            _namespace(filter), key=filter.key, error=filter.error, before=place, limit=self.PAGE
+        )
+        return BulkPage(letters, msgspec.json.encode(place_of(letters[-1])).decode() if letters.more else "")
+
+    async def do(self, action: BulkAction, things: Sequence[Any]) -> BulkTally:
+        if action.act is BulkAct.DISCARD_LETTERS:
+            done = await self._store.dead_letters.remove(things, now=await self._flow.now())
+            return BulkTally(done=done, skipped=len(things) - done)
+        retried = set(await self._flow.retry(things))
+        orphans = (letter.id for letter in things if letter.id not in retried)
+        gone = "its schedule is gone: it can only be discarded"
+        return BulkTally(done=len(retried), failures=tuple(BulkFailure(id, gone) for id in orphans))
+
+
+class BulkSchedules:
+    """Schedules, by key. A pause is for those that fire, a resume for those that are paused."""
+
+    PAGE = 200
+
+    def __init__(self, store: Store, flow: ScheduleFlow) -> None:
+        self._store = store
+        self._flow = flow
+
+    async def count(self, act: BulkAct, filter: BulkFilter, *, before: datetime, most: int) -> int:
+        state = _state(act, filter)
+        return await self._store.schedules.count(filter.namespace, prefix=filter.prefix, state=state, most=most)
+
+    async def read(self, action: BulkAction) -> BulkPage:
+        filter, state = action.filter, _state(action.act, action.filter)
+        page = await self._store.schedules.page(
+            filter.namespace, prefix=filter.prefix, state=state, after=action.position, limit=self.PAGE
+        )
+        earlier = [schedule for schedule in page if schedule.created_at < action.created_at]
+        return BulkPage(earlier, page[-1].key if page.more else "")
+
+    async def do(self, action: BulkAction, things: Sequence[Any]) -> BulkTally:
+        moves: dict[BulkAct, Callable[[Schedule], Awaitable[bool]]] = {
+            BulkAct.PAUSE_SCHEDULES: self._pause,
+            BulkAct.RESUME_SCHEDULES: partial(self._resume, by=action.namespace),
+            BulkAct.DELETE_SCHEDULES: self._remove,
+        }
+        return await _each(moves[action.act], things, lambda schedule: str(schedule.key))
+
+    async def _pause(self, schedule: Schedule) -> bool:
+        return await self._flow.pause(schedule.id) is not None
+
+    async def _resume(self, schedule: Schedule, *, by: str) -> bool:
+        if schedule.namespace != by:
+            # What was paused with its caller's rights would be paused once more otherwise.
+            await self._store.revocations.spare(schedule.namespace, schedule.id)
+        return await self._flow.resume(schedule.id) is not None
+
+    async def _remove(self, schedule: Schedule) -> bool:
+        return await self._flow.remove(schedule.id)
+
+
+class BulkJobs:
+    """Open jobs, by id: those whose status allows the move."""
+
+    PAGE = 50
+
+    def __init__(self, store: Store, flow: JobFlow) -> None:
+        self._store = store
+        self._flow = flow
+
+    async def count(self, act: BulkAct, filter: BulkFilter, *, before: datetime, most: int) -> int:
+        return await self._store.bulk_jobs.count(statuses_for(act, filter), filter, most=most)
+
+    async def read(self, action: BulkAction) -> BulkPage:
+        filter, before = action.filter, action.created_ns
+        keys = await self._store.bulk_jobs.keys(
+            statuses_for(action.act, filter), filter, before=before, after=action.position, limit=self.PAGE
+        )
+        return BulkPage(keys, keys[-1] if keys.more else "")
+
+    async def do(self, action: BulkAction, things: Sequence[Any]) -> BulkTally:
+        moves: dict[BulkAct, Callable[[str], Awaitable[Job | None]]] = {
+            BulkAct.PAUSE_JOBS: partial(self._flow.pause, by=action.created_by),
+            BulkAct.RESUME_JOBS: self._flow.resume,
+            BulkAct.STOP_JOBS: partial(self._flow.stop, by=action.created_by),
+        }
+        move = moves[action.act]
+
+        async def move_one(key: str) -> bool:
+            return await move(key) is not None
+
+        return await _each(move_one, things, lambda key: key.partition(".")[0])
+
+
+async def _each(move: Callable[[Any], Awaitable[bool]], things: Sequence[Any], name: Callable[[Any], str]) -> BulkTally:
+    """Move these, some at a time. What is not there any more, or needs no move, is skipped."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def move_one(thing: Any) -> bool | BulkFailure:
+        async with gate:
+            try:
+                return await move(thing)
+            except Refused as error:
+                return BulkFailure(name(thing), error.reason)
+
+    results = await asyncio.gather(*map(move_one, things))
+    failures = tuple(each for each in results if isinstance(each, BulkFailure))
+    return BulkTally(done=results.count(True), skipped=results.count(False), failures=failures)
+
+
+def _namespace(filter: BulkFilter) -> str:
+    return "" if filter.namespace == EVERYWHERE else filter.namespace
+
+
+def _state(act: BulkAct, filter: BulkFilter) -> ScheduleState | None:
+    """The state that the schedules must have."""
+    implied = {BulkAct.PAUSE_SCHEDULES: ScheduleState.ACTIVE, BulkAct.RESUME_SCHEDULES: ScheduleState.PAUSED}
+    return ScheduleState(filter.state) if filter.state else implied.get(act)
+
+
+def statuses_for(act: BulkAct, filter: BulkFilter) -> frozenset[JobStatus]:
+    """The statuses that the jobs must have."""
+    allowed = {BulkAct.PAUSE_JOBS: PAUSABLE, BulkAct.RESUME_JOBS: RESUMABLE, BulkAct.STOP_JOBS: STOPPABLE}[act]
+    return allowed & {JobStatus(filter.status)} if filter.status else allowed

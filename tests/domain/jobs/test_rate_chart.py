@@ -1,0 +1,42 @@
+"""The chart of a job's rate."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.domain.jobs.rate_chart import POINTS, RatePoint, SettledAt, rate_chart
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def test_a_job_without_settled_batches_has_no_points() -> None:
+    assert rate_chart([]) == []
+
+
+def test_each_point_tells_the_recipients_a_second_until_the_next() -> None:
+    batches = [SettledAt(10, NOON, after(0.5)), SettledAt(30, None, after(2.9)), SettledAt(5, None, after(2))]
+    assert rate_chart(batches) == [RatePoint(after(0), 10), RatePoint(after(1), 0), RatePoint(after(2), 35)]
+
+
+def test_it_begins_when_the_first_batch_was_taken() -> None:
+    assert [point.at for point in rate_chart([SettledAt(10, NOON, after(2))])] == [after(0), after(1), after(2)]
+
+
+@pytest.mark.parametrize("seconds", [118, 119, 120, 121, 3_600, 100_000])
+def test_it_has_at_most_so_many_points_and_loses_nobody(seconds: int) -> None:
+    chart = rate_chart([SettledAt(60, None, after(n * seconds / 200)) for n in range(201)])
+    assert POINTS // 2 < len(chart) <= POINTS
+    step = (chart[1].at - chart[0].at).total_seconds()
+    assert sum(point.per_second for point in chart) * step == pytest.approx(201 * 60, rel=0.01)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 10**6), st.floats(0, 10**4)), max_size=20))
+def test_any_batches_make_a_chart(batches: list[tuple[int, float, float]]) -> None:
+    settled = [SettledAt(count, after(at - took), after(at)) for count, at, took in batches]
+    assert len(rate_chart(settled)) <= POINTS

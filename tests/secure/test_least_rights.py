@@ -1,0 +1,73 @@
+"""Jobs and schedules over TLS and with logins, by users who have the listed rights alone."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from services.embedded.processes import free_port
+from shared.domain.clock.tasks import CALL_QUEUE
+from shared.domain.tasks import TASK_PREFIXES
+from tests.e2e.callees import OPEN, QUICK, callee, calls, settled
+from tests.e2e.clocks import receiving, scheduled
+from tests.e2e.house import House
+from tests.e2e.test_over_http import Customer
+from tests.secure import rights
+from tests.secure.conftest import CALLBACK_TOPIC, Secure
+from tests.stack import certificates
+
+pytestmark = pytest.mark.native
+
+
+async def test_a_job_reaches_every_device_once(house: House, secure: Secure) -> None:
+    await house.devices(10_000)
+    for service in ("worker", "worker", "scheduler"):
+        await house.start(service, **secure.urls())
+    await house.exactly_once(await house.post(), 10_000)
+    assert "AuthorizationFailed" not in house.logs()
+
+
+async def test_a_schedule_fires_by_each_kind_of_callback(
+    house: House, secure: Secure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, files = free_port(), certificates.ensure()
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
+    customer = Customer(port)
+    customer._base = f"https://127.0.0.1:{port}"
+    await house.capabilities.stream.setup({CALLBACK_TOPIC: 1})
+    known = {
+        "CARILLON_API_PORT": str(port),
+        "CARILLON_API_FIRST_ADMIN": "admin@example.com",
+        "CARILLON_API_CERTIFICATE_FILE": str(files.server),
+    }
+    await house.start("api", CARILLON_CALLBACKS_TOPICS=CALLBACK_TOPIC, **known, **secure.urls())
+    await house.start("scheduler", **QUICK, **secure.urls())
+    await house.start("worker", **OPEN, **secure.urls())
+    due = (await house.capabilities.time.now() + timedelta(seconds=2.5)).replace(microsecond=0)
+    status, answer = await customer.call("POST", "/schedules", record(CALLBACK_TOPIC, due.isoformat()))
+    assert status == 201, answer
+    async with callee() as server, receiving(house, "users.queue") as receiver:
+        called = await calls(house, "call", server.url, 1)
+        await scheduled(house, "message", 1)
+        await receiver.got(1)
+        await settled(house, called)
+    servers = secure.stack.kafka_servers
+    async with AIOKafkaConsumer(CALLBACK_TOPIC, bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        found = await consumer.getone()
+    assert [each.key for each in receiver.all] == ["message"]
+    assert [each.key for each in server.all] == ["call"]
+    assert (found.key, found.value) == (b"u42", b'{"id": "42"}')
+
+
+def test_the_page_names_the_queues_that_there_are() -> None:
+    [patterns] = [content for path, content in rights.rabbitmq() if path.startswith("permissions/")]
+    queues = [f"{prefix}any" for prefix in TASK_PREFIXES] + [CALL_QUEUE, f"{CALL_QUEUE}.dlq"]
+    assert all(re.search(patterns["read"], queue) for queue in queues)
+    assert not re.search(patterns["read"], "users.queue")
+
+
+def record(topic: str, instant: str) -> dict[str, Any]:
+    data = {"topic": topic, "key": "u42", "payload": {"id": "42"}}
+    return {"key": "record", "schedules": [instant], "callback": {"type": "kafka", "data": data}}
