@@ -89,7 +89,9 @@ class Capabilities:
         from shared.audience.inspection import AudienceInspection
 
         chosen = self.settings.audience
-        return AudienceInspection.open(chosen.url, statement_timeout_seconds=chosen.statement_timeout_seconds)
+        return AudienceInspection.open(
+            chosen.url, statement_timeout_seconds=chosen.statement_timeout_seconds, tls=self.settings.tls
+        )
 
     @cached_property
     def blobs(self) -> Blobs:

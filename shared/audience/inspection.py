@@ -11,6 +11,7 @@ from shared.audience import statements
 from shared.audience.connections import Connections
 from shared.audience.tables import DESCRIBE, DETAILS, KEY, KEY_TYPES, USER
 from shared.domain.errors import Denied, NotFound, Unavailable
+from shared.runtime.server_settings import NO_FILES, TlsSettings
 
 _POOL_SIZE = 3
 _SERVER = "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number"
@@ -54,10 +55,12 @@ class AudienceInspection:
         self._connections = connections
 
     @classmethod
-    def open(cls, url: str, *, statement_timeout_seconds: float) -> Self:
-        """Ready to ask the server at `url`, which need not run yet."""
-        connections = Connections.open(url, pool_size=_POOL_SIZE, statement_timeout_seconds=statement_timeout_seconds)
-        return cls(connections)
+    def open(cls, url: str, *, statement_timeout_seconds: float, tls: TlsSettings = NO_FILES) -> Self:
+        """Ready to ask the server at `url`, which need not run yet. Raises `Invalid` for files of TLS that cannot be
+        used."""
+        return cls(
+            Connections.open(url, pool_size=_POOL_SIZE, statement_timeout_seconds=statement_timeout_seconds, tls=tls)
+        )
 
     async def read_version(self) -> DatabaseVersion:
         """The version of the server; with it, login and database are known to be good.

@@ -4,7 +4,6 @@ import asyncio
 import ssl
 import time
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 from msgspec import Struct
@@ -20,12 +19,6 @@ class ShownCertificate(Struct, frozen=True):
 
     days_left: float
     refused: str = ""
-
-
-@cache
-def system_trust() -> ssl.SSLContext:
-    """Whom the system trusts. (Where settings name authorities of their own, they belong here.)"""
-    return ssl.create_default_context()
 
 
 async def find_certificate(host: str, port: int, *, trust: ssl.SSLContext, greeting: bytes = b"") -> ShownCertificate:

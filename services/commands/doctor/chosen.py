@@ -20,6 +20,8 @@ from services.parts import Parts
 from shared.blobs.late import LateBlobs
 from shared.broker.rabbitmq import RabbitBroker
 from shared.runtime.settings import Settings
+from shared.runtime.tls import client_context
+from shared.runtime.weaknesses import find_weaknesses
 from shared.stream.kafka import KafkaStream
 
 EXAMINATIONS: tuple[type[Examination], ...] = (
@@ -64,8 +66,9 @@ def select_examinations(capabilities: Capabilities) -> list[Examination]:
     found: list[Examination] = [MongoDb(settings.store.url, capabilities.store)]
     if urlsplit(settings.broker.url).scheme != "memory":
         inspection = cast(RabbitBroker, capabilities.broker).inspection
-        found.append(RabbitMq(settings.broker.url, inspection, queues))
-        found.append(RabbitManagement(settings.broker.management_url, inspection))
+        management = settings.broker.management_url
+        found.append(RabbitMq(settings.broker.url, inspection, queues, management_url=management))
+        found.append(RabbitManagement(management, inspection))
     if urlsplit(settings.stream.url).scheme != "local":
         found.append(Kafka(settings.stream, cast(KafkaStream, capabilities.stream).inspection))
     found.append(PostgreSql(settings.audience.url, capabilities.audience_inspection, capabilities.store))
@@ -73,6 +76,9 @@ def select_examinations(capabilities: Capabilities) -> list[Examination]:
     if capabilities.mail.delivers:
         found.append(MailServer(settings.mail.url, capabilities.mail))
     found.append(Deployment(settings, capabilities.store, find_faults))
+    trust, weaknesses = client_context(settings.tls), dict(find_weaknesses(settings))
+    for examination in found:
+        examination.trust, examination.weakness = trust, weaknesses.get(examination.setting, "")
     return found
 
 

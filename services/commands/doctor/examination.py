@@ -1,13 +1,14 @@
 """One server and the questions to it. Each server has a module that says what is asked of it."""
 
 import ipaddress
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
-from services.commands.doctor.certificates import find_certificate, judge_certificate, system_trust
-from services.commands.doctor.findings import Opinions, fault, warn, well
+from services.commands.doctor.certificates import find_certificate, judge_certificate
+from services.commands.doctor.findings import Opinion, Opinions, fault, warn, well
 from services.commands.doctor.reach import connect, measure
 
 ROUND_TRIPS = 5
@@ -59,8 +60,17 @@ class Examination:
     tls_greeting: bytes = b""
     """What a client says before TLS begins, and is answered by one byte."""
 
+    setting: ClassVar[str] = ""
+    """The setting with the server's URL."""
+    weakness: str = ""
+    """What others could do to the connection, as `shared.runtime.weaknesses` finds it."""
+    trust: ssl.SSLContext
+    """Whom we trust to sign certificates."""
+
     async def check_address(self) -> Opinions:
         """Each address can be resolved and connected to."""
+        if not self.addresses:
+            return well("its driver finds it")
         refused = [(address, reason) for address in self.addresses if (reason := await connect(*address))]
         if not refused:
             return well(f"{', '.join(map(str, self.addresses))} can be connected to")
@@ -69,13 +79,15 @@ class Examination:
 
     async def check_tls(self) -> Opinions:
         """The connection is encrypted, or stays on this machine; the certificate is good for a while."""
-        if not self.uses_tls:
-            if all(address.is_loopback for address in self.addresses):
-                return well("not needed: the connection stays on this machine")
-            return warn("the connection is not encrypted: passwords and data can be read on their way")
-        opinions: list[Any] = []
+        if self.weakness:
+            return warn(self.weakness)
+        if not self.uses_tls and all(address.is_loopback for address in self.addresses):
+            return well("not needed: the connection stays on this machine")
+        if not self.uses_tls or not self.addresses:
+            return well("its driver verifies whom it talks to")
+        opinions: list[Opinion] = []
         for address in self.addresses:
-            found = await find_certificate(*address, trust=system_trust(), greeting=self.tls_greeting)
+            found = await find_certificate(*address, trust=self.trust, greeting=self.tls_greeting)
             opinions += judge_certificate(str(address), found)
         return opinions
 

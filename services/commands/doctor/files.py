@@ -16,6 +16,7 @@ class S3(Examination):
     """The bucket of our own files."""
 
     of = "S3"
+    setting = "blobs.endpoint_url"
 
     def __init__(self, settings: BlobSettings, blobs: Blobs) -> None:
         self._endpoint = settings.endpoint_url
@@ -23,7 +24,7 @@ class S3(Examination):
         parts = urlsplit(settings.endpoint_url)
         if parts.hostname:
             self.addresses = [Address(parts.hostname, parts.port or _PORTS[parts.scheme])]
-        self.uses_tls = parts.scheme == "https"
+        self.uses_tls = parts.scheme != "http"
         self.where = f"{settings.url} at {self.addresses[0]}" if self.addresses else settings.url
 
     async def check_bucket(self) -> Opinions:

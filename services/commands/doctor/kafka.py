@@ -25,6 +25,7 @@ class Kafka(Examination):
     """The stream."""
 
     of = "Kafka"
+    setting = "stream.url"
 
     def __init__(self, settings: StreamSettings, inspection: KafkaInspection) -> None:
         self._settings = settings

@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from services.commands.doctor.examination import ADDRESS, Address, Examination, Question
+from services.commands.doctor.examination import ADDRESS, TLS, Address, Examination, Question
 from services.commands.doctor.findings import Opinions, well
 from shared.mail import Mail
 
@@ -13,11 +13,13 @@ class MailServer(Examination):
     """Whoever takes our mails."""
 
     of = "Mail"
+    setting = "mail.url"
 
     def __init__(self, url: str, mail: Mail) -> None:
         parts = urlsplit(url)
         self._mail = mail
         self.addresses = [Address(parts.hostname or "", parts.port or _PORTS[parts.scheme])]
+        self.uses_tls = parts.scheme != "smtp" and not parts.query
         self.where = str(self.addresses[0])
 
     async def check_login(self) -> Opinions:
@@ -27,6 +29,7 @@ class MailServer(Examination):
 
     questions = (
         ADDRESS,
+        TLS,
         Question(
             "login",
             "The mail server accepts our login or key, over TLS where `mail.url` asks for it. No mail is sent: SMTP is "

@@ -23,6 +23,7 @@ class MongoDb(Examination):
     """The store."""
 
     of = MONGODB
+    setting = "store.url"
 
     def __init__(self, url: str, store: Store) -> None:
         parts = urlsplit(url)

@@ -27,6 +27,7 @@ class PostgreSql(Examination):
     """The push tables."""
 
     of = "PostgreSQL"
+    setting = "audience.url"
     tls_greeting = _SSL_REQUEST
 
     def __init__(self, url: str, inspection: AudienceInspection, store: Store) -> None:

@@ -1,7 +1,7 @@
 """What is asked of RabbitMQ."""
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from services.commands.doctor.examination import ADDRESS, ROUND_TRIP, TLS, Address, Examination, Question
 from services.commands.doctor.findings import Opinion, Opinions, fault, name_some, warn, well
@@ -18,9 +18,11 @@ class RabbitMq(Examination):
     """The broker. `queues` are those of our tasks."""
 
     of = "RabbitMQ"
+    setting = "broker.url"
 
-    def __init__(self, url: str, inspection: RabbitInspection, queues: Sequence[str]) -> None:
+    def __init__(self, url: str, inspection: RabbitInspection, queues: Sequence[str], *, management_url: str) -> None:
         parts = urlsplit(url)
+        self._manager = unquote(urlsplit(management_url).username or "guest")
         self._inspection = inspection
         self._queues = tuple(queues)
         self._all = tuple(name for queue in queues for name in (queue, queue + DEAD_LETTERS))
@@ -41,7 +43,10 @@ class RabbitMq(Examination):
 
     async def check_rights(self) -> Opinions:
         """Our user may do all that we do."""
-        missing = await self._inspection.find_missing_rights(self._queues)
+        try:
+            missing = await self._inspection.find_missing_rights(self._queues)
+        except Denied:
+            return self._unknown("whether we have all rights")
         user = self._inspection.user
         if not missing:
             return well(f"{user} may do all that Carillon does")
@@ -89,13 +94,20 @@ class RabbitMq(Examination):
 
     async def check_alarms(self) -> Opinions:
         """It takes messages."""
-        alarms = await self._inspection.find_alarms()
+        try:
+            alarms = await self._inspection.find_alarms()
+        except Denied:
+            return self._unknown("whether a node is short of something")
         if not alarms:
             return well("no node is short of memory or disk space, or away")
         short = name_some([f"{alarm.node} is short of {alarm.of}" for alarm in alarms if alarm.of])
         away = name_some([f"{alarm.node} is away" for alarm in alarms if not alarm.of])
         blocked = f"{short}: RabbitMQ takes no message until there is more" if short else ""
         return fault("; ".join(sentence for sentence in (blocked, away) if sentence))
+
+    def _unknown(self, what: str) -> Opinions:
+        tag = command("rabbitmqctl", "set_user_tags", self._manager, "administrator")
+        return warn(f"the management API does not tell {self._manager} {what}", tag)
 
     questions = (
         ADDRESS,
@@ -111,7 +123,7 @@ class RabbitMq(Examination):
         Question(
             "rights",
             "The user may configure, read and write all that Carillon uses in the virtual host. Only an administrator "
-            "of the management API may ask.",
+            "of the management API may ask: for others it is a warning that nobody knows.",
             check_rights,
             needs=MANAGEMENT,
         ),
@@ -139,7 +151,8 @@ class RabbitMq(Examination):
         Question("bindings", "What workers reject arrives in the dead-letter queue.", check_bindings, needs=MANAGEMENT),
         Question(
             "alarms",
-            "No node is short of memory or of disk space, when RabbitMQ takes no messages, and all nodes run.",
+            "No node is short of memory or of disk space, when RabbitMQ takes no messages, and all nodes run. Only a "
+            "user with the tag `monitoring` may ask.",
             check_alarms,
             needs=MANAGEMENT,
         ),
@@ -150,6 +163,7 @@ class RabbitManagement(Examination):
     """The management API, which a process can do without, and `carillon init` and this command cannot."""
 
     of = MANAGEMENT
+    setting = "broker.management_url"
 
     def __init__(self, url: str, inspection: RabbitInspection) -> None:
         parts = urlsplit(url)
@@ -167,7 +181,7 @@ class RabbitManagement(Examination):
         Question(
             "login",
             "The management API accepts the user and the password of `broker.management_url`; the user needs the tag "
-            "`monitoring` at least.",
+            "`management` at least.",
             check_login,
             first=True,
         ),

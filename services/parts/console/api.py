@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from services.api.console.audit import AuditResource
 from services.api.console.bulk_actions import BulkActionsResource
+from services.api.console.dead_tasks import DeadTasksResource
 from services.api.console.overview import OverviewResource
 from services.api.console.processes import ProcessesResource
 from services.api.console.settings import SettingsResource
-from services.api.console.dead_tasks import DeadTasksResource
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.console.common import ConsolePart

@@ -1,9 +1,9 @@
 """What `carillon doctor` asks of RabbitMQ. Nothing here changes anything: queues are declared passively."""
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from aio_pika.abc import AbstractChannel
@@ -17,11 +17,22 @@ from msgspec import Struct
 
 from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.links import Line, Link
-from shared.broker.rabbitmq.management import DEAD_EXCHANGE, PRIORITY, Management, Policy, find_winner, policies
+from shared.broker.rabbitmq.management import (
+    DEAD_EXCHANGE,
+    PRIORITY,
+    Management,
+    Policy,
+    Unmanageable,
+    find_winner,
+    policies,
+)
 from shared.domain.errors import Denied, Unavailable
 
 ANSWER_SECONDS = 6.0  # whoever asks has less patience, and says so in his own words
 QUORUM = "quorum"
+_DENIALS = (401, 403)
+
+Answered = TypeVar("Answered")
 
 
 class NoVirtualHost(Unavailable):
@@ -94,18 +105,18 @@ class RabbitInspection:
 
     async def find_unruled(self, queues: Iterable[str]) -> list[RuledBy]:
         """The queues, dead-letter queues among them, that are ruled by another policy than they need."""
-        listed = await self._management.list_policies()
+        listed = await _explain_denial(self._management.list_policies())
         needed = [policy for queue in queues for policy in policies(queue)]
         return [ruled for policy in needed if (ruled := _judge(policy, listed)) is not None]
 
     async def find_unbound(self, queues: Iterable[str]) -> list[str]:
         """The queues whose dead letters lead nowhere."""
-        routes = await self._management.list_dead_routes()
+        routes = await _explain_denial(self._management.list_dead_routes())
         return [queue for queue in queues if (queue, queue + DEAD_LETTERS) not in routes]
 
     async def find_alarms(self) -> list[NodeAlarm]:
         """What nodes are short of: RabbitMQ takes no message while one is."""
-        nodes = await self._management.ask("/nodes?columns=name,running,mem_alarm,disk_free_alarm")
+        nodes = await self._ask_management("/nodes?columns=name,running,mem_alarm,disk_free_alarm")
         signs = {"mem_alarm": "memory", "disk_free_alarm": "disk space"}
         return [
             *(NodeAlarm(node["name"], of) for node in nodes or () for sign, of in signs.items() if node.get(sign)),
@@ -115,7 +126,7 @@ class RabbitInspection:
     async def find_missing_rights(self, queues: Iterable[str]) -> list[str]:
         """What our user may not do in the virtual host, as `configure on push.batch`."""
         path = f"/permissions/{quote(self.vhost, safe='')}/{quote(self.user, safe='')}"
-        granted = await self._management.ask(path) or {}
+        granted = await self._ask_management(path) or {}
         named = [name for queue in queues for name in (queue, queue + DEAD_LETTERS)]
         needed = {"read": named, "write": ["amq.default", *named], "configure": [*named, DEAD_EXCHANGE]}
         return [
@@ -127,7 +138,10 @@ class RabbitInspection:
 
     async def read_management_version(self) -> str:
         """The version that the management API tells."""
-        return str((await self._management.ask("/overview?columns=rabbitmq_version") or {}).get("rabbitmq_version"))
+        return str((await self._ask_management("/overview?columns=rabbitmq_version") or {}).get("rabbitmq_version"))
+
+    async def _ask_management(self, path: str) -> Any:
+        return await _explain_denial(self._management.ask(path))
 
     async def _find_queue(self, name: str) -> QueueSize | None:
         try:
@@ -152,6 +166,16 @@ class RabbitInspection:
 async def _channel(link: Link) -> AsyncIterator[AbstractChannel]:
     async with link.connection.channel(publisher_confirms=False) as channel:
         yield channel
+
+
+async def _explain_denial(answer: Awaitable[Answered]) -> Answered:
+    """The answer of the management API. Raises `Denied` where it does not let us ask."""
+    try:
+        return await answer
+    except Unmanageable as error:
+        if error.status in _DENIALS:
+            raise Denied(f"the management API does not let us ask: {error}") from error
+        raise
 
 
 def _explain(error: Unavailable, user: str, vhost: str) -> Unavailable:

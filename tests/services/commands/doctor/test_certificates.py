@@ -14,9 +14,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from services.commands.doctor.certificates import find_certificate, judge_certificate
-from services.commands.doctor.examination import Address, Examination
+from services.commands.doctor.chosen import select_examinations
 from services.commands.doctor.findings import Level
 from services.commands.doctor.postgresql import PostgreSql
+from services.connections import Capabilities
+from shared.runtime.configuration import load
 
 HERE = "127.0.0.1"
 
@@ -97,11 +99,12 @@ async def test_a_server_that_speaks_no_tls() -> None:
     assert "no TLS connection can be made" in opinion.sentence
 
 
-@pytest.mark.parametrize(
-    ("host", "level"), [("127.0.0.1", Level.OK), ("::1", Level.OK), ("db.example.com", Level.WARNING)]
-)
-async def test_a_connection_in_the_clear_is_a_warning_off_this_machine(host: str, level: Level) -> None:
-    examination = Examination()
-    examination.addresses = [Address(host, 1)]
-    [opinion] = await examination.check_tls()
-    assert opinion.level is level
+async def test_a_connection_in_the_clear_is_a_warning_off_this_machine() -> None:
+    here, elsewhere = "kafka://127.0.0.1:9092", "kafka://k1.example.com:9092"
+    for url, level in ((here, Level.OK), (elsewhere, Level.WARNING)):
+        settings = load({"CARILLON_STREAM_URL": url})
+        capabilities = Capabilities(settings, service="doctor")
+        [kafka] = [each for each in select_examinations(capabilities) if each.of == "Kafka"]
+        [opinion] = await kafka.check_tls()
+        await capabilities.close()
+        assert opinion.level is level, opinion

@@ -25,7 +25,7 @@ async def test_all_is_well_and_stays_as_it_was(patient: Patient) -> None:
 async def test_every_question_to_these_servers_is_answered(patient: Patient) -> None:
     answered = {(finding.of, finding.check) for finding in await patient.examine()}
     asked = {(examination.of, question.name) for examination in EXAMINATIONS for question in examination.questions}
-    assert asked - answered == {("Folder of files", "folder"), ("Mail", "address"), ("Mail", "login")}
+    assert {of for of, _ in asked - answered} == {"Folder of files", "Mail"}
     assert answered <= asked
 
 

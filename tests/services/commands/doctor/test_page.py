@@ -1,0 +1,29 @@
+"""`docs/doctor.md` tells every line that the doctor may print, as his questions say it."""
+
+import re
+
+from services.commands.doctor.chosen import EXAMINATIONS
+from tests.rules.test_words import ROOT
+
+PAGE = (ROOT / "docs" / "doctor.md").read_text("utf-8")
+
+
+def questions() -> str:
+    tables = []
+    for examination in EXAMINATIONS:
+        lines = [f"| {question.name} | {question.meaning} |" for question in examination.questions]
+        tables.append("\n".join([f"### {examination.of}", "", "| check | is `ok` when |", "| --- | --- |", *lines]))
+    return "\n\n".join(tables)
+
+
+def test_the_page_has_every_question() -> None:
+    found = re.search(r"<!-- questions -->\n(.*?)\n<!-- end -->", PAGE, re.DOTALL)
+    assert found is not None
+    assert found[1] == questions()
+
+
+def test_every_question_has_a_name_of_its_own() -> None:
+    for examination in EXAMINATIONS:
+        names = [question.name for question in examination.questions]
+        assert len(set(names)) == len(names)
+    assert len({examination.of for examination in EXAMINATIONS}) == len(EXAMINATIONS)
