@@ -3,9 +3,10 @@ FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 
-COPY requirements/build.txt requirements/run.txt requirements/
+# With the extra for tracing: nobody can install it into an image, and unless it is switched on it is not loaded.
+COPY requirements/build.txt requirements/otel.txt requirements/
 RUN python -m venv /opt/carillon \
-    && /opt/carillon/bin/pip install --require-hashes -r requirements/run.txt \
+    && /opt/carillon/bin/pip install --require-hashes -r requirements/otel.txt \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes -r requirements/build.txt
 

@@ -69,6 +69,7 @@ lock: ## Pin all dependencies anew after a change in a pyproject.toml (needs uv;
 	$(LOCK) $(ARGS) pyproject.toml client/pyproject.toml --all-extras -o requirements/dev.txt
 	$(LOCK) pyproject.toml client/pyproject.toml --extra embedded -c requirements/dev.txt -o requirements/embedded.txt
 	$(LOCK) pyproject.toml client/pyproject.toml -c requirements/dev.txt -o requirements/run.txt
+	$(LOCK) pyproject.toml client/pyproject.toml --extra otel -c requirements/dev.txt -o requirements/otel.txt
 	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt
 
 # Root on Debian needs no word: the stack installs them itself.

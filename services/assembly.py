@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Sequence
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from services.connections import Capabilities
@@ -16,6 +17,7 @@ from shared.runtime.lifecycle import Closing, Component
 from shared.runtime.metrics import BUILD_INFO
 from shared.runtime.serving import HttpServer, affordable_connections
 from shared.runtime.tls import server_context
+from shared.runtime.tracing import switch_on
 from shared.runtime.version import program_version
 
 if TYPE_CHECKING:  # the API and the worker are imported by the process that is one
@@ -72,6 +74,19 @@ async def take_up(parts: Parts) -> None:
 def connections_closer(capabilities: Capabilities) -> Component:
     """The component that closes the connections when all others have stopped."""
     return Closing("connections", capabilities.close)
+
+
+def tracers(capabilities: Capabilities) -> list[Component]:
+    """Switches tracing on, if the settings say so: the component that sends the last spans at the end. Raises `Invalid`
+    where the extra is not installed."""
+    resource = {
+        "service.namespace": "carillon",
+        "service.name": f"carillon-{capabilities.service}",
+        "service.version": version("carillon"),
+        "service.instance.id": f"{socket.gethostname()}/{os.getpid()}",
+    }
+    switch_off = switch_on(capabilities.settings.tracing, resource)
+    return [] if switch_off is None else [Closing("tracing", switch_off)]
 
 
 def watch(processes: Sequence[str], parts: Parts, health: ProcessHealth) -> None:

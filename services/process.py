@@ -39,6 +39,7 @@ def build(capabilities: Capabilities, services: Sequence[str], known: health.Pro
     known.add("schema", schema.check)
     components: list[Component] = [
         health.server(known, capabilities.settings.health),
+        *assembly.tracers(capabilities),
         assembly.connections_closer(capabilities),
         schema,
         *report(parts, services, known),

@@ -53,7 +53,7 @@ from carillon.errors import (
 from carillon.groups import Group, Groups, ZoneJob
 from carillon.jobs import Jobs
 from carillon.moves import Move, MoveFigures
-from carillon.overview import ClockState, DeadLetterCount, OpenJobs, Overview, Sign, Unknown
+from carillon.overview import OpenJobs, Overview, Sign, Unknown
 from carillon.previews import (
     AudienceCount,
     JobPreview,
@@ -95,10 +95,8 @@ __all__ = [
     "Caller",
     "Carillon",
     "CarillonError",
-    "ClockState",
     "Conflict",
     "DeadLetter",
-    "DeadLetterCount",
     "DeadLetters",
     "DueInstant",
     "DueInstants",

@@ -106,9 +106,10 @@ class JobStage(Struct, frozen=True, kw_only=True):
 
 class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     """A push job and its progress: `completed_tokens` of `total_tokens` devices, which are `sent`, `failed`, `skipped`
-    or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `status` is
-    `paused`, `circuitbreak`, `stopped`, or empty: waiting, running or completed. `failure` says what stopped a job
-    that no user stopped; the `stages` tell what happened, but in lists.
+    or `held_out`; `unknown` counts users of a file who have no device. `rate` is in devices a second. `state` is
+    `scheduled`, `running`, `paused`, `circuitbreak`, `stopped` or `completed`; servers of 0.1 do not tell it. `status`
+    is empty for the first two and the last. `failure` says what stopped a job that no user stopped; the `stages` tell
+    what happened, but in lists.
 
     The jobs of a localized push have its `group_id`, and a `zone` each; `zones`, all of them from west to east, are
     only in the answer to start. `control_group_csv_path` is where those stand who were held out, once it is completed.
@@ -154,6 +155,7 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     updated_at_ns: int = field(name="updatedAt")
     status_events: tuple[JobStage, ...] | None = None
     app: App | None = None
+    state: str = ""
     redacted: bool = False
 
     @property

@@ -115,6 +115,7 @@ async def _serve_all(
     components: list[Component] = [
         Background("servers", lambda stopping: _watch(servers, stopping)),
         health.server(known, capabilities.settings.health),
+        *assembly.tracers(capabilities),
         assembly.connections_closer(capabilities),
         *report(parts, list(find_processes()), known),
     ]

@@ -21,6 +21,7 @@ from shared.runtime.metrics import FEEDBACK_FLUSH_AGE, FEEDBACK_FLUSHES, FEEDBAC
 from shared.runtime.outages import Outage
 from shared.runtime.retries import Backoff
 from shared.runtime.settings import FeedbackSettings
+from shared.runtime.tracing import root
 from shared.store import Store
 from shared.stream import Stream
 from shared.stream.reading import Chunk, Reader
@@ -140,9 +141,10 @@ class Listener(Background):
     async def _store_fold(self, partition: str, fold: Fold) -> bool:
         """Store the fold and begin the next one behind it; `False` if somebody else moved the position."""
         await fault("feedback.before_flush")
-        stored = await self._store.feedbacks.flush(
-            partition, fold.start, fold.stop, fold.counts, max_outcomes=self._settings.max_outcomes
-        )
+        with root("flush", partition=partition, records=fold.counted):
+            stored = await self._store.feedbacks.flush(
+                partition, fold.start, fold.stop, fold.counts, max_outcomes=self._settings.max_outcomes
+            )
         await fault("feedback.after_flush")
         if not stored:
             FEEDBACK_FLUSHES.labels("lost").inc()

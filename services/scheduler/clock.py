@@ -20,9 +20,10 @@ one.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -30,7 +31,7 @@ from msgspec.structs import replace
 
 from services.scheduler.fair_hold import FairHold
 from services.scheduler.held import Held, Hold
-from shared.domain.clock.occurrences import SHARDS, Occurrence
+from shared.domain.clock.occurrences import SHARDS, Occurrence, lateness
 from shared.domain.errors import Unavailable
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
@@ -39,6 +40,7 @@ from shared.runtime.metrics import CLAIMED, HELD, OLDEST_VISIBLE, SUSPECTS
 from shared.runtime.outages import Outage
 from shared.runtime.retries import Backoff
 from shared.runtime.settings import SchedulerSettings
+from shared.runtime.tracing import root
 from shared.runtime.waiting import pause
 from shared.store import Store
 from shared.store.clock.occurrences import Heads, Visible, fresh_token
@@ -141,7 +143,9 @@ class TickingClock(Background):
             OLDEST_VISIBLE.set(0 if heads is None else max((now - heads.oldest).total_seconds(), 0))
             if heads is None:
                 break
-            found = await self._claim_some(heads, now)
+            with root("claim", lateness=max((now - heads.oldest).total_seconds(), 0.0)) as span:
+                found = await self._claim_some(heads, now)
+                span.set(occurrences=found)
             claimed += found
             if not found:
                 break
@@ -314,7 +318,15 @@ class TickingClock(Background):
 
     async def _fire_all(self, group: Sequence[Held]) -> bool:
         trusted_until = min(held.trusted_until for held in group)
-        return await self._firing.fire([held.occurrence for held in group], trusted_until=trusted_until)
+        due = [held.occurrence for held in group]
+        with root("fire", _traces(due), occurrences=len(due), lateness=partial(self._lateness, due)):
+            return await self._firing.fire(due, trusted_until=trusted_until)
+
+    def _lateness(self, due: Sequence[Occurrence]) -> float:
+        """How late the latest of them is, in seconds."""
+        now = self._time.reckon()
+        late = (lateness(occurrence.fires_at, occurrence.accepted_at, now, self._tick) for occurrence in due)
+        return max(late).total_seconds()
 
     async def _one_by_one(self, group: Sequence[Held]) -> None:
         """Fire one by one, so that an error that nobody foresaw in one does not hold up the others."""
@@ -346,3 +358,7 @@ class TickingClock(Background):
         """Release these claims: nothing came of them, and no process died of them."""
         for start in range(0, len(held), _PAGE):
             await self._store.occurrences.release(held[start : start + _PAGE])
+
+
+def _traces(due: Sequence[Occurrence]) -> Iterator[str]:
+    return (occurrence.trace for occurrence in due)

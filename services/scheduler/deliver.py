@@ -22,6 +22,7 @@ from shared.domain.tasks import encode
 from shared.flow.clock.settlement import Attempt, Settlement
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CALLS_OVER_SHARE
+from shared.runtime.tracing import resume, with_header
 from shared.store import Store
 from shared.store.clock.occurrences import fresh_token
 from shared.stream import Stream
@@ -137,7 +138,7 @@ class Deliveries:
 def _task(occurrence: Occurrence, schedule: Schedule, token: str) -> CallTarget:
     callback = schedule.definition.callback
     host = host_of(callback) if isinstance(callback, HttpCallback) else ""
-    return CallTarget(occurrence.id, token, namespace=schedule.namespace, host=host)
+    return CallTarget(occurrence.id, token, namespace=schedule.namespace, host=host, trace=resume(occurrence.trace))
 
 
 def _over_share(due: Due, pause: float, now: datetime) -> Attempt:
@@ -153,10 +154,11 @@ def _queue_message(occurrence: Occurrence, schedule: Schedule, callback: RabbitC
         routing_key=callback.queue or callback.routing_key,
         body=callback.payload.encode(),
         message_id=occurrence.message_id,
-        headers={**callback.headers, **carillon_headers(occurrence, schedule)},
+        headers={**with_header(callback.headers, resume(occurrence.trace)), **carillon_headers(occurrence, schedule)},
     )
 
 
 def _topic_message(occurrence: Occurrence, schedule: Schedule, callback: KafkaCallback) -> TopicMessage:
     own = carillon_headers(occurrence, schedule) | {"message-id": occurrence.message_id}
-    return TopicMessage(callback.topic, callback.key, callback.payload.encode(), {**callback.headers, **own})
+    headers = {**with_header(callback.headers, resume(occurrence.trace)), **own}
+    return TopicMessage(callback.topic, callback.key, callback.payload.encode(), headers)

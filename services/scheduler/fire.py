@@ -27,6 +27,7 @@ from shared.flow.clock.settlement import Attempt, Settlement, not_attempted
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.metrics import CONFLICTS
+from shared.runtime.tracing import carry, resume
 from shared.store import Store
 from shared.store.clock.occurrences import Retry
 
@@ -163,7 +164,8 @@ class Fire:
             try:
                 if handler is None:
                     raise ValueError(f"this process knows no work of the kind {kind!r}")
-                await handler(occurrence)
+                with carry(resume(occurrence.trace)):
+                    await handler(occurrence)
             except ValueError:
                 log.exception("work that cannot be read", owner=occurrence.owner)
                 await self._retry(occurrence, _LATER)

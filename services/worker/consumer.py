@@ -31,11 +31,12 @@ from services.worker.stage import Stage
 from shared.broker import Broker, Delivery
 from shared.domain import tasks
 from shared.domain.errors import LaneLost, Poisoned, Unavailable
-from shared.domain.tasks import RetriedTask, Task
+from shared.domain.tasks import RetriedTask, Task, facts_of, name_of
 from shared.runtime import in_hand
 from shared.runtime.metrics import TASK_SECONDS, TASK_WAIT_SECONDS, TASKS, TASKS_IN_HAND
 from shared.runtime.outages import Outage
 from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.tracing import follow
 from shared.runtime.waiting import pause
 
 log = structlog.get_logger(__name__)
@@ -124,6 +125,12 @@ class Consumer:
         except Poisoned as error:
             log.error("poisoned message", queue=self._queue, reason=str(error), body=body[:200])
             return MessageAnswer.DEAD
+        with follow(name_of(task), task.trace, **facts_of(task)) as span:
+            answer = await self._bring_to_answer(task, stopping)
+            span.set(outcome=answer)
+        return answer
+
+    async def _bring_to_answer(self, task: Task, stopping: asyncio.Event) -> "MessageAnswer":
         in_place_until = math.inf
         for failures in range(1, AWAY.attempts + 1):
             failure = await self._try(task)

@@ -15,6 +15,10 @@ class LateBlobs:
         self.bucket = bucket
         self._late = Late("the place of the files", load)
 
+    async def load(self) -> None:
+        """Open them now, for whoever has no time later."""
+        await self._late.get()
+
     async def stat(self, path: str) -> File:
         return await (await self._late.get()).stat(path)
 

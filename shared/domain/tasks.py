@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from shared.domain.errors import Poisoned
 
@@ -22,14 +22,16 @@ Count = Annotated[int, Meta(ge=0, lt=2**31)]
 
 AnyTask = TypeVar("AnyTask", bound="Task")
 
+_UNTOLD = frozenset({"version", "trace", "token"})
 _encoder = msgspec.json.Encoder()
 
 
 class Task(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """A message of one kind, which `queue` carries."""
+    """A message of one kind, which `queue` carries. `trace` says where its work began (`shared.runtime.tracing`)."""
 
     queue: ClassVar[str]
     version: Literal[1] = 1
+    trace: str = ""
 
     @property
     def name(self) -> str:
@@ -51,6 +53,16 @@ def next_try(task: AnyTask, *, fault: bool) -> AnyTask:
     if not isinstance(task, RetriedTask):
         return task
     return replace(task, attempt=task.attempt + 1, faults=task.faults + fault)
+
+
+def name_of(task: Task) -> str:
+    """The kind of the task, as it stands in the message."""
+    return str(task.__struct_config__.tag)
+
+
+def facts_of(task: Task) -> dict[str, str | int]:
+    """What may be told of the task: which work it stands for, and which try this is."""
+    return {name: fact for name, fact in asdict(task).items() if name not in _UNTOLD and isinstance(fact, str | int)}
 
 
 def encode(task: Task) -> bytes:

@@ -24,6 +24,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from shared.runtime.tracing import span
+
 REGISTRY = CollectorRegistry()
 OF_PROCESS = ProcessCollector(registry=REGISTRY)
 PlatformCollector(registry=REGISTRY)
@@ -178,6 +180,11 @@ CALL_ERRORS = _counter(
     "call_errors_total", "Calls of a capability that raised, by the error.", "capability", "operation", "error"
 )
 
+SPANS = _counter(
+    "spans_total", "Spans of traces: sent, dropped for want of room, or lost since the collector did not take them.",
+    "outcome",
+)  # fmt: skip
+
 # A rise is seen only of what was there before it.
 for _outcome in ("sent", "clear", "unknown"):
     RECOVERIES.labels(_outcome)
@@ -224,13 +231,14 @@ class _Observed:
 
 
 def _measure(method: Callable[..., Awaitable[Any]], capability: str, operation: str) -> Callable[..., Awaitable[Any]]:
-    seconds = CALL_SECONDS.labels(capability, operation)
+    seconds, span_name = CALL_SECONDS.labels(capability, operation), f"{capability}.{operation}"
 
     @functools.wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
         try:
-            return await method(*args, **kwargs)
+            with span(span_name):
+                return await method(*args, **kwargs)
         except Exception as error:
             CALL_ERRORS.labels(capability, operation, type(error).__name__).inc()
             raise

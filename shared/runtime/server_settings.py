@@ -2,6 +2,7 @@
 
 import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
@@ -176,3 +177,27 @@ class MailSettings(Section, frozen=True):
     def __post_init__(self) -> None:
         if self.url and not MAIL_URL.fullmatch(self.url):
             raise ValueError(f"url: {MAIL_SERVERS}, what is special in a password percent-encoded")
+
+
+class TracingSettings(Section, frozen=True):
+    """OpenTelemetry's traces: what took how long, on whose behalf. It needs the extra `otel`, which the image has."""
+
+    endpoint: Annotated[
+        HttpUrl,
+        rarely("A collector's OTLP over HTTP, as in http://collector:4318; empty: nothing is traced, or even loaded."),
+    ] = ""
+    ratio: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        rarely("The share of requests and of the clock's looks that is recorded, where no caller has decided it."),
+    ] = 0.01
+    records: Annotated[
+        Literal["off", "on"],
+        rarely("Whether the records of pushes that are recorded bear a header `traceparent`, of 70 bytes: off or on."),
+    ] = "off"
+
+    @property
+    def collector(self) -> str:
+        """Where spans are posted to."""
+        bare = urlsplit(self.endpoint).path in {"", "/"}
+        return self.endpoint.rstrip("/") + "/v1/traces" if bare else self.endpoint

@@ -31,6 +31,7 @@ from shared.runtime.server_settings import (
     StoreSettings,
     StreamSettings,
     TlsSettings,
+    TracingSettings,
     check_key_file,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "StoreSettings",
     "StreamSettings",
     "TlsSettings",
+    "TracingSettings",
     "WorkerSettings",
 ]
 
@@ -382,6 +384,7 @@ class Settings(Section, frozen=True):
     embedded: EmbeddedSettings = EmbeddedSettings()
     audit: AuditSettings = AuditSettings()
     tls: TlsSettings = TlsSettings()
+    tracing: TracingSettings = TracingSettings()
 
     def sections(self) -> dict[str, Any]:
         """Every section by its name."""

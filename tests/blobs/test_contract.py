@@ -246,3 +246,8 @@ async def test_two_writes_at_once_leave_one_of_them_whole(blobs: Blobs, owner: O
     contents = [bytes([number]) * 300_000 for number in range(4)]
     await asyncio.gather(*(blobs.write(path, parts(each[:99], each[99:])) for each in contents))
     assert owner.get(path) in contents
+
+
+async def test_whether_we_can_read_and_write_is_found_out_without_an_object(blobs: Blobs, owner: Owner) -> None:
+    await blobs.verify()
+    assert owner.paths() == []

@@ -33,9 +33,9 @@ async def test_dead_letters_are_listed_retried_and_discarded(client: AsyncCarill
     await client.schedules.create(schedule(key))
     ids = await buried(house, key, 5)
     letters = [each async for each in client.dead_letters.list(key=key, page_size=2)]
-    assert [letter.id for letter in letters] == ids
+    assert [letter.id for letter in letters] == ids[::-1]
     assert (letters[0].key, letters[0].attempts, letters[0].error) == (key, 10, "404 Not Found")
-    assert letters[1].due - letters[0].due == timedelta(minutes=1)
+    assert letters[0].due - letters[1].due == timedelta(minutes=1)
     await client.dead_letters.retry(ids[0])
     await client.dead_letters.discard(ids[1])
     for call in (client.dead_letters.retry, client.dead_letters.discard):
@@ -67,7 +67,7 @@ async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: i
 async def test_an_admin_sees_and_moves_another_namespaces_dead_letters(client: AsyncCarillon, house: House) -> None:
     key, namespace = fresh_key(), f"user:{fresh_key()}@example.com"
     first, second = await buried(house, key, 2, namespace)
-    assert [each.id async for each in client.dead_letters.list(namespace=namespace)] == [first, second]
+    assert [each.id async for each in client.dead_letters.list(namespace=namespace)] == [second, first]
     with pytest.raises(NotFound):
         await client.dead_letters.discard(first)
     await client.dead_letters.discard(first, namespace=namespace)

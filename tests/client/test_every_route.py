@@ -29,10 +29,9 @@ pytestmark = [
 # The place of files, which GET /uploadurl tells.
 FOR_NO_CLIENT = {("PUT", "/uploads/{path}")}
 # What only Marathon's clients ask for, and the app that stands in each of its templates.
-LEFT_OUT = (
-    "app.", "dbPageSize.", "totalUsers.", "statusEvents.id.", "statusEvents.jobID.", "statusEvents.createdAt.",
-    "statusEvents.events.id.", "statusEvents.events.statusID.",
-)  # fmt: skip
+LEFT_OUT = re.compile(
+    r"(^|\.)(app|dbPageSize|totalUsers|statusEvents\.(id|jobID|createdAt|events\.(id|statusID)))($|\.)"
+)
 # Routes that are agreed on and not there yet, so nothing holds them against the API; a line goes when its route comes.
 COMING = {
     ("GET", "/apps/{appId}/jobs/{jobId}/batches"),
@@ -40,22 +39,12 @@ COMING = {
     ("GET", "/apps/{appId}/jobs/{jobId}/samples"),
     ("GET", "/bulk-actions"),
     ("GET", "/bulk-actions/{actionId}"),
-    ("GET", "/dead-letters/errors"),
-    ("GET", "/dead-letters/{letterId}"),
-    ("GET", "/jobs"),
-    ("GET", "/minutes"),
-    ("GET", "/overview"),
-    ("GET", "/processes"),
-    ("GET", "/queues"),
     ("GET", "/queues/{name}/dead"),
-    ("GET", "/schedules/due"),
-    ("GET", "/settings"),
     ("POST", "/apps/{appId}/templates/render"),
     ("POST", "/bulk-actions"),
     ("POST", "/bulk-actions/{actionId}/cancel"),
     ("POST", "/queues/{name}/dead/purge"),
     ("POST", "/queues/{name}/dead/return"),
-    ("POST", "/tokens/{tokenId}/rotate"),
 }
 
 CALLBACK = RabbitCallback(queue="q", payload={"id": "42"})
@@ -215,5 +204,5 @@ async def test_a_view_shows_all_that_an_answer_tells(house: House) -> None:
             content = next(answers[status] for status in ("201", "202", "200") if status in answers)["content"]
             told = set(fields(content["application/json"]["schema"], document["components"]["schemas"]))
             assert told, name
-            missing[name] = {path for path in told - shown if not f"{path}.".startswith(LEFT_OUT)}
+            missing[name] = {path for path in told - shown if not LEFT_OUT.search(path)}
     assert {name: paths for name, paths in missing.items() if paths} == {}

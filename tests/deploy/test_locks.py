@@ -14,6 +14,7 @@ ALWAYS = [*project()["dependencies"], *project("client")["dependencies"]]  # the
 WANTED = {
     "run": ALWAYS,
     "embedded": [*ALWAYS, *project()["optional-dependencies"]["embedded"]],
+    "otel": [*ALWAYS, *project()["optional-dependencies"]["otel"]],
     "dev": [*ALWAYS, *chain(*project()["optional-dependencies"].values())],
 }
 
@@ -29,8 +30,8 @@ def versions(path: Path) -> set[tuple[str, str]]:
     return {(line.split("==")[0], re.split(r"\s+--hash", line.split("==")[1])[0]) for line in entries(path)}
 
 
-def test_there_are_four() -> None:
-    assert [path.stem for path in LOCKS] == ["build", "dev", "embedded", "run"]
+def test_there_are_five() -> None:
+    assert [path.stem for path in LOCKS] == ["build", "dev", "embedded", "otel", "run"]
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
@@ -57,7 +58,7 @@ def test_what_the_project_asks_for_is_pinned_at_a_version_that_it_allows(stem: s
         assert all(wanted.specifier.contains(version, prereleases=True) for version in pinned[name]), text
 
 
-@pytest.mark.parametrize("stem", ["build", "embedded", "run"])
+@pytest.mark.parametrize("stem", ["build", "embedded", "otel", "run"])
 def test_no_two_locks_pin_different_versions(stem: str) -> None:
     everything = {name for name, _ in versions(ROOT / "requirements/dev.txt")}
     shared = {pin for pin in versions(ROOT / f"requirements/{stem}.txt") if pin[0] in everything}

@@ -105,3 +105,8 @@ async def test_letters_may_be_sent_side_by_side_and_closing_ends_nothing_else(si
     assert {each.id for each in sink.mailed} == {f"<{each.id}>" for each in letters}
     await mail.close()
     await mail.close()
+
+
+async def test_whether_the_server_lets_us_in_is_found_out_without_a_mail(sink: Sink) -> None:
+    await sink.mail.verify()
+    assert sink.mailed == []

@@ -58,6 +58,8 @@ async def ports(house: House) -> list[int]:
             "CARILLON_API_PORT": str(ports[0]),
             "CARILLON_API_FIRST_ADMIN": "admin@example.com",
             "CARILLON_FEEDBACK_FLUSH_SECONDS": "0.3",
+            # A commit that takes longer is recovered, and so nobody has seen it.
+            "CARILLON_STREAM_TRANSACTION_TIMEOUT_SECONDS": "60",
             "CARILLON_FEEDBACK_GROUP": f"g-{house.app}",
         }
         await house.start(role, **settings, **OPEN, **QUICK)

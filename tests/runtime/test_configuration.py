@@ -108,7 +108,7 @@ def test_the_defaults_obey_their_own_rules(tmp_path: Path) -> None:
 def test_every_setting_is_documented_and_numbers_tell_their_unit(section: str, field: str, hint: Any) -> None:
     plain, *metas = get_args(hint)
     assert any(meta.description and meta.description.endswith(".") for meta in metas)
-    if plain is float and field not in {"max_user_failure_in_batch", "max_batch_failure"}:
+    if plain is float and field not in {"max_user_failure_in_batch", "max_batch_failure", "ratio"}:
         assert field.endswith(("_seconds", "_hours", "_days"))
     assert f"CARILLON_{section}_{field}".upper() in describe()
 

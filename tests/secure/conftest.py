@@ -19,6 +19,17 @@ from tests.stack.kafka import run_tools
 from tests.stack.server import run_apart
 
 CALLBACK_TOPIC = "users.topic"
+OLDER_LOGIN = "older:password"
+"""A user of Kafka whose password is kept as SCRAM-SHA-256 wants it, and who has no rights."""
+_OLDER = [
+    "--alter",
+    "--entity-type",
+    "users",
+    "--entity-name",
+    "older",
+    "--add-config",
+    "SCRAM-SHA-256=[password=password]",
+]
 _LOGIN = f"carillon:{rights.PASSWORD}"
 
 
@@ -62,7 +73,7 @@ def secure(stack: Endpoints) -> Iterator[Secure]:
         mongo, postgres = servers.ensure()
     found = Secure(stack, mongo, postgres)
     _forget_documents(found)
-    run_tools(stack.kafka_servers, *rights.kafka(CALLBACK_TOPIC))
+    run_tools(stack.kafka_servers, *rights.kafka(CALLBACK_TOPIC), ["kafka.admin.ConfigCommand", *_OLDER])
     for path, content in rights.rabbitmq():
         _manage(stack, "PUT", path, json.dumps(content).encode())
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -84,10 +95,12 @@ async def _make_push_database(secure: Secure) -> None:
     """An empty one, and its reader."""
     connection = await asyncpg.connect(f"postgresql://postgres@{secure.postgres}/postgres")
     await connection.execute("DROP DATABASE IF EXISTS push WITH (FORCE)")
-    await connection.execute("DROP ROLE IF EXISTS carillon")
+    await connection.execute("DROP DATABASE IF EXISTS bycertificate WITH (FORCE)")
     await connection.execute("CREATE DATABASE push")
+    await connection.execute("CREATE DATABASE bycertificate")
     await connection.close()
     connection = await asyncpg.connect(secure.push_database)
+    await connection.execute("DROP ROLE IF EXISTS carillon")
     for statement in rights.postgresql(owner="postgres"):
         await connection.execute(statement)
     await connection.close()

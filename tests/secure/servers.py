@@ -23,6 +23,7 @@ from tests.stack.server import Command, Ports, Server, bring_up, take_down
 
 ADMIN = "root"
 _HBA = """\
+hostssl bycertificate carillon 127.0.0.1/32 cert
 hostssl all carillon 127.0.0.1/32 scram-sha-256
 host all postgres 127.0.0.1/32 trust
 """
@@ -70,7 +71,9 @@ class SecurePostgres(PostgresServer):
         plain = super().command(ports)
         files = certificates.ensure()
         self._take(files.server, "server.pem")
-        settings = ("ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.pem", "shared_buffers=32MB")
+        self._take(files.ca, "ca.pem")
+        named = ("ssl_cert_file=server.pem", "ssl_key_file=server.pem", "ssl_ca_file=ca.pem")
+        settings = ("ssl=on", *named, "shared_buffers=32MB")
         more = [word for setting in settings for word in ("-c", setting)]
         return Command([*plain.argv, *more], user=plain.user, cwd=plain.cwd)
 

@@ -16,6 +16,7 @@ from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer
 from tests.secure import rights
 from tests.secure.conftest import CALLBACK_TOPIC, Secure
+from tests.stack import certificates
 
 pytestmark = pytest.mark.native
 
@@ -28,15 +29,24 @@ async def test_a_job_reaches_every_device_once(house: House, secure: Secure) -> 
     assert "AuthorizationFailed" not in house.logs()
 
 
-async def test_a_schedule_fires_by_each_kind_of_callback(house: House, secure: Secure) -> None:
-    port = free_port()
+async def test_a_schedule_fires_by_each_kind_of_callback(
+    house: House, secure: Secure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, files = free_port(), certificates.ensure()
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
+    customer = Customer(port)
+    customer._base = f"https://127.0.0.1:{port}"
     await house.capabilities.stream.setup({CALLBACK_TOPIC: 1})
-    known = {"CARILLON_API_PORT": str(port), "CARILLON_API_FIRST_ADMIN": "admin@example.com"}
+    known = {
+        "CARILLON_API_PORT": str(port),
+        "CARILLON_API_FIRST_ADMIN": "admin@example.com",
+        "CARILLON_API_CERTIFICATE_FILE": str(files.server),
+    }
     await house.start("api", CARILLON_CALLBACKS_TOPICS=CALLBACK_TOPIC, **known, **secure.urls())
     await house.start("scheduler", **QUICK, **secure.urls())
     await house.start("worker", **OPEN, **secure.urls())
     due = (await house.capabilities.time.now() + timedelta(seconds=2.5)).replace(microsecond=0)
-    status, answer = await Customer(port).call("POST", "/schedules", record(CALLBACK_TOPIC, due.isoformat()))
+    status, answer = await customer.call("POST", "/schedules", record(CALLBACK_TOPIC, due.isoformat()))
     assert status == 201, answer
     async with callee() as server, receiving(house, "users.queue") as receiver:
         called = await calls(house, "call", server.url, 1)

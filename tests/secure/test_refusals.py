@@ -1,5 +1,5 @@
-"""A server with a wrong name, of an unknown authority, or with an expired certificate is refused by a sentence that
-says which, before anything was said to it."""
+"""Whom Carillon speaks to: a server with a wrong name, of an unknown authority, or with an expired certificate is
+refused by a sentence that says which, before anything was said to it."""
 
 import asyncio
 import gc
@@ -31,10 +31,11 @@ FAULTS = {
 class Listener:
     """A server that never answers. It notes what came to it after TLS, and what came in clear before."""
 
-    def __init__(self, certificate: Path, *, asked_first: bool) -> None:
+    def __init__(self, certificate: Path, server: str) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(certificate)
-        self._asked_first = asked_first
+        self._asked_first = server == "postgresql"
+        self._greeting = b"220 mx ESMTP\r\n" if server == "smtps" else b""
         self.trusted = False
         self.clear = b""
         self.port = 0
@@ -54,7 +55,8 @@ class Listener:
                 self.clear += await reader.readexactly(8)
                 writer.write(b"S")
             await writer.start_tls(self._context, ssl_handshake_timeout=5)
-            self.trusted = bool(await reader.read(1))
+            writer.write(self._greeting)
+            self.trusted |= bool(await reader.read(1))
         except (OSError, EOFError, ssl.SSLError):
             pass
         finally:
@@ -134,9 +136,25 @@ def certificate_for(fault: str, folder: Path) -> tuple[Path, Path]:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("server", SERVERS)
 async def test_it_is_refused_and_told_nothing(server: str, fault: str, tmp_path: Path) -> None:
-    ask, urls = SERVERS[server]
     certificate, trusted = certificate_for(fault, tmp_path)
-    async with Listener(certificate, asked_first=server == "postgresql").listening() as listener:
+    listener, reason = await speak_to(server, certificate, trusted)
+    assert FAULTS[fault] in reason
+    assert SECRET not in reason
+    assert not listener.trusted
+    assert SECRET.encode() not in listener.clear
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("server", SERVERS)
+async def test_with_the_right_certificate_it_is_spoken_to(server: str, tmp_path: Path) -> None:
+    listener, _ = await speak_to(server, *certificate_for("", tmp_path))
+    assert listener.trusted
+
+
+async def speak_to(server: str, certificate: Path, trusted: Path) -> tuple[Listener, str]:
+    """Try to use a server with this certificate that answers nothing; why that failed."""
+    ask, urls = SERVERS[server]
+    async with Listener(certificate, server).listening() as listener:
         where: dict[str, Any] = {"at": f"127.0.0.1:{listener.port}", "secret": SECRET}
         environment = {f"CARILLON_{name}": url.format(**where) for name, url in urls.items()}
         settings = load({**environment, "CARILLON_TLS_CA_FILE": str(trusted)})
@@ -147,10 +165,7 @@ async def test_it_is_refused_and_told_nothing(server: str, fault: str, tmp_path:
         finally:
             await capabilities.close()
             gc.collect()
-    assert FAULTS[fault] in str(refused.value)
-    assert SECRET not in str(refused.value)
-    assert not listener.trusted
-    assert SECRET.encode() not in listener.clear
+    return listener, str(refused.value)
 
 
 async def test_a_server_without_tls_is_told_nothing(tmp_path: Path) -> None:

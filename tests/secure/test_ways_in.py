@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from shared.audience import Audience
 from shared.broker.rabbitmq import RabbitBroker
-from shared.domain.errors import Unavailable
+from shared.domain.errors import Invalid, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream.kafka import KafkaStream
 from tests.conftest import _manage
 from tests.secure import rights
-from tests.secure.conftest import Secure
+from tests.secure.conftest import OLDER_LOGIN, Secure
 from tests.stack import Endpoints, certificates
-from tests.stack.kafka import PLAIN_PASSWORD, PLAIN_USER, run_tools
+from tests.stack.kafka import PLAIN_PASSWORD, PLAIN_USER
 
 pytestmark = pytest.mark.native
 
@@ -50,9 +51,7 @@ def by_scram_without_tls(stack: Endpoints, _: Path) -> str:
 
 
 def by_shorter_scram(stack: Endpoints, _: Path) -> str:
-    words = ("--alter", "--entity-type", "users", "--entity-name", "older")
-    run_tools(stack.kafka_servers, ["kafka.admin.ConfigCommand", *words, "--add-config", "SCRAM-SHA-256=[password=pw]"])
-    return f"kafka+ssl://older:pw@{stack.kafka_tls_servers}?mechanism=scram-sha-256"
+    return f"kafka+ssl://{OLDER_LOGIN}@{stack.kafka_tls_servers}?mechanism=scram-sha-256"
 
 
 def by_plain(stack: Endpoints, _: Path) -> str:
@@ -113,6 +112,15 @@ async def test_rabbitmq_lets_in_who_shows_a_certificate(secure: Secure) -> None:
     with pytest.raises(Unavailable, match="no such queue"):  # so we are in
         await broker.publish(queue, b"{}")
     await broker.close()
+
+
+async def test_postgresql_lets_in_who_shows_a_certificate(secure: Secure) -> None:
+    url = f"postgresql://carillon@{secure.postgres}/bycertificate?sslmode=verify-full"
+    for tls, answer in ((identified(), Invalid), (trusting(), Unavailable)):
+        audience = Audience.open(url, pool_size=1, statement_timeout_seconds=5, tls=tls)
+        with pytest.raises(answer):  # there is no such table, so we are in
+            await audience.highest("push")
+        await audience.close()
 
 
 async def test_no_rabbitmq_is_trusted_that_only_this_machine_does_not_know(secure: Secure) -> None:

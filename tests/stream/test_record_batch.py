@@ -5,9 +5,9 @@ What stands below of aiokafka's private side is what `RecordBatch` relies on. A 
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from aiokafka.producer import message_accumulator
@@ -17,7 +17,7 @@ from aiokafka.record.util import calc_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.stream.kafka.record_batch import RecordBatch, cut
+from shared.stream.kafka.record_batch import NO_HEADERS, RecordBatch, cut, encode_headers
 
 NOW_MS = 1_790_000_000_123
 STATE = (4711, 3, 1234)
@@ -42,10 +42,13 @@ def aiokafkas(values: list[bytes], compression: str, *, transactional: bool) -> 
     return compressed if len(compressed) < len(plain) else plain
 
 
-def _by_aiokafka(values: list[bytes], codec: int, transactional: bool) -> bytes:
+def _by_aiokafka(
+    values: list[bytes], codec: int, transactional: bool, headers: Mapping[str, str] = MappingProxyType({})
+) -> bytes:
     builder = BatchBuilder(2**31 - 1, codec, is_transactional=transactional)
+    encoded = [(name, text.encode()) for name, text in headers.items()]
     for value in values:
-        assert builder.append(timestamp=NOW_MS, key=None, value=value) is not None
+        assert builder.append(timestamp=NOW_MS, key=None, value=value, headers=encoded) is not None
     builder._set_producer_state(*STATE)
     return bytes(builder._build())
 
@@ -65,6 +68,34 @@ def test_the_same_bytes_as_aiokafka(values: list[bytes], compression: str, trans
     assert batch.size() == len(built)
     assert batch.record_count() == len(values)
     assert batch.closed()
+
+
+@given(values=values, headers=st.dictionaries(st.text(max_size=80), st.text(max_size=80), max_size=3))
+def test_the_same_bytes_with_headers(values: list[bytes], headers: dict[str, str]) -> None:
+    encoded = encode_headers(headers)
+    batch = RecordBatch(values, now_ms=NOW_MS, compression="none", transactional=True, headers=encoded)
+    batch._set_producer_state(*STATE)
+    assert bytes(batch._build()) == _by_aiokafka(values, CODECS["none"], True, headers)
+
+
+def test_a_trace_adds_seventy_bytes_to_a_record() -> None:
+    header = encode_headers({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+    records = [bytes(389)] * 1_000
+    without, traced = (
+        RecordBatch(records, now_ms=NOW_MS, compression="none", transactional=True, headers=each).size()
+        for each in (NO_HEADERS, header)
+    )
+    assert 65 <= (traced - without) / 1_000 <= 70
+
+
+@given(values=st.lists(st.binary(max_size=200), min_size=1, max_size=90))
+def test_batches_with_headers_are_as_small_as_they_must_be(values: list[bytes]) -> None:
+    header = encode_headers({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+    cuts = cut(values, 2_000, len(header))
+    assert [value for part in cuts for value in part] == values
+    for part in cuts:
+        batch = RecordBatch(part, now_ms=NOW_MS, compression="none", transactional=True, headers=header)
+        assert batch.size() <= 2_000
 
 
 @pytest.mark.parametrize("length", [*range(2**20 - 12, 2**20 + 2), 2**21])

@@ -38,7 +38,8 @@ from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.domain.idempotency import Idempotency
 from shared.domain.ids import read_uuid
 from shared.flow.console.bulk import BulkFlow
-from shared.flow.console.figures import Figures, StopFigures
+from shared.flow.console.figures import sum_stopped
+from shared.flow.jobs.figures import MoveFigures
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -56,10 +57,9 @@ _route = partial(Route, who=KNOWN, segments={"action_id": {"type": "string", "fo
 class BulkActionsResource(Resource):
     """The routes of bulk actions."""
 
-    def __init__(self, store: Store, flow: BulkFlow, figures: Figures, clock: Clock) -> None:
+    def __init__(self, store: Store, flow: BulkFlow, clock: Clock) -> None:
         self._store = store
         self._flow = flow
-        self._figures = figures
         self._clock = clock
 
     @_route(
@@ -125,7 +125,8 @@ class BulkActionsResource(Resource):
     async def _preview(self, act: BulkAct, filter: BulkFilter) -> BulkFiguresView:
         matched = await self._flow.count(act, filter)
         stops = act is BulkAct.STOP_JOBS
-        told = await self._figures.sum_filter(filter) if stops else StopFigures(None, None)
+        none = MoveFigures(matched, None, None)
+        told = await sum_stopped(self._store, filter, matched) if stops else none
         return BulkFiguresView(
             act=act,
             filter=filter_view(filter),

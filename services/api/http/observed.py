@@ -13,6 +13,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
 from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
+from shared.runtime.tracing import serve
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
@@ -42,7 +43,12 @@ class Observed:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_and_note)
+            with serve(_method(scope), _traceparent(scope)) as span:
+                try:
+                    await self._app(scope, receive, send_and_note)
+                finally:
+                    span.rename(f"{_method(scope)} {_route(scope)}")
+                    span.set(status=status, **_facts(scope))
         finally:
             _note(scope, status, time.perf_counter() - began)
 
@@ -53,9 +59,28 @@ def _metrics(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
     return HTTP_REQUESTS.labels(*labels), HTTP_REQUEST_SECONDS.labels(*labels)
 
 
+def _route(scope: Any) -> str:
+    return scope.get("path_template") or UNKNOWN
+
+
+def _method(scope: Any) -> str:
+    return scope["method"] if scope["method"] in METHODS else UNKNOWN
+
+
+def _traceparent(scope: Any) -> str:
+    """The header, if there is just one."""
+    found = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return str(found[0], "latin-1") if len(found) == 1 else ""
+
+
+def _facts(scope: Any) -> dict[str, str]:
+    """What a span tells of the request: its route and its app, never what a stranger typed."""
+    app = scope.get("path_params", {}).get("app_id", "")
+    return {"route": _route(scope)} | ({"app": str(app)} if app else {})
+
+
 def _note(scope: Any, status: int, seconds: float) -> None:
-    route = scope.get("path_template") or UNKNOWN
-    method = scope["method"] if scope["method"] in METHODS else UNKNOWN
+    route, method = _route(scope), _method(scope)
     requests, durations = _metrics(route, method, status)
     requests.inc()
     durations.observe(seconds)

@@ -119,11 +119,17 @@ def _responses(route: Route, *, takes_input: bool) -> Json:
 def _answer(status: HTTPStatus, kind: Any, route: Route) -> Json:
     described: Json = {"description": status.phrase}
     if kind is not None:
-        described["content"] = {"application/json": {"schema": _schema(kind)}}
+        schemas = [_schema(each) for each in kinds_of(kind)]
+        described["content"] = {"application/json": {"schema": {"anyOf": schemas} if len(schemas) > 1 else schemas[0]}}
     if route.paged:
         link = {"description": '`<...>; rel="next"`, if there is a next page.', "schema": {"type": "string"}}
         described["headers"] = {"Link": link}
     return described
+
+
+def kinds_of(answer: Any) -> tuple[Any, ...]:
+    """The types of an answer that may have several."""
+    return answer if isinstance(answer, tuple) else (answer,)
 
 
 def _parameter(parameter: Parameter) -> Json:
@@ -150,7 +156,7 @@ def _schema(kind: Any) -> Json:
 def _schemas(handlers: list[HTTPRouteHandler]) -> Json:
     routes: list[Route] = [handler.opt["route"] for handler in handlers]
     kinds: list[Any] = [Problem, *(route.body for route in routes if route.body is not None)]
-    kinds += [kind for route in routes for kind in route.answers.values() if kind is not None]
+    kinds += [kind for route in routes for each in route.answers.values() if each for kind in kinds_of(each)]
     _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for body in {part for kind in kinds for part in (kind, *get_args(kind)) if _is_body(part)}:
         components[body.__name__] |= _body_fields(components[body.__name__]["properties"])

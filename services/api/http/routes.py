@@ -56,8 +56,9 @@ DRY_RUN = Parameter(
 class Route(Struct, frozen=True):
     """A route. `@Route("GET", "/apps", ...)` stands over the method of a `Resource` that answers it.
 
-    `summary` describes it to callers. `answers` maps a status to the type of its body, `None` for an empty one. `body`
-    is the type of the request's body; the method itself reads it, in its own time, and takes it as any of `body_media`.
+    `summary` describes it to callers. `answers` maps a status to the type of its body, to a tuple of types where it
+    may have several, and to `None` for an empty one. `body` is the type of the request's body; the method itself reads
+    it, in its own time, and takes it as any of `body_media`.
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
     `segments` has the JSON schemas of what stands in the path, but for the usual ids. What is no GET names its `act`,

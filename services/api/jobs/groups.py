@@ -12,14 +12,16 @@ from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import wire
+from services.api.http.dry_runs import is_dry_run
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
-from services.api.http.routes import Resource, Route
+from services.api.http.routes import DRY_RUN, Resource, Route
 from services.api.jobs.job_view import STATUS
+from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import NotFound
 from shared.domain.ids import read_uuid
 from shared.domain.jobs.groups import Group
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
@@ -65,7 +67,10 @@ class GroupView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 GROUP = APP + "/groups/{group_id:str}"
-_move = partial(Route, "PUT", who=OPERATE_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,))
+_move = partial(
+    Route, "PUT", who=OPERATE_APP, answers={HTTPStatus.OK: (GroupView, MoveFiguresView)},
+    problems=(HTTPStatus.NOT_FOUND,), parameters=(DRY_RUN,),
+)  # fmt: skip
 
 
 class GroupsResource(Resource):
@@ -90,22 +95,35 @@ class GroupsResource(Resource):
     async def pause(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        return await self._move_all(app_id, group_id, partial(self._groups.pause, by=caller_of(request).name))
+        pause = partial(self._groups.pause, by=caller_of(request).name)
+        return await self._move_all(request, app_id, group_id, pause, PAUSABLE)
 
     @_move(
         GROUP + "/resume", act="group.resume", summary="Let all its held jobs go on, or start when their start comes."
     )
-    async def resume(self, app_id: FromPath[str], group_id: FromPath[str]) -> Response[bytes]:
-        return await self._move_all(app_id, group_id, self._groups.resume)
+    async def resume(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
+    ) -> Response[bytes]:
+        return await self._move_all(request, app_id, group_id, self._groups.resume, RESUMABLE)
 
     @_move(GROUP + "/stop", act="group.stop", summary="End all its jobs for good.")
     async def stop(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        return await self._move_all(app_id, group_id, partial(self._groups.stop, by=caller_of(request).name))
+        stop = partial(self._groups.stop, by=caller_of(request).name)
+        return await self._move_all(request, app_id, group_id, stop, STOPPABLE)
 
-    async def _move_all(self, app_id: str, group_id: str, move: Callable[[Group], Awaitable[int]]) -> Response[bytes]:
+    async def _move_all(
+        self,
+        request: Request[Any, Any, Any],
+        app_id: str,
+        group_id: str,
+        move: Callable[[Group], Awaitable[int]],
+        movable: frozenset[JobStatus],
+    ) -> Response[bytes]:
         group = await self._group(app_id, group_id)
+        if is_dry_run(request):
+            return await answer_figures(self._store, await self._groups.jobs(group), movable)
         await move(group)
         return await self._answer(group)
 

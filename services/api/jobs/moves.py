@@ -7,17 +7,22 @@ from typing import Any
 from litestar import Request, Response
 from litestar.params import FromPath
 
+from services.api.http.dry_runs import is_dry_run
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
-from services.api.http.routes import Resource, Route
+from services.api.http.routes import DRY_RUN, Resource, Route
 from services.api.jobs.job_view import JobView
 from services.api.jobs.jobs import JOB, answer_job, job_of
+from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import Forbidden
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job
 from shared.flow.jobs.jobs import JobFlow
 from shared.store import Store
 
-_move = partial(Route, "PUT", who=OPERATE_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,))
+_move = partial(
+    Route, "PUT", who=OPERATE_APP, answers={HTTPStatus.OK: (JobView, MoveFiguresView)},
+    problems=(HTTPStatus.NOT_FOUND,), parameters=(DRY_RUN,),
+)  # fmt: skip
 
 
 class JobMovesResource(Resource):
@@ -32,6 +37,8 @@ class JobMovesResource(Resource):
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
+        if is_dry_run(request):
+            return await answer_figures(self._store, [job], PAUSABLE)
         paused = await self._flow.pause(job.key, by=caller_of(request).name)
         if paused is None:
             raise await self._explain_forbidden("pause", job)
@@ -42,8 +49,12 @@ class JobMovesResource(Resource):
         act="job.resume",
         summary="Let a paused job, or one that broke its circuit, go on; before its `startsAt`, let it start then.",
     )
-    async def resume(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+    async def resume(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
+        if is_dry_run(request):
+            return await answer_figures(self._store, [job], RESUMABLE)
         resumed = await self._flow.resume(job.key)
         if resumed is None:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
@@ -58,6 +69,8 @@ class JobMovesResource(Resource):
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
+        if is_dry_run(request):
+            return await answer_figures(self._store, [job], STOPPABLE)
         stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._find_stopped(job.id)
         if stopped is None:
             raise await self._explain_forbidden("stop", job)

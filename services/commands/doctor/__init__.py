@@ -15,17 +15,19 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import structlog
 from msgspec import Struct
 
-from services.commands.doctor.chosen import hurry, select_examinations
+from services.commands.doctor.chosen import hurry, load_drivers, select_examinations
 from services.commands.doctor.display import as_json, as_list, show
 from services.commands.doctor.examination import Examination
 from services.commands.doctor.findings import Finding, Level
 from services.commands.doctor.runner import Round
 from services.commands.doctor.secrets import Secrets
 from services.connections import Capabilities
+from shared.domain.errors import Unavailable
 from shared.runtime.settings import Settings
 
 EXIT_WELL = 0
@@ -43,9 +45,12 @@ class Examined(Struct, frozen=True):
 async def examine(settings: Settings) -> Examined:
     """Ask all servers all questions, at once. Raises `Invalid` for settings that cannot be used."""
     capabilities = Capabilities(hurry(settings), service="doctor")
-    asking, secrets = Round(), Secrets(settings)
+    secrets = Secrets(settings)
+    examinations = select_examinations(capabilities)
+    with suppress(Unavailable):  # which the questions tell
+        await load_drivers(capabilities)
+    asking = Round()
     try:
-        examinations = select_examinations(capabilities)
         findings = await asking.examine_all(examinations)
     finally:
         await asking.close(capabilities.close)

@@ -17,6 +17,7 @@ from services.commands.doctor.postgresql import PostgreSql
 from services.commands.doctor.rabbitmq import RabbitManagement, RabbitMq
 from services.connections import Capabilities
 from services.parts import Parts
+from shared.blobs.late import LateBlobs
 from shared.broker.rabbitmq import RabbitBroker
 from shared.runtime.settings import Settings
 from shared.stream.kafka import KafkaStream
@@ -46,6 +47,12 @@ def hurry(settings: Settings) -> Settings:
         blobs=replace(settings.blobs, timeout_seconds=PATIENCE_SECONDS),
         mail=replace(settings.mail, timeout_seconds=PATIENCE_SECONDS),
     )
+
+
+async def load_drivers(capabilities: Capabilities) -> None:
+    """Load what is otherwise loaded with its first use: on a busy machine, that would take a server's time away."""
+    if urlsplit(capabilities.settings.blobs.url).scheme == "s3":
+        await cast(LateBlobs, capabilities.blobs).load()
 
 
 def select_examinations(capabilities: Capabilities) -> list[Examination]:

@@ -2,12 +2,15 @@
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from urllib.parse import unquote, urlsplit
 
 from services.commands.doctor.examination import Address, Examination, Question
-from services.commands.doctor.findings import Opinion, Opinions, fault, warn, well
+from services.commands.doctor.findings import Opinion, Opinions, fault, name_some, warn, well
 from services.commands.doctor.mongodb import MONGODB
 from services.commands.doctor.shell import command, export
+from services.parts import find_processes
+from shared.domain.console.processes import ProcessState, RunningProcess
 from shared.runtime.settings import ApiSettings, Settings
 from shared.store import Store
 
@@ -63,6 +66,11 @@ class Deployment(Examination):
         """No server is used by a password that everybody knows."""
         return judge_logins(self._settings)
 
+    async def check_processes(self) -> Opinions:
+        """Every role is alive, in one version and with the same settings."""
+        now = await self._store.now()
+        return judge_processes(await self._store.processes.list(), now, list(find_processes()))
+
     async def check_data(self) -> Opinions:
         """No part knows of something that an operator should put right."""
         faults = await self._find_faults()
@@ -90,6 +98,13 @@ class Deployment(Examination):
             check_passwords,
         ),
         Question(
+            "processes",
+            "A process of each role is alive, none has fallen silent, and all have one version and the same settings. "
+            "(Processes of 0.1.0 tell nothing of themselves.)",
+            check_processes,
+            needs=MONGODB,
+        ),
+        Question(
             "data",
             "The parts of Carillon found nothing in the store that needs an operator.",
             check_data,
@@ -113,6 +128,26 @@ def judge_proxies(api: ApiSettings) -> Opinions:
         said = f"whoever connects from {', '.join(large)} may say to be anybody, without a secret"
         return warn(said, export("api.proxy_secret", "<16 random characters or more>"))
     return well("only the proxies that you name are believed")
+
+
+def judge_processes(known: Sequence[RunningProcess], now: datetime, roles: Sequence[str]) -> Opinions:
+    """What processes tell of themselves, and that some do not."""
+    alive = [process for process in known if process.state_at(now) is ProcessState.ALIVE]
+    working = {role for process in alive for role in process.roles}
+    opinions: list[Opinion] = []
+    for role in roles:
+        if role not in working:
+            opinions += warn(f"no {role} is alive", command("carillon", role))
+    if silent := [process.id for process in known if process.state_at(now) is ProcessState.SILENT]:
+        opinions += warn(f"frozen, cut off or dead: {name_some(silent)}")
+    for what, values in (
+        ("versions", {process.version for process in alive}),
+        ("settings", {process.settings_digest for process in alive}),
+    ):
+        if len(values) > 1:
+            hosts = sorted({process.host for process in alive})
+            opinions += warn(f"{len(values)} different {what} on {name_some(hosts)}; GET /processes tells whose")
+    return opinions or well(f"{len(alive)} are alive, with one version and the same settings")
 
 
 def judge_logins(settings: Settings) -> Opinions:

@@ -15,7 +15,7 @@ from shared.domain.errors import CarillonError, Denied
 
 ANSWER_SECONDS = 5.0
 ALL_SECONDS = 8.0
-CLOSING_SECONDS = 1.0
+CLOSING_SECONDS = 0.5
 
 
 class Round:

@@ -12,7 +12,6 @@ from services.parts import Part
 from services.parts.console.common import ConsolePart
 from shared.domain.console.signs import ROLES
 from shared.flow.console.board import Board
-from shared.flow.console.figures import Figures
 
 
 class ConsoleApi(Part):
@@ -26,5 +25,5 @@ class ConsoleApi(Part):
             OverviewResource(self.store, board),
             ProcessesResource(self.store, given.time, board.queues),
             SettingsResource(self.settings),
-            BulkActionsResource(self.store, bulk, Figures(self.store), given.clock),
+            BulkActionsResource(self.store, bulk, given.clock),
         )

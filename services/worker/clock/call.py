@@ -24,6 +24,7 @@ from shared.flow.clock.settlement import Attempt, Settlement
 from shared.flow.time import DatabaseTime
 from shared.outgoing import Answer, Blocked, Call, Outgoing, Unreachable
 from shared.runtime.faults import fault
+from shared.runtime.tracing import current_span, with_header
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
@@ -113,7 +114,7 @@ class HttpCaller:
         call = Call(
             url=callback.url,
             method=callback.method,
-            headers={**callback.headers, **carillon_headers(occurrence, schedule)},
+            headers={**with_header(callback.headers, current_span()), **carillon_headers(occurrence, schedule)},
             body=callback.payload.encode(),
             message_id=occurrence.message_id,
             timestamp=int(at.timestamp()),

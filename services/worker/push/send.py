@@ -15,21 +15,18 @@ from datetime import timedelta
 
 import structlog
 from cachetools import LRUCache
-from msgspec import Struct
 
 from services.worker.jobs.grace import Grace
 from services.worker.push import outcomes
 from services.worker.push.recipients import RecipientReader, Recipients
+from services.worker.push.sendings import Sending, Sendings
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart, BatchStatus, Receipt, is_hopeless, larger, verdict
 from shared.domain.jobs.events import SEND, Event, EventState
 from shared.domain.jobs.jobs import Gate, Job, Standing, gate
 from shared.domain.jobs.tasks import SendBatch
-from shared.domain.push.records import SERVICES, RecordRules
-from shared.domain.push.rendering import Renderer
-from shared.domain.push.sizes import fitting_records
-from shared.domain.push.topics import topic_name
+from shared.domain.push.records import RecordRules
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
@@ -37,25 +34,16 @@ from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.runtime.metrics import LANES_LOST, RECOVERIES
 from shared.runtime.settings import StreamSettings, WorkerSettings
+from shared.runtime.tracing import span, trace_calls
 from shared.store import Store
 from shared.stream import Aborted, Lane, Stream
 
 log = structlog.get_logger(__name__)
 
-_REMEMBERED_JOBS, _REMEMBERED_LANES = 16, 1_000
+_REMEMBERED_LANES = 1_000
 _TAKES = 3
 # After so many takes in a row that sent nothing, the job's events tell of it.
 _TOLD_AT = 3
-
-
-class _Sending(Struct, frozen=True):
-    """What the batches of one job have in common: what renders its records, where they go, and how many of them fit
-    into one part."""
-
-    job: Job
-    renderer: Renderer
-    topic: str
-    fitting: int
 
 
 class Sender(Stage[SendBatch]):
@@ -88,12 +76,10 @@ class Sender(Stage[SendBatch]):
         self._grace = grace
         self._clock = clock
         self._worker = worker
-        self._topic_template = stream_settings.topic_template
         self._patience = stream_settings.transaction_timeout_seconds / 2
-        self._rules = rules
         # Beyond half their retention, "no marker" no longer proves that nothing went out.
         self._knowable = timedelta(days=stream_settings.marker_retention_days / 2)
-        self._sendings: LRUCache[str, _Sending] = LRUCache(_REMEMBERED_JOBS)
+        self._sendings = Sendings(store, stream_settings.topic_template, rules)
         self._in_hand: dict[str, int] = {}
         self._lost: LRUCache[tuple[str, int], str] = LRUCache(_REMEMBERED_LANES)
 
@@ -174,14 +160,15 @@ class Sender(Stage[SendBatch]):
                 return await self._store.batches.drop(batch)
             case Gate.OPEN:
                 pass
-        sending = await self._prepare(batch.job_id)
+        sending = await self._sendings.prepare(batch.job_id)
         if is_hopeless(batch):
             return await self._fail(batch, outcomes.HOPELESS, f"{batch.fruitless:,} takes in a row sent nothing of it")
         try:
             recipients = await self._read(sending, batch)
         except Invalid as error:
             return await self._fail_unreadable(sending.job, batch, error)
-        rendered = sending.renderer.render(recipients.devices, now=self._clock.now())
+        with span("render"):
+            rendered = sending.renderer.render(recipients.devices, now=self._clock.now())
         receipt = batch.receipt + rendered.receipt + recipients.receipt
         part = BatchPart(receipt.limit_entries(), batch.parts + 1, recipients.next)
         async with self._stream.lane() as lane:
@@ -190,7 +177,8 @@ class Sender(Stage[SendBatch]):
                 return None
             began = time.monotonic()
             try:
-                await lane.produce(taken, sending.topic, rendered.records, part)
+                with span("produce", lane=lane.id, records=len(rendered.records), bytes=rendered.count_bytes):
+                    await lane.produce(taken, sending.topic, rendered.records, part)
             except Aborted as error:
                 return await self._retry_or_fail(taken, error, part)
             lasted = time.monotonic() - began
@@ -199,6 +187,7 @@ class Sender(Stage[SendBatch]):
             # The lane stays ours: should this fail, whoever recovers the batch fences the lane, and nobody else's work.
             return await self._settle_part(taken, part, halvings=larger(taken, lasted, self._patience))
 
+    @trace_calls("feed")
     async def _feed_after(self, batch: Batch | None, *, gated: Standing | None = None) -> None:
         """Feed whatever the end of our work at this batch makes due."""
         if batch is None:
@@ -211,6 +200,7 @@ class Sender(Stage[SendBatch]):
             await self._feed.feed_job(batch.job_id)
         await fault("send.before_ack")
 
+    @trace_calls("recover")
     async def _recover(self, batch: Batch) -> Batch | None:
         """The batch without an owner, for certain: settled, or free for its next part. `None`: somebody else was
         faster."""
@@ -230,10 +220,12 @@ class Sender(Stage[SendBatch]):
         """Whether the batch was taken so long ago that its marker may have expired."""
         return batch.taken_at is None or batch.taken_at < await self._store.now() - self._knowable
 
-    async def _read(self, sending: _Sending, batch: Batch) -> Recipients:
+    @trace_calls("read")
+    async def _read(self, sending: Sending, batch: Batch) -> Recipients:
         async with self._grace.give(sending.job, stage=SEND):
             return await self._reader.recipients(sending.job, batch, fitting=sending.fitting)
 
+    @trace_calls("take")
     async def _take(self, batch: Batch, lane: Lane, recipients: Recipients) -> Batch | None:
         """The batch as this lane's; `None` where another lane was first.
 
@@ -247,6 +239,7 @@ class Sender(Stage[SendBatch]):
             await fault("send.after_take")
         return taken
 
+    @trace_calls("settle")
     async def _settle_part(self, batch: Batch, part: BatchPart, *, halvings: int) -> Batch | None:
         """The batch of which this part is out: settled by its last one, else queued again for the next."""
         if part.next is None:
@@ -295,21 +288,7 @@ class Sender(Stage[SendBatch]):
 
     async def _count_settled(self, settled: Batch | None) -> Batch | None:
         if settled is not None:
-            known = self._sendings.get(settled.job_id)
-            job = await self._store.jobs.view(settled.job_id) if known is None else known.job
-            outcomes.count_settled(job, settled)
             if settled.has_failed:
                 await self._breaker.look(settled.job_id)
+            outcomes.count_settled(await self._sendings.find_job(settled.job_id), settled)
         return settled
-
-    async def _prepare(self, job_key: str) -> _Sending:
-        """What the job's batches have in common. Raises `Unavailable` for one that is gone, or of another kind."""
-        known = self._sendings.get(job_key)
-        if known is None:
-            job = await self._store.jobs.get(job_key)
-            if job is None or job.service not in SERVICES:
-                raise Unavailable(f"the job {job_key} is gone or its batches are sent by another stage")
-            topic = topic_name(self._topic_template, job.app_name, job.service)
-            known = _Sending(job, Renderer(job, self._rules), topic, fitting_records(job))
-            self._sendings[job_key] = known
-        return known

@@ -57,7 +57,8 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     `fires_at` is `due`, or the time of the next attempt. `accepted_at` is when it was asked for: lateness counts from
     one tick later, if that is after `due`. `attempts` counts answers that refused; `claims` counts claims that ended in
     nothing, and `begun` the attempts of a suspect that began and have not ended; `runs` the instants of a series before
-    this one. `size` is about that of its message, in bytes: what is fired at once must fit into memory.
+    this one. `size` is about that of its message, in bytes: what is fired at once must fit into memory. `trace` says
+    where it was asked for (`shared.runtime.tracing`).
     """
 
     id: str
@@ -75,6 +76,7 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     begun: int = 0
     runs: int = 0
     size: int = 0
+    trace: str = ""
 
     @property
     def is_suspect(self) -> bool:
@@ -126,7 +128,8 @@ def series(owner: str, generation: str, first: datetime, *, accepted_at: datetim
 def retry_entry(occurrence: Occurrence, *, fires_at: datetime, attempts: int) -> Occurrence:
     """A separate entry for the instant at which a series stands, to be tried again at `fires_at`."""
     entry = once(occurrence.owner, occurrence.generation, occurrence.due, accepted_at=occurrence.accepted_at)
-    return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts, size=occurrence.size)
+    entry = replace(entry, size=occurrence.size, trace=occurrence.trace)
+    return replace(entry, fires_at=fires_at, visible_at=fires_at, attempts=attempts)
 
 
 def handed_over(occurrence: Occurrence, token: str, *, leased_until: datetime) -> Occurrence:

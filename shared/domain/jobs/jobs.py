@@ -83,7 +83,7 @@ class Job(Struct, frozen=True, kw_only=True):
     `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
     and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
     failed when the job was last resumed. `mails` are those still to be sent. `changed_at` is the database's time of the
-    last move or page of planning.
+    last move or page of planning. `trace` says where it was asked for (`shared.runtime.tracing`).
 
     A caller may choose the `id`, and may use it again once its app was deleted. `incarnation` is random, and tells such
     jobs apart: whatever is derived from a job (batches, tasks, occurrences, markers, message ids) is named by its
@@ -127,6 +127,7 @@ class Job(Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     mails: tuple[DueMail, ...] = ()
     changed_at: datetime | None = None
+    trace: str = ""
 
     @property
     def key(self) -> str:

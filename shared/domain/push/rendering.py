@@ -46,6 +46,10 @@ class Rendered(Struct, frozen=True):
     records: list[bytes]
     receipt: Receipt
 
+    def count_bytes(self) -> int:
+        """How many bytes the records have together."""
+        return sum(map(len, self.records))
+
 
 # Filled bodies that a renderer keeps: those of any usual job, but not a thousand that have a megabyte each.
 _KEPT_BYTES = 32_000_000

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterable
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once
@@ -21,16 +21,19 @@ from shared.domain.clock.schedules import (
     split_by_now,
 )
 from shared.domain.errors import Conflict, Invalid, Refused
+from shared.runtime.tracing import current_trace
 from shared.runtime.turns import Turns
 
 
 class Wanted(Struct, frozen=True):
-    """What a caller asks for under a key; `made_by` is the id of their token."""
+    """What a caller asks for under a key; `made_by` is the id of their token, and `trace` where they asked: many
+    requests may be accepted together."""
 
     namespace: str
     key: str
     definition: Definition
     made_by: str = ""
+    trace: str = field(default_factory=current_trace)
 
     @property
     def id(self) -> str:
@@ -96,7 +99,7 @@ def draft_one(wanted: Wanted, now: datetime, generation: str) -> ScheduleDraft:
     ahead = occurrences(schedule)
     if not ahead:
         raise nothing_ahead(wanted.definition)
-    return ScheduleDraft(schedule, ahead)
+    return ScheduleDraft(schedule, [replace(occurrence, trace=wanted.trace) for occurrence in ahead])
 
 
 def keep_identity_of(existing: Schedule, fresh: Schedule) -> Schedule:

@@ -28,6 +28,7 @@ from shared.domain.tasks import encode
 from shared.flow.jobs.kinds import JobKind, JobKinds
 from shared.runtime.faults import fault
 from shared.runtime.retries import Backoff, next_delay
+from shared.runtime.tracing import current_trace
 from shared.store import Store
 
 # The cap is half of what upkeep, by default, takes for lost; with less patience it looks for the occurrence first.
@@ -146,7 +147,7 @@ class Feed:
 
     async def publish(self, task: JobTask) -> None:
         """Put the task into its queue. Raises `Unavailable`."""
-        await self._broker.publish(task.queue, encode(task))
+        await self._broker.publish(task.queue, encode(replace(task, trace=current_trace())))
 
     async def _add(self, task: JobTask, owner: str, generation: str) -> None:
         now = await self._store.now()

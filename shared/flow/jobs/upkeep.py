@@ -41,6 +41,7 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.kinds import JobKinds, UnknownKind
 from shared.runtime.loops import Swept
 from shared.runtime.metrics import BATCH_OLDEST_QUEUED, UPKEEP_FOUND
+from shared.runtime.tracing import carry
 from shared.store import Store
 
 log = structlog.get_logger(__name__)
@@ -169,6 +170,10 @@ class Upkeep:
         job = await self._store.jobs.view(job_id)
         if job is None or not job.open:
             return Found()
+        with carry(job.trace):
+            return await self._set_going(job, since)
+
+    async def _set_going(self, job: Job, since: "_Since") -> Found:
         on_their_way = await self._store.batches.find_on_their_way(job.key)
         owned = await self._requeue_stale(job, on_their_way[BatchStatus.SENDING], since.owned)
         if job.standing.may_finish and await self._is_put_off(job.key, JobStage.FINISH):
@@ -188,7 +193,9 @@ class Upkeep:
 
     async def _begin_job(self, job_id: str) -> Found:
         log.info("a start was missed", job_id=job_id)
-        await self._flow.begin(job_id)
+        job = await self._store.jobs.view(job_id)
+        with carry("" if job is None else job.trace):
+            await self._flow.begin(job_id)
         return Found(jobs=1, starts=1)
 
     async def _complete_group(self, group: Group) -> Found:
@@ -201,7 +208,8 @@ class Upkeep:
         if job is None or await self._is_put_off(job_id, JobStage.MAIL):
             return Found()
         await self._store.mails.touch(job_id, await self._store.now())
-        await self._feed.mails(job)
+        with carry(job.trace):
+            await self._feed.mails(job)
         return Found(mails=len(job.mails))
 
     async def _plan_again(self, job: Job, since: datetime) -> int:

@@ -18,11 +18,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.clock.occurrences import HELD_BACK, Occurrence, OccurrenceKind
 from shared.domain.clock.schedules import COMMITTED_WITHIN
+from shared.runtime.tracing import current_trace
 from shared.store.documents import Codec, Document, insert_new, translate_errors
 
 _KINDS = frozenset(kind.value for kind in OccurrenceKind)
 _codec = Codec(Occurrence)
-_OPTIONAL = ("token", "begun")  # absent rather than empty: an index is sparse, and few are ever suspects
+_OPTIONAL = ("token", "begun", "trace")  # absent rather than empty: an index is sparse, few are suspects or traced
 _SOME = 64
 _BEHIND_SLASH = "0"  # the next character
 
@@ -346,6 +347,7 @@ def _next_due_fields(due: datetime) -> Document:
 
 def _document(occurrence: Occurrence) -> Document:
     document = _codec.document(occurrence)
+    document["trace"] = document["trace"] or current_trace()
     for name in _OPTIONAL:
         if not document[name]:
             del document[name]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from shared.domain.jobs.jobs import Job, job_key, split_key
 from shared.domain.jobs.templates import Template, check_copies
+from shared.runtime.tracing import current_trace
 from shared.store.documents import Codec, Document
 
 _codec = Codec(Job, json=("filters", "context", "metadata", "reasons", "locales"))
@@ -32,9 +33,12 @@ def key_of(document: Document, id_field: str = "_id") -> str:
 
 
 def document_of(job: Job) -> Document:
-    """A job that begins: nothing is counted of its feedback."""
+    """A job that begins: nothing is counted of its feedback. It carries the trace of whoever asks for it."""
     document = _codec.document(job)
     document["place"] = place_of(document)
+    document["trace"] = job.trace or current_trace()
+    if not document["trace"]:
+        del document["trace"]
     if job.mails:
         document["mail_since"] = job.created_at
     document["plan"]["templates"] = [_templates.document(template) for template in job.plan.templates]

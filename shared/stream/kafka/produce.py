@@ -13,6 +13,7 @@ from aiokafka.structs import RecordMetadata
 from msgspec import Struct
 
 from shared.runtime.faults import fault
+from shared.runtime.tracing import record_headers
 
 Pending = list[asyncio.Future[RecordMetadata]]
 
@@ -32,16 +33,20 @@ async def append(producer: AIOKafkaProducer, topic: str, records: Sequence[bytes
     A record that does not fit a batch is passed on by itself, for the broker to judge.
     """
     # With numpy, which whoever only reads the stream or delivers single messages does without.
-    from shared.stream.kafka.record_batch import RecordBatch, cut
+    from shared.stream.kafka.record_batch import RecordBatch, cut, encode_headers
 
     partitions = sorted(await producer.partitions_for(topic))
     first = random.randrange(len(partitions))
-    now_ms = time.time_ns() // 1_000_000
+    now_ms, headers = time.time_ns() // 1_000_000, encode_headers(record_headers())
     pending: Pending = []
     try:
-        for turn, values in enumerate(cut(records, framing.most_bytes), first):
+        for turn, values in enumerate(cut(records, framing.most_bytes, len(headers)), first):
             batch = RecordBatch(
-                values, now_ms=now_ms, compression=framing.compression, transactional=framing.transactional
+                values,
+                now_ms=now_ms,
+                compression=framing.compression,
+                transactional=framing.transactional,
+                headers=headers,
             )
             await fault("stream.produce_one")
             pending.append(await producer.send_batch(batch, topic, partition=partitions[turn % len(partitions)]))

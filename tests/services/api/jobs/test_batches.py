@@ -165,3 +165,34 @@ async def test_a_template_is_tried_and_not_stored(house: House) -> None:
     for body in ({}, {"name": "like", "template": {"body": {"alert": "a"}}}):
         assert (await house.admin.post(path, body)).json["field"] == "template"
     assert [each["name"] for each in (await house.admin.get(f"/apps/{app}/templates")).json] == ["like"]
+
+
+async def test_a_dry_run_of_a_move_tells_figures_moves_nothing_and_is_not_written_down(house: House) -> None:
+    path, job = await job_with_batches(house)
+    await settle(house, job, 0, NOON, sent=100)
+    for move, jobs in (("stop", 1), ("pause", 1), ("resume", 0)):
+        told = await house.admin.put(f"{path}/{move}?dryRun=true")
+        not_reached = 100 * (BATCHES - 1) if jobs else 0
+        assert (told.status, told.json) == (
+            200, {"jobs": jobs, "devicesNotReached": not_reached, "unplanned": jobs},
+        )  # fmt: skip
+        assert (await house.admin.put(f"{path}/{move}?dryRun=1")).status == 422
+    assert (await house.admin.get(path)).json["status"] == ""
+    acts = (await house.admin.get(f"/audit?on={job.id}")).json
+    # What nobody could read was refused, and that is written down.
+    assert {(each["act"], each["outcome"]) for each in acts} <= {
+        ("job.create", "done"), ("job.stop", "refused"), ("job.pause", "refused"), ("job.resume", "refused"),
+    }  # fmt: skip
+
+
+async def test_a_dry_run_of_a_groups_move_counts_its_jobs(house: House) -> None:
+    app = await house.app_with_template()
+    far = house.clock.now_ns() + 10**15
+    body = {"service": "apns", "filters": {}, "startsAt": far, "localized": True, "pastTimeStrategy": "skip"}
+    made = (await house.admin.post(f"/apps/{app}/jobs?template=like", body)).json
+    path = f"/apps/{app}/groups/{made['jobGroupId']}"
+    zones = len((await house.admin.get(path)).json["zones"])
+    told = (await house.admin.put(f"{path}/stop?dryRun=true")).json
+    assert told == {"jobs": zones, "devicesNotReached": 0, "unplanned": zones}
+    assert (await house.admin.put(f"{path}/resume?dryRun=true")).json["jobs"] == 0
+    assert {each["status"] for each in (await house.admin.get(path)).json["zones"]} == {""}

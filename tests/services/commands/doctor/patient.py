@@ -15,9 +15,10 @@ from services.commands.doctor import examine
 from services.commands.doctor.findings import Finding, Level
 from services.commands.doctor.shell import INIT
 from services.connections import Capabilities
-from services.parts import Parts
+from services.parts import Parts, find_processes
 from services.process import set_up
 from shared.domain.accounts.apps import App
+from shared.domain.console.processes import RunningProcess
 from shared.runtime.configuration import load
 from tests.broker.administration import Administration
 from tests.services.commands.doctor.shell import Shell
@@ -44,7 +45,19 @@ class Patient:
     def database(self) -> AsyncDatabase[dict[str, Any]]:
         return self.store._database
 
+    async def live(self, *roles: str, version: str = "1", digest: str = "same") -> None:
+        """Have a process of each role tell that it is alive, as the processes do every five seconds."""
+        now = await self.store.now()
+        for role in roles or find_processes():
+            await self.store.processes.tell(
+                RunningProcess(
+                    id=role, roles=(role,), host="here", version=version, started_at=now, seen_at=now,
+                    phase="serving", settings_digest=digest,
+                )
+            )  # fmt: skip
+
     async def examine(self) -> Sequence[Finding]:
+        await self.live()
         return (await examine(load(self.environment))).findings
 
     async def ills(self) -> list[Finding]:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.native
 
 
 async def test_all_is_well_and_stays_as_it_was(patient: Patient) -> None:
+    await patient.live()
     before = await seen(patient)
     findings = await patient.examine()
     assert {finding.level for finding in findings} == {Level.OK}, findings

@@ -1,14 +1,16 @@
 """What the doctor finds of files, mail and the deployment."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from services.commands.doctor.deployment import judge_logins, judge_proxies
+from services.commands.doctor.deployment import judge_logins, judge_processes, judge_proxies
 from services.commands.doctor.findings import Finding, Level
 from services.commands.doctor.secrets import Secrets
+from shared.domain.console.processes import RunningProcess
 from shared.runtime.configuration import load
 from shared.runtime.settings import ApiSettings, Settings
 from tests.mail.sinks import LOGIN, SmtpSink, smtp
@@ -90,6 +92,34 @@ def test_passwords_that_everybody_knows_are_faults_off_this_machine(setting: str
     [opinion] = judge_logins(load({f"CARILLON_{setting.upper()}": url}))
     assert opinion.level is Level.FAULT
     assert opinion.remedy.startswith(remedy)
+
+
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def process(role: str, *, silence: int = 0, version: str = "1", digest: str = "same") -> RunningProcess:
+    seen_at = NOW - timedelta(seconds=silence)
+    return RunningProcess(
+        id=f"here/{role}", roles=(role,), host="here", version=version, started_at=seen_at, seen_at=seen_at,
+        phase="serving", settings_digest=digest,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "remedy"),
+    [
+        ([process("api"), process("worker")], "2 are alive", ""),
+        ([process("api")], "no worker is alive", "carillon worker"),
+        ([process("api"), process("worker"), process("worker", silence=30)], "cut off or dead: here/worker", ""),
+        ([process("api"), process("worker"), process("worker", silence=300)], "2 are alive", ""),
+        ([process("api", version="2"), process("worker")], "2 different versions on here", ""),
+        ([process("api", digest="other"), process("worker")], "2 different settings on here", ""),
+    ],
+)
+def test_processes(known: list[RunningProcess], said: str, remedy: str) -> None:
+    [opinion] = judge_processes(known, NOW, ["api", "worker"])
+    assert said in opinion.sentence
+    assert opinion.remedy == remedy
 
 
 def test_no_secret_is_ever_shown() -> None:
