@@ -18,8 +18,8 @@ PROCESS = {
     "startedAt": AT, "seenAt": AT, "state": "silent", "phase": "serving", "settingsDigest": "d",
     "failingChecks": ["kafka"],
     "inHand": [{"what": "batch", "id": "b", "since": AT}], "inHandCount": 21,
-    "lanes": {"idle": 1}, "loopLagSeconds": 0.1, "memoryBytes": 314_572_800, 
-    "clockSkewSeconds": 0.0, "feedbackLagRecords": 0,
+    "lanes": {"idle": 1}, "loopLagSeconds": 0.1, "memoryBytes": 314_572_800, "clockSkewSeconds": 0.0,
+    "feedbackLagRecords": 0,
 }  # fmt: skip
 SIGN = {
     "name": "BatchesStandStill", "severity": "page", "sentence": "Batches wait.",

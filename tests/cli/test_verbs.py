@@ -9,6 +9,7 @@ import pytest
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
 from shared.domain.instants import EPOCH
+from shared.domain.jobs.events import Event, EventState
 from tests.cli.conftest import Document, Program
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
@@ -98,12 +99,22 @@ async def test_a_job_is_made_shown_and_moved(cli: Program, house: House, documen
         document.check("get", JOBS + "/{jobId}", moved)
         assert moved["status"] == status
         assert (await shown(house, f"/apps/{app_id}/jobs/{made['id']}"))["status"] == status
-    assert "stopped" in (await cli.done("events", "list", *job)).out
-    assert (await cli.done("events", "follow", *job, "--json")).lines
+
+
+async def test_what_happened_to_a_job_is_listed_and_followed_to_its_end(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    job_id = await job_of(house, app_id)
+    event = Event(stage="Split CSV", state=EventState.FAIL, message="line 7", at=house.clock.now_ns())
+    assert await house.store.jobs.end_plan(job_id, end=0, events=[event])
+    await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/stop")
+    job = ("--app", app_id, job_id)
+    assert "Split CSV  fail  line 7" in (await cli.done("events", "list", *job)).out
+    assert (await cli.done("events", "follow", *job, "--json")).lines[0]["message"] == "line 7"
 
 
 async def test_jobs_are_found_without_their_app_newest_first(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
+    house.clock.advance(1)
     first = await job_of(house, app_id)
     house.clock.advance(1)
     second = await job_of(house, app_id)
