@@ -15,7 +15,7 @@ FILE = "contexts.toml"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-class Deployment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class KnownDeployment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Where a deployment is, as whom it is asked, and which app is meant where none is named.
 
     A `token`, or a `token_command` that prints one, is a service's; `user` is a person's e-mail address, which a
@@ -33,7 +33,7 @@ class ContextsFile(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The file: the contexts by name, and the one that is used where nothing else is said."""
 
     current: str = ""
-    contexts: dict[str, Deployment] = {}
+    contexts: dict[str, KnownDeployment] = {}
 
 
 def contexts_path() -> Path:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from services.cli.contexts import Deployment, contexts_path, read_contexts
+from services.cli.contexts import KnownDeployment, contexts_path, read_contexts
 from services.cli.exits import Exit, Failure
 
 CONTEXT = "CARILLON_CONTEXT"
@@ -25,7 +25,7 @@ class FoundDeployment(Struct, frozen=True):
     """A deployment, and what named it."""
 
     named_by: str
-    deployment: Deployment
+    deployment: KnownDeployment
 
 
 class _Running(Struct, frozen=True):
@@ -60,7 +60,7 @@ def find_deployment(context: str = "", *, config: Path | None = None) -> FoundDe
     return FoundDeployment(found.named_by, replace(found.deployment, token=token, token_command="", user=""))
 
 
-def token_of(deployment: Deployment) -> str:
+def token_of(deployment: KnownDeployment) -> str:
     """The token, which a command may have to print.
 
     Raises:
@@ -91,7 +91,7 @@ def _find_named(context: str) -> FoundDeployment | None:
     if named and target:
         raise click.UsageError(f"{CONTEXT} and {TARGET} name two deployments: unset one of them")
     if target:
-        return FoundDeployment(TARGET, Deployment(url=target))
+        return FoundDeployment(TARGET, KnownDeployment(url=target))
     if named:
         return _read(named, CONTEXT)
     current = read_contexts().current
@@ -116,7 +116,7 @@ def _find_running(config: Path | None) -> FoundDeployment | None:
 
     if not is_alive(ProcessMark(instance.process.pid, instance.process.born)):
         return None
-    return FoundDeployment(UP, Deployment(url=instance.api, user=instance.admin))
+    return FoundDeployment(UP, KnownDeployment(url=instance.api, user=instance.admin))
 
 
 def _data_folder(config: Path | None) -> Path:

@@ -6,7 +6,7 @@ import click
 from msgspec.structs import asdict
 
 from services.cli import complete
-from services.cli.contexts import ContextsFile, Deployment, contexts_path, read_contexts, write_contexts
+from services.cli.contexts import ContextsFile, KnownDeployment, contexts_path, read_contexts, write_contexts
 from services.cli.exits import Exit, Failure
 from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
@@ -40,7 +40,7 @@ def add(
     if token == "-":
         token = sys.stdin.readline().strip()
     file = read_contexts()
-    file.contexts[name] = Deployment(
+    file.contexts[name] = KnownDeployment(
         url=_check_url(url),
         token=token or "",
         token_command=token_command or "",
@@ -114,7 +114,7 @@ def _check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _mask(deployment: Deployment) -> dict[str, str]:
+def _mask(deployment: KnownDeployment) -> dict[str, str]:
     fields: dict[str, str] = asdict(deployment)
     return fields | {"token": MASK if deployment.token else ""}
 
