@@ -159,7 +159,7 @@ class Consumer:
 
     async def _try(self, task: Task) -> Exception | None:
         try:
-            with in_hand.hold(self._queue, task.name):
+            with in_hand.hold(self._queue, task.about):
                 await self._stage.run(task)
         except (Unavailable, LaneLost) as error:
             log.warning("task waits", task=repr(task), reason=str(error))

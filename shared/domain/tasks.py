@@ -34,7 +34,7 @@ class Task(Struct, frozen=True, kw_only=True, tag_field="type"):
     trace: str = ""
 
     @property
-    def name(self) -> str:
+    def about(self) -> str:
         """What it is about, for people: all that it names and other tasks do not, as in `<job>/<batch>/<turn>`."""
         own = (field for field in self.__struct_fields__ if field not in RetriedTask.__struct_fields__)
         return "/".join(str(getattr(self, field)) for field in own)

@@ -20,5 +20,5 @@ class CallTarget(Task, frozen=True, tag="call"):
     host: str = ""
 
     @property
-    def name(self) -> str:
+    def about(self) -> str:
         return self.occurrence_id

@@ -169,7 +169,7 @@ def serve(name: str, traceparent: str) -> Recording:
     return _Open(spans, name, caller, {}, leads=True, serves=True) if is_recorded else NULL
 
 
-def follow(name: str, trace: str, **attributes: Given) -> Recording:
+def follow(name: str, trace: str, /, **attributes: Given) -> Recording:
     """A span of work that carries this trace: under it while it is young, later a root with a link to it. What follows
     from the work carries the same. Without a trace nothing is recorded."""
     spans = _Switch.spans
