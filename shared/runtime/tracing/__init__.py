@@ -137,7 +137,7 @@ def switch_on(settings: TracingSettings, resource: Mapping[str, str]) -> Callabl
     return switch_off
 
 
-def span(name: str, **attributes: Given) -> Recording:
+def span(name: str, /, **attributes: Given) -> Recording:
     """A span under the one that is open here; where none is, nothing is recorded."""
     spans = _Switch.spans
     if spans is None or (place := _find_place()) is None or place.span is None:
@@ -145,7 +145,7 @@ def span(name: str, **attributes: Given) -> Recording:
     return _Open(spans, name, place.span.address, attributes, carried=place.carried)
 
 
-def root(name: str, traces: Iterable[str] = (), **attributes: Given) -> Recording:
+def root(name: str, traces: Iterable[str] = (), /, **attributes: Given) -> Recording:
     """A span that begins a trace, with links to these ones. It is recorded if one of them is, or by chance. What
     follows from it carries it only if chance chose it: it may be the work of others."""
     spans = _Switch.spans
