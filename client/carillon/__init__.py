@@ -65,7 +65,7 @@ from carillon.previews import (
 )
 from carillon.processes import InHand, Minute, Process, Setting
 from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
-from carillon.queues import Queue, Queues
+from carillon.queues import DeadTask, DeadTasks, Queue, Queues, Returned
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
 from carillon.templates import Rendering, StoredTemplate, Template, Templates
@@ -98,6 +98,8 @@ __all__ = [
     "Conflict",
     "DeadLetter",
     "DeadLetters",
+    "DeadTask",
+    "DeadTasks",
     "DueInstant",
     "DueInstants",
     "ErrorCount",
@@ -135,6 +137,7 @@ __all__ = [
     "RatePoint",
     "Rendering",
     "Retry",
+    "Returned",
     "Role",
     "Sample",
     "Samples",

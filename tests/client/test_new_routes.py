@@ -1,5 +1,5 @@
-"""Routes that come during 0.2: what the client sends and what it reads, against a peer that answers as was agreed. So
-it does for those that this API does not have yet, which `test_every_route.py` names.
+"""Routes that are new in 0.2: what the client sends and what it reads, against a peer that answers as the
+API does. `test_every_route.py` holds both against each other.
 """
 
 from datetime import UTC, datetime
@@ -181,9 +181,14 @@ async def test_what_a_lost_attempt_cancelled_is_cancelled() -> None:
 
 
 async def test_dead_messages_of_a_queue_are_peeked_at_returned_and_purged() -> None:
-    peer = Peer([{"task": 1}, {"task": 2}], {"returned": 2}, {"purged": 0})
+    told = {"queue": "push.send", "dead": 2, "messages": [{"text": "{}", "bytes": 2}]}
+    peer = Peer(told, {"returned": 2, "left": 0}, {"purged": 3})
     async with scripted(peer) as client:
-        assert [each async for each in client.queues.peek("push.send", limit=1)] == [{"task": 1}]
-        assert await client.queues.return_dead("push.send", reason="mended") == {"returned": 2}
-        assert await client.queues.purge_dead("push.send") == {"purged": 0}
-    assert peer.paths[1:] == ["POST /queues/push.send/dead/return", "POST /queues/push.send/dead/purge"]
+        assert [each.text for each in (await client.queues.peek("push.send", limit=1)).messages] == ["{}"]
+        assert (await client.queues.return_dead("push.send", reason="mended")).returned == 2
+        assert await client.queues.purge_dead("push.send") == 3
+    assert peer.paths == [
+        "GET /queues/push.send/dead?limit=1",
+        "POST /queues/push.send/dead/return",
+        "POST /queues/push.send/dead/purge",
+    ]
