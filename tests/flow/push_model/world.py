@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from shared.domain.errors import CarillonError, Conflict, Unavailable
 from shared.domain.jobs.jobs import Job
-from shared.domain.jobs.tasks import BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, SPLIT_QUEUE
 from shared.domain.jobs.templates import Template
 from shared.flow.jobs.jobs import JobFlow
 from tests.flow.push_model import processes
@@ -23,6 +22,7 @@ from tests.flow.push_model.promises import Broken, Promise, Promises
 from tests.flow.push_model.simulation import Process, Simulation, Step
 from tests.flow.push_model.steps import finish
 from tests.flow.push_model.weather import Weather, draw
+from tests.queues import QUEUES
 
 APP = "shop"
 PATIENCE_SECONDS = 3_600.0
@@ -32,7 +32,6 @@ MOST_CHOICES = 30_000
 _MOST_DEVICES = 20
 _TURNS_OF_THE_END = 20
 _RESTART = (0.0, 0.0, 5.0, 60.0)
-_QUEUES = (SPLIT_QUEUE, BATCH_QUEUE, FINISH_QUEUE, MAIL_QUEUE, "sched.call")
 
 
 class Failure(AssertionError):
@@ -92,7 +91,7 @@ class World:
         database.clear()
         database.now = self.clock.now
         finish(database.store().templates.add(TEMPLATE))
-        finish(self.servers.broker.setup(_QUEUES))
+        finish(self.servers.broker.setup(QUEUES))
         for number in (1, 2):
             self._start(f"worker {number}")
         self._start("scheduler")
