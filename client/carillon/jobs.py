@@ -78,13 +78,12 @@ class Jobs(Resource[M]):
         app_id: str = "",
         status: str = "",
         templates: Sequence[str] = (),
-        by: str = "",
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[StoredJob]:
         """The jobs of all apps that the caller may see, the newest first, or only those of one app, in this `status`,
-        with exactly these templates, made `by` somebody; read page by page."""
-        query = query_of(app=app_id, status=status, template=",".join(templates), by=by)
+        with exactly these templates; read page by page."""
+        query = query_of(app=app_id, status=status, template=",".join(templates))
         return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
 
     @listing

@@ -72,7 +72,6 @@ async def test_what_is_not_well_is_9_with_what_to_type(bare: Program, verdict: s
     [
         (("processes", "list"), [PROCESS], ("node-1", "silent", "300", "kafka")),
         (("queues", "list"), [QUEUE], ("push.batch", "1,234", "10.5")),
-        (("queues", "peek", "push.batch"), [{"body": {"x": 1}, "died": AT}], ("BODY", '{"x":1}')),
         (("bulk", "list"), [BULK], ("job.stop", "running", "ana@example.com")),
         (("jobs", "batches", BULK["id"], "--app", BULK["id"]), [BATCH], ("+0100", "10,000", "not-taken")),
     ],

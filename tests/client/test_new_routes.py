@@ -90,14 +90,14 @@ async def test_the_inside_of_a_job_is_shown() -> None:
         assert [each.template_name for each in (await client.jobs.read_samples("app", "job")).samples] == ["like"]
         assert (await client.jobs.dry_run("app", "job", "stop")).devices_not_reached == 7
         assert (await client.groups.dry_run("app", "group", "stop")).jobs == 1
-        assert [each async for each in client.jobs.list_all(app_id="app", status="running", by="x")] == []
+        assert [each async for each in client.jobs.list_all(app_id="app", status="running")] == []
     assert peer.paths == [
         "GET /apps/app/jobs/job/batches?state=sent&limit=100",
         "GET /apps/app/jobs/job/rate",
         "GET /apps/app/jobs/job/samples",
         "PUT /apps/app/jobs/job/stop?dryRun=true",
         "PUT /apps/app/groups/group/stop?dryRun=true",
-        "GET /jobs?app=app&status=running&by=x&limit=100",
+        "GET /jobs?app=app&status=running&limit=100",
     ]
 
 

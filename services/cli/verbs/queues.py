@@ -1,13 +1,9 @@
 """`carillon queues`."""
 
-from functools import partial
-from typing import Any
-
 import click
 
 from services.cli import complete, options
 from services.cli.output.tables import Json, TableColumn
-from services.cli.output.text import visible
 from services.cli.session import NAMED_FROM_THINGS, Session
 from services.cli.verb import noun
 
@@ -21,6 +17,10 @@ COLUMNS = (
     TableColumn("DEAD", lambda queue: queue["dead"], "number", lambda queue: "red" if queue["dead"] else ""),
     TableColumn("IN/s", lambda queue: queue["publishRate"], "number"),
     TableColumn("OUT/s", lambda queue: queue["deliverRate"], "number"),
+)
+DEAD_COLUMNS = (
+    TableColumn("BYTES", lambda message: message["bytes"], "number"),
+    TableColumn("MESSAGE", lambda message: message["text"]),
 )
 _queue = click.argument("queue", metavar="QUEUE", shell_complete=complete.queues)
 
@@ -36,10 +36,8 @@ def list_queues(session: Session) -> None:
 @options.limit
 def peek(session: Session, queue: str, limit: int | None) -> None:
     """Show dead messages of a queue, which stay where they are."""
-    found: list[Json] = session.api.get("queues", queue, "dead", limit=limit)
-    names = list(dict.fromkeys(name for message in found for name in message))
-    columns = [TableColumn(visible(name).upper(), partial(_field, name)) for name in names]
-    session.out.show_list(found, columns, id="id", limit=0)
+    found: list[Json] = session.api.get("queues", queue, "dead", limit=limit)["messages"]
+    session.out.show_list(found, DEAD_COLUMNS, id="text", limit=0)
 
 
 @command.verb("return", changes=True)
@@ -61,7 +59,3 @@ def purge(session: Session, queue: str) -> None:
     )
     answer = session.api.post("queues", queue, "dead", "purge")
     session.out.confirm({"name": queue, **answer}, f"Deleted the dead messages of {queue}.", id="name")
-
-
-def _field(name: str, message: Json) -> Any:
-    return message.get(name)
