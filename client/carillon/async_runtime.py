@@ -11,6 +11,7 @@ import httpcore
 import httpx
 
 from carillon.async_streams import AsyncBackend
+from carillon.bodies import AnswerBody
 from carillon.connections import message_of
 from carillon.runtimes import KEPT_SECONDS, Limit, OnEvent
 
@@ -59,7 +60,10 @@ class AsyncPool:
 
         answer = await self._pool.handle_async_request(message_of(request, note))
         try:
-            return httpx.Response(answer.status, headers=answer.headers, content=await answer.aread())
+            body = AnswerBody(answer.status, answer.headers)
+            async for part in answer.aiter_stream():
+                body.add(part)
+            return body.response()
         finally:
             await answer.aclose()
 

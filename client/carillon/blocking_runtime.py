@@ -11,6 +11,7 @@ import httpcore
 import httpx
 
 from carillon.blocking_streams import BlockingBackend, Deadline
+from carillon.bodies import AnswerBody
 from carillon.calls import iterate
 from carillon.connections import message_of
 from carillon.runtimes import KEPT_SECONDS, Limit, OnEvent
@@ -63,7 +64,10 @@ class BlockingPool:
         self._backend.limit = limit
         answer = self._pool.handle_request(message_of(request, note))
         try:
-            return httpx.Response(answer.status, headers=answer.headers, content=answer.read())
+            body = AnswerBody(answer.status, answer.headers)
+            for part in answer.iter_stream():
+                body.add(part)
+            return body.response()
         finally:
             answer.close()
 

@@ -59,6 +59,7 @@ class Connections:
 
         Raises:
             OSError: there is no answer.
+            CarillonError: it is too long.
         """
         trace = _Trace(on_sent)
         try:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 EXPECT = {"Expect": "100-continue"}
 READ_BYTES = 64 * 2**10
 LARGE_BYTES = 64 * 2**10  # what is smaller is sent at once
+HEARD_BYTES = 128 * 2**10  # more than the head of any answer
 
 _CONTINUE = b"100"
 _EXPECT_LINE = b"\r\nExpect: 100-continue\r\n"
@@ -54,8 +55,8 @@ class Progress:
 
     @property
     def ended(self) -> bool:
-        """Whether the server said something more than 1xx."""
-        return is_final(statuses_of(self.heard))
+        """Whether the server said something more than 1xx, or more than can be meant."""
+        return len(self.heard) > HEARD_BYTES or is_final(statuses_of(self.heard))
 
 
 def statuses_of(heard: bytes) -> list[bytes]:

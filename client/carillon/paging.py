@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from carillon.attempts import Query
+from carillon.errors import CarillonError
 from carillon.transport import Transport
 
 PAGE_SIZE = 100  # a schedule may be 256 KiB
@@ -28,7 +29,7 @@ async def items(
     page_size: int = PAGE_SIZE,
 ) -> AsyncGenerator[T]:
     """All items of a list, or the first `limit`; those that are added behind the current position meanwhile are among
-    them."""
+    them. Raises `CarillonError` where a page leads to itself."""
     left = sys.maxsize if limit is None else limit
     following: Query | None = {**query, "limit": str(min(page_size, left))}
     while following is not None and left > 0:
@@ -36,7 +37,9 @@ async def items(
         for item in answer.read(decoder)[:left]:
             yield item
             left -= 1
-        following = next_query(answer.headers.get("Link", ""))
+        present, following = following, next_query(answer.headers.get("Link", ""))
+        if following == present and left > 0:
+            raise CarillonError("the list goes round: its next page is the present one", status=answer.status)
 
 
 def next_query(link: str) -> Query | None:

@@ -34,7 +34,10 @@ class Pool(Protocol):
     """Connections for one exchange at a time."""
 
     async def exchange(self, request: httpx.Request, on_event: OnEvent, limit: Limit) -> httpx.Response:
-        """The whole answer; `on_event` hears what httpcore tells meanwhile. Raises as httpcore does, or `OSError`."""
+        """The whole answer; `on_event` hears what httpcore tells meanwhile.
+
+        Raises as httpcore does, `OSError`, or `CarillonError` for an answer that is too long.
+        """
         ...
 
     async def close(self) -> None: ...

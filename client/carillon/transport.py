@@ -31,7 +31,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
 
-_ALWAYS = {"Accept": JSON, "Accept-Encoding": "gzip, deflate", "User-Agent": "carillon-client"}
+_ALWAYS = {"Accept": JSON, "Accept-Encoding": "gzip", "User-Agent": "carillon-client"}
 
 Content = bytes | AsyncIterator[bytes] | Iterator[bytes]
 T = TypeVar("T")

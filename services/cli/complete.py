@@ -1,15 +1,20 @@
 """Completion with the names that the API knows. It is quick or silent: no answer within a second is no completion."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from services.cli.output.text import visible
+
 if TYPE_CHECKING:
     from services.cli.session import Session
 
 MOST = 50
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._~:@+][A-Za-z0-9._~:@+-]*")
+"""What a shell takes as a word and as nothing more, and this program as no option: bash inserts it as it is."""
 
 Names = Iterable[tuple[str, str]]
 """Names, each with a word about it."""
@@ -20,12 +25,13 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The contexts' names."""
     from services.cli.contexts import read_contexts
+    from shared.runtime.masking import without_secrets
 
     try:
         found = read_contexts().contexts
     except click.ClickException:
         return []
-    return [CompletionItem(name, help=each.url) for name, each in found.items() if name.startswith(incomplete)]
+    return _offer(((name, without_secrets(each.url)) for name, each in found.items()), incomplete)
 
 
 def of(look: "Callable[[Session, str], Names]") -> Complete:
@@ -37,12 +43,17 @@ def of(look: "Callable[[Session, str], Names]") -> Complete:
 
         session = Session(wishes_of(ctx), patient=False)
         try:
-            found = {name: word for name, word in look(session, incomplete) if name.startswith(incomplete)}
+            return _offer(look(session, incomplete), incomplete)
         except Exception:  # noqa: BLE001 - a message would stand in the line that is being typed
             return []
-        return [CompletionItem(name, help=word) for name, word in list(found.items())[:MOST]]
 
     return complete
+
+
+def _offer(names: Names, incomplete: str) -> list[CompletionItem]:
+    """Those of the names that begin so. One that a shell may take for more than a word is left out."""
+    found = {name: word for name, word in names if name.startswith(incomplete) and _SAFE_NAME.fullmatch(name)}
+    return [CompletionItem(name, help=visible(word)) for name, word in list(found.items())[:MOST]]
 
 
 def _apps(session: "Session", _: str) -> Names:

@@ -35,7 +35,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.NOT_ALLOWED: "the caller is unknown, or may not do this",
     Exit.UNREACHABLE: "the API does not answer",
     Exit.STOPPED: "the watched job was stopped, or broke its circuit",
-    Exit.AILING: "`status` found that not all is well",
+    Exit.AILING: "`status` or `doctor` found something: not all is well",
     Exit.INTERRUPTED: "interrupted",
 }
 

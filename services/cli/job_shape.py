@@ -15,7 +15,7 @@ COLOURS = {
     "paused": "yellow",
     "circuitbreak": "red",
     "stopped": "red",
-    "waiting": "",
+    "scheduled": "",
 }
 ENDED = frozenset({"completed", "stopped"})
 BAD = frozenset({"stopped", "circuitbreak"})
@@ -26,12 +26,12 @@ def state_of(job: Json) -> str:
     """What a job does. Where its `state` does not say so: Marathon's `status` is empty while it waits, runs, or once it
     is completed."""
     if state := job.get("state"):
-        return "waiting" if state == "scheduled" else str(state)
+        return str(state)
     if job["status"]:
         return str(job["status"])
     if job["completedAt"]:
         return "completed"
-    return "waiting" if job["startsAt"] > time.time_ns() else "running"
+    return "scheduled" if job["startsAt"] > time.time_ns() else "running"
 
 
 def colour_of(job: Json) -> str:
@@ -42,8 +42,8 @@ def colour_of(job: Json) -> str:
 def state_of_group(group: Json) -> str:
     """What a group does: what one of its jobs does, the liveliest."""
     states = {state_of(zone) for zone in group["zones"]}
-    order = ("circuitbreak", "running", "paused", "waiting", "stopped", "completed")
-    return next((state for state in order if state in states), "waiting")
+    order = ("circuitbreak", "running", "paused", "scheduled", "stopped", "completed")
+    return next((state for state in order if state in states), "scheduled")
 
 
 def job_columns(out: Output, *, app: bool = True) -> Sequence[TableColumn]:

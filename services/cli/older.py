@@ -6,8 +6,6 @@ from typing import Any
 from services.cli.api import Api
 from services.cli.job_shape import state_of
 
-_NAMES = {"waiting": "scheduled"}
-
 Json = dict[str, Any]
 
 
@@ -16,6 +14,5 @@ def newest_jobs(api: Api, app_id: str | None, *, status: str | None = None, temp
     apps = [app_id] if app_id else [app["id"] for app in api.items("apps")]
     jobs = [job for app in apps for job in api.items("apps", app, "jobs", template=template)]
     for job in sorted(jobs, key=lambda job: (job["createdAt"], job["id"]), reverse=True):
-        state = state_of(job)
-        if status in {None, _NAMES.get(state, state)}:
+        if status in {None, state_of(job)}:
             yield job

@@ -11,6 +11,7 @@ from msgspec import Struct
 from services.cli import target
 from services.cli.exits import Exit, Failure
 from services.cli.output.out import Output
+from services.cli.output.text import visible
 
 if TYPE_CHECKING:
     from services.cli.api import Api
@@ -78,7 +79,7 @@ class Session:
             self._opened.close()
 
     def ask(self, sentence: str, *, type_name: str = "") -> None:
-        """Have it confirmed that this shall happen; where much is at stake, by typing a name.
+        """Have it confirmed that this shall happen; where much is at stake, by typing a name as it is shown.
 
         Raises:
             UsageError: nobody is there to be asked, and `--yes` was not given.
@@ -86,6 +87,7 @@ class Session:
         """
         if self.wishes.yes:
             return
+        sentence, type_name = visible(sentence), visible(type_name)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise click.UsageError(f"{sentence} Nobody is here to be asked: --yes does it.")
         if not _is_confirmed(sentence, type_name):

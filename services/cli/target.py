@@ -2,6 +2,8 @@
 use; the `carillon up` that runs on the data folder."""
 
 import os
+import re
+import stat
 import subprocess
 from pathlib import Path
 
@@ -19,6 +21,8 @@ TOKEN = "CARILLON_TOKEN"
 DATA_FOLDER = "CARILLON_EMBEDDED_DATA_DIR"
 UP = "up"
 _TOKEN_SECONDS = 60
+_LOOPBACK = re.compile(r"https?://(127(\.[0-9]{1,3}){3}|localhost|\[::1\])(:[0-9]{1,5})?/?")
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class FoundDeployment(Struct, frozen=True):
@@ -107,16 +111,38 @@ def _read(name: str, named_by: str) -> FoundDeployment:
 
 
 def _find_running(config: Path | None) -> FoundDeployment | None:
-    """The embedded Carillon that runs on the data folder, if one does."""
+    """The embedded Carillon that runs on the data folder, if one does. It gets our token: a file that somebody else may
+    have written names none, and neither does one that names another machine."""
     try:
-        instance = msgspec.json.decode((_data_folder(config) / "running.json").read_bytes(), type=_Running)
+        instance = msgspec.json.decode(_read_own(_data_folder(config), "running.json"), type=_Running)
     except (OSError, msgspec.DecodeError):
+        return None
+    if not _LOOPBACK.fullmatch(instance.api):
         return None
     from services.embedded.processes import ProcessMark, is_alive
 
     if not is_alive(ProcessMark(instance.process.pid, instance.process.born)):
         return None
     return FoundDeployment(UP, KnownDeployment(url=instance.api, user=instance.admin))
+
+
+def _read_own(folder: Path, name: str) -> bytes:
+    """What stands in the file. Raises `OSError`, also where anybody else but root may write the file or the folder."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _check_own(opened)
+        # Without O_NONBLOCK a pipe in the file's place would keep us waiting.
+        with os.fdopen(os.open(name, os.O_RDONLY | os.O_NONBLOCK, dir_fd=opened), "rb") as file:
+            _check_own(file.fileno())
+            return file.read()
+    finally:
+        os.close(opened)
+
+
+def _check_own(opened: int) -> None:
+    found = os.fstat(opened)
+    if found.st_uid not in {os.geteuid(), 0} or found.st_mode & _WRITABLE_BY_OTHERS:
+        raise PermissionError("others may write it")
 
 
 def _data_folder(config: Path | None) -> Path:

@@ -112,25 +112,28 @@ class Consumer:
         if delivery.waited_seconds is not None:
             TASK_WAIT_SECONDS.labels(self._queue).observe(delivery.waited_seconds)
         with TASKS_IN_HAND.labels(self._queue).track_inprogress():
-            answer = await self._work_off(delivery.body, stopping)
+            if (task := self._read(delivery.body)) is None:
+                answer = MessageAnswer.DEAD
+            else:
+                with follow(name_of(task), task.trace, **facts_of(task)) as span:
+                    answer = await self._work_off(task, stopping)
+                    span.set(outcome=answer)
         TASK_SECONDS.labels(self._queue).observe(time.monotonic() - started)
         TASKS.labels(self._queue, answer).inc()
         with suppress(Unavailable):
             await answer.give(delivery)
 
-    async def _work_off(self, body: bytes, stopping: asyncio.Event) -> "MessageAnswer":
-        """Try the task of this message until there is an answer to it."""
+    def _read(self, body: bytes) -> Task | None:
+        """The task of a message; `None` for one that nobody can read."""
         try:
-            task = tasks.decode(body, self._stage.task)
+            task: Task = tasks.decode(body, self._stage.task)
         except Poisoned as error:
             log.error("poisoned message", queue=self._queue, reason=str(error), body=body[:200])
-            return MessageAnswer.DEAD
-        with follow(name_of(task), task.trace, **facts_of(task)) as span:
-            answer = await self._bring_to_answer(task, stopping)
-            span.set(outcome=answer)
-        return answer
+            return None
+        return task
 
-    async def _bring_to_answer(self, task: Task, stopping: asyncio.Event) -> "MessageAnswer":
+    async def _work_off(self, task: Task, stopping: asyncio.Event) -> "MessageAnswer":
+        """Try the task until there is an answer to its message."""
         in_place_until = math.inf
         for failures in range(1, AWAY.attempts + 1):
             failure = await self._try(task)

@@ -8,8 +8,9 @@ from shared.runtime.masking import without_secrets
 
 RARELY = "rarely"
 
-Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]*://")]
-HttpUrl = Annotated[str, Meta(pattern=r"^(https?://[^/]|\Z)")]
+# No quotes and no blanks: `without_secrets` finds every password that is there. They can be percent-encoded.
+Url = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+.-]*://[^\s'\"]*\Z")]
+HttpUrl = Annotated[str, Meta(pattern=r"^(https?://[^/\s'\"][^\s'\"]*)?\Z")]
 PublicUrl = Annotated[
     str, Meta(pattern=r"^(https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*/?)?\Z")
 ]

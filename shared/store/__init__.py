@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol, Self, TypeVar
 
+import pymongo
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import ConfigurationError, InvalidURI
@@ -162,9 +163,12 @@ class Store:
 
     async def setup(self) -> None:
         """Make every index, idempotently (`carillon init`). The stamp comes last: it says that all else is there."""
-        for aggregate in (*(each for each in self._aggregates.values() if each is not self.schema), self.schema):
-            with translate_errors():
-                await aggregate.setup()
+        aggregates = [*(each for each in self._aggregates.values() if each is not self.schema), self.schema]
+        # An index of millions of documents takes minutes, and a server gives up what takes longer than it was told.
+        with pymongo.timeout(None):
+            for aggregate in aggregates:
+                with translate_errors():
+                    await aggregate.setup()
 
     @property
     def inspection(self) -> StoreInspection:

@@ -4,6 +4,7 @@ from typing import Any
 
 from pymongo import AsyncMongoClient
 
+from shared.domain.errors import Invalid
 from shared.runtime.server_settings import TlsSettings
 from shared.runtime.tls import client_context
 
@@ -14,6 +15,10 @@ _LOOSE = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostname
 def trust_files(client: AsyncMongoClient[Any], url: str, tls: TlsSettings) -> None:
     """Give the client our context in the place of its own, which would never read its files again. The driver takes
     none, so this reaches into it. Raises `Invalid`."""
+    if url.startswith("mongodb+srv://") and (tls.ca_file or tls.certificate_file):
+        # The driver makes such a client's options anew when it knows the hosts.
+        rule = "name the files of TLS in the URL (tlsCAFile, tlsCertificateKeyFile) where it is mongodb+srv://"
+        raise Invalid(rule, field="store.url")
     options = client.options.pool_options
     in_url = url.lower()
     if options._ssl_context is None or any(f"{name}=" in in_url for name in (*_OWN_FILES, *_LOOSE)):  # noqa: SLF001

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from services.cli.job_shape import state_of, state_of_group
 from tests.cli.conftest import Program
 from tests.cli.test_hostile import EVIL, answering, assert_harmless, http
 
@@ -107,6 +108,56 @@ async def test_a_bulk_action_begins_once_its_figures_are_confirmed(bare: Program
     assert "This does job.stop to 3 things; 1,200,000 devices will not be reached." in unasked.err
     assert (done.code, done.out) == (0, f"{BULK['id']}\n")
     assert (await bare.run(*words, "--yes", CARILLON_TARGET=url)).code == 2  # no reason
+
+
+def body_of(request: bytes) -> Any:
+    return json.loads(request.partition(b"\r\n\r\n")[2])
+
+
+@pytest.mark.parametrize(("given", "most"), [((), 3), (("--at-most", "7"), 7)])
+async def test_no_more_is_done_than_was_told_unless_somebody_says_so(
+    bare: Program, given: tuple[str, ...], most: int
+) -> None:
+    figures = {"matched": 3, "devicesNotReached": None, "unplanned": None}
+    asked: list[bytes] = []
+    words = ("bulk", "start", "schedule.pause", "--filter", "prefix=a", "--reason", "a test", "--yes")
+    async with answering(http(figures), http(BULK, "202 Accepted"), asked=asked) as url:
+        await bare.done(*words, *given, CARILLON_TARGET=url)
+    _, started = asked
+    assert body_of(started)["atMost"] == most
+
+
+async def test_where_the_api_counts_no_further_somebody_says_how_many_it_may_be(bare: Program) -> None:
+    figures = {"matched": 1_000_000, "devicesNotReached": None, "unplanned": None}
+    asked: list[bytes] = []
+    words = ("bulk", "start", "schedule.pause", "--filter", "prefix=a", "--reason", "a test", "--yes")
+    async with answering(http(figures), http(BULK, "202 Accepted"), asked=asked) as url:
+        ended = await bare.run(*words, CARILLON_TARGET=url)
+        assert (ended.code, "--at-most" in ended.err, len(asked)) == (2, True, 1)
+    async with answering(http(figures), http(BULK, "202 Accepted"), asked=asked) as url:
+        await bare.done(*words, "--at-most", "5000000", CARILLON_TARGET=url)
+    assert body_of(asked[-1])["atMost"] == 5_000_000
+
+
+async def test_jobs_that_are_not_planned_are_told_before_they_are_stopped(bare: Program) -> None:
+    figures = {"matched": 3, "devicesNotReached": 0, "unplanned": 2}
+    words = ("bulk", "start", "job.stop", "--filter", "status=running", "--reason", "wrong")
+    async with answering(http(figures)) as url:
+        ended = await bare.run(*words, CARILLON_TARGET=url)
+    assert "3 things; 2 of the jobs are not planned to their end." in ended.err
+
+
+async def test_after_a_rotation_the_old_secret_is_good_for_nothing(bare: Program) -> None:
+    token, asked = {"id": BULK["id"], "name": "ci", "token": "carillon_x"}, list[bytes]()
+    async with answering(http([token]), http(token), asked=asked) as url:
+        await bare.done("tokens", "rotate", "ci", CARILLON_TARGET=url)
+    assert body_of(asked[-1]) == {"overlapSeconds": 0}
+
+
+def test_a_job_that_has_not_begun_is_scheduled_in_either_release() -> None:
+    older = {"status": "", "completedAt": 0, "startsAt": 10**20}
+    newer = {"state": "scheduled"}
+    assert state_of(older) == state_of(newer) == state_of_group({"zones": [older, newer]}) == "scheduled"
 
 
 async def test_what_is_drawn_of_them_is_harmless(bare: Program) -> None:

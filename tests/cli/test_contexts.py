@@ -5,13 +5,15 @@ import os
 import stat
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from services.cli import main
+from services.cli import complete, main, target
 from services.embedded.processes import birth
 from shared.runtime.configuration import load
 from tests.cli.conftest import Program
+from tests.cli.test_hostile import answering, http
 
 SECRET = "carillon_tell-no-one"
 
@@ -105,6 +107,93 @@ def test_one_way_of_asking_is_enough() -> None:
     assert carillon("context", "add", "one", "--url", "one.example.com").exit_code == 2
 
 
+def keep_running(folder: Path, api: str = "http://127.0.0.1:8080") -> Path:
+    """The file of a `carillon up` that runs; its process is this one."""
+    own = {"pid": os.getpid(), "born": birth(os.getpid())}
+    folder.mkdir(0o700, exist_ok=True)
+    file = folder / "running.json"
+    file.write_text(json.dumps({"process": own, "api": api, "admin": "admin@example.com"}))
+    file.chmod(0o600)
+    return file
+
+
+def named_by_up() -> str:
+    """Where the `carillon up` of this folder is asked, if one is found."""
+    try:
+        return target.find_deployment().deployment.url
+    except click.UsageError:
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("api", "found"),
+    [
+        ("http://127.0.0.1:8080", True),
+        ("https://[::1]:8080", True),
+        ("http://localhost:8080", True),
+        ("http://192.0.2.7:8080", False),
+        ("http://127.0.0.1.example.com", False),
+        ("http://127.0.0.1:80@example.com", False),
+        ("http://example.com#127.0.0.1", False),
+    ],
+)
+def test_only_an_up_on_this_machine_gets_the_token(home: Path, api: str, found: bool) -> None:
+    keep_running(home / ".carillon", api)
+    assert named_by_up() == (api if found else "")
+
+
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+def test_an_up_that_others_may_have_named_is_ignored(home: Path, mode: int) -> None:
+    file = keep_running(home / ".carillon")
+    assert named_by_up()
+    file.chmod(0o600 | mode)
+    assert not named_by_up()
+    file.chmod(0o600)
+    file.parent.chmod(0o700 | mode)
+    assert not named_by_up()
+
+
+@pytest.mark.parametrize("whose", ["file", "folder"])
+def test_an_up_that_somebody_else_named_is_ignored(home: Path, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
+    file = keep_running(home / ".carillon")
+    theirs = (file if whose == "file" else file.parent).stat().st_ino
+    fstat = os.fstat
+
+    def look(opened: int) -> os.stat_result:
+        found = fstat(opened)
+        return os.stat_result((*found[:4], 4_242, *found[5:10])) if found.st_ino == theirs else found
+
+    monkeypatch.setattr(os, "fstat", look)
+    assert not named_by_up()
+
+
+def test_a_pipe_in_the_place_of_the_file_holds_nobody_up(home: Path) -> None:
+    keep_running(home / ".carillon").unlink()
+    os.mkfifo(home / ".carillon" / "running.json", 0o600)
+    assert not named_by_up()
+
+
+def test_passwords_in_addresses_are_not_shown() -> None:
+    words = ("context", "add", "one", "--url", f"https://ana:{SECRET}@one.example.com")
+    outputs = [carillon(*words).output, carillon("context", "use", "one").output]
+    outputs += [carillon("context", "list", *how).output for how in ((), ("--json",), ("--wide",))]
+    outputs += [carillon("context", "add", "two", "--url", f"ftp://ana:{SECRET}@two.example.com").output]
+    assert "https://ana:***@one.example.com" in outputs[1] + outputs[2]
+    assert SECRET not in "".join(outputs)
+    param = click.Argument(["name"])
+    [offered] = complete.contexts(click.Context(main), param, "o")
+    assert (offered.value, offered.help) == ("one", "https://ana:***@one.example.com")
+
+
+async def test_a_password_in_the_address_is_not_shown_with_the_caller(bare: Program) -> None:
+    async with answering(http({"name": "ana"})) as url:
+        secret_url = url.replace("//", f"//ana:{SECRET}@")
+        for how in ((), ("--json",)):
+            ended = await bare.done("context", "show", *how, CARILLON_TARGET=secret_url)
+            assert "ana:***@" in ended.out
+            assert SECRET not in ended.out + ended.err
+
+
 def test_the_services_do_not_mind_the_variables_of_the_command_line() -> None:
     load({"CARILLON_CONTEXT": "one", "CARILLON_TARGET": "https://x", "CARILLON_TOKEN": SECRET})
 
@@ -115,7 +204,7 @@ async def test_a_deployment_is_named_in_this_order(cli: Program, url: str) -> No
     """By the option, by a variable, by the file, and at last by a `carillon up` on the data folder."""
     own = {"pid": os.getpid(), "born": birth(os.getpid())}
     folder = cli.home / ".carillon"
-    folder.mkdir()
+    folder.mkdir(0o700)
     running = {"process": own, "api": url, "admin": "admin@example.com"}
     (folder / "running.json").write_text(json.dumps(running))
     words = ("context", "show", "--json")

@@ -145,6 +145,7 @@ async def test_the_help_tells_the_codes(bare: Program) -> None:
     said = (await bare.done("--help")).out
     for code in (0, 1, 2, 4, 5, 6, 7, 8, 9, 130):
         assert f"\n  {code} " in said
+    assert "`status` or `doctor` found something" in said
 
 
 async def test_the_audit_is_told_this_version() -> None:

@@ -2,25 +2,33 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from services.cli.output.text import visible
 from tests.cli.conftest import Program
+from tests.cli.terminals import Terminal, nothing
 from tests.services.api.conftest import House
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\r\nroot@host# "
 
 
 @asynccontextmanager
-async def answering(*answers: bytes) -> AsyncIterator[str]:
-    """A server that gives each connection the next of these answers, and the last one ever after; its URL."""
+async def answering(*answers: bytes, asked: list[bytes] | None = None) -> AsyncIterator[str]:
+    """A server that gives each connection the next of these answers, and the last one ever after; its URL. What it is
+    `asked` is kept."""
     left = list(answers)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: ([0-9]+)", head.lower())
+        body = await reader.readexactly(int(length[1])) if length else b""
+        if asked is not None:
+            asked.append(head + body)
         writer.write(left.pop(0) if len(left) > 1 else left[0])
         await writer.drain()
         writer.close()
@@ -41,6 +49,7 @@ def assert_harmless(text: str) -> None:
     assert "root@host#" not in {line.strip() for line in text.splitlines()}
 
 
+NOTHING = "00000000-0000-0000-0000-000000000007"
 APP = {
     "id": EVIL, "name": EVIL, "bundleId": EVIL, "createdBy": EVIL, "createdAt": 1, "updatedAt": 1,
 }  # fmt: skip
@@ -94,3 +103,56 @@ async def test_what_users_have_stored_is_harmless(cli: Program, house: House) ->
     for words in (("list",), ("list", "--json"), ("show", made.json["id"]), ("show", made.json["id"], "--json")):
         ended = await cli.done("templates", *words, *app)
         assert_harmless(ended.out + ended.err)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+async def test_completion_offers_no_name_that_a_shell_would_obey(bare: Program, shell: str) -> None:
+    names = (
+        "`x`",
+        "$(x)",
+        "a;x",
+        "a b",
+        "two\nlines",
+        "plain\n",
+        "--yes",
+        "a\\x",
+        "'",
+        EVIL,
+        "user@example.com~1:a+b_c.d-e",
+    )
+    found = [{"name": name, "locale": EVIL} for name in names]
+    words = f"carillon templates show --app {NOTHING} "
+    last = "" if shell == "fish" else "5"
+    async with answering(http(found)) as url:
+        ended = await bare.run(
+            _CARILLON_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=last, CARILLON_TARGET=url
+        )
+    word = visible(EVIL)
+    offered = {
+        "bash": "plain,user@example.com~1:a+b_c.d-e\n",
+        "zsh": f"plain\nuser@example.com~1\\:a+b_c.d-e\n{word}\n",
+        "fish": f"plain,user@example.com~1:a+b_c.d-e\t{word}\n",
+    }
+    assert ended.err == ""
+    assert ended.out == offered[shell]
+
+
+async def test_a_question_is_shown_and_not_obeyed_and_the_name_is_typed_as_it_is_shown(bare: Program) -> None:
+    zone = {"jobId": NOTHING, "state": "running"}
+    group = {"id": NOTHING, "templateName": EVIL, "totalTokens": 1_000_000, "completedTokens": 0, "zones": [zone]}
+    words = ("groups", "stop", NOTHING, "--app", NOTHING)
+    shown = visible(EVIL)
+    async with answering(http(group)) as url:
+        terminal = Terminal(bare, *words, CARILLON_TARGET=url)
+        assert await terminal.run(f"type {shown}", nothing, f"{shown}\r") == 0
+        unasked = await bare.run(*words, CARILLON_TARGET=url)
+    assert all(part not in terminal.seen for part in ("\x1b]0", "\x1b[2J", "\x9b", "\u202e")), repr(terminal.seen)
+    assert_harmless(unasked.err)
+
+
+async def test_what_stands_beside_a_result_is_harmless(bare: Program) -> None:
+    made = {"id": EVIL, "name": EVIL, "token": EVIL}
+    async with answering(http(made, "201 Created")) as url:
+        ended = await bare.done("tokens", "create", "x", CARILLON_TARGET=url)
+    assert "Its secret is not shown again" in ended.err
+    assert_harmless(ended.out + ended.err)

@@ -88,7 +88,7 @@ async def test_a_job_is_made_shown_and_moved(cli: Program, house: House, documen
     listed = (await cli.done("jobs", "list", *app, "--json")).lines
     document.check("get", "/jobs", listed)
     assert [job["id"] for job in listed] == [made["id"]]
-    assert "waiting" in (await cli.done("jobs", "list", *app)).out
+    assert "scheduled" in (await cli.done("jobs", "list", *app)).out
     assert f"{made['id']}\n" == (await cli.done("jobs", "list", *app, "-q", "--status", "scheduled")).out
     assert (await cli.done("jobs", "list", *app, "-q", "--status", "stopped")).out == ""
     document.check("get", JOBS + "/{jobId}", (await cli.done("jobs", "show", *app, made["id"], "--json")).json)

@@ -1,16 +1,14 @@
 """Watching a job: a bar on a terminal, a line a second on a pipe, and an exit code that tells how it ended."""
 
 import asyncio
-import os
-import pty
 import sys
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.totals import Totals
 from tests.cli.conftest import Program
+from tests.cli.terminals import Terminal, nothing
 from tests.services.api.conftest import House
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
@@ -26,46 +24,6 @@ async def begin_job(house: House) -> tuple[str, str]:
 
 async def complete(house: House, job_id: str) -> None:
     await house.store.jobs.close(job_id, totals=TOTALS, summed=Receipt(), completed_at=house.clock.now_ns())
-
-
-class Terminal:
-    """The command on a terminal of its own, 100 columns wide."""
-
-    def __init__(self, cli: Program, *words: str, **environment: str) -> None:
-        self._cli, self._words, self._environment = cli, words, environment
-        self.seen = ""
-
-    async def run(self, waits_for: str, then: Callable[[], Awaitable[None]], answer: str = "") -> int:
-        """Do something once a text was seen; the exit code."""
-        master, slave = pty.openpty()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services", *self._words, stdin=slave, stdout=slave, stderr=slave,
-            env=self._cli.variables(TERM="xterm", COLUMNS="100", **self._environment), cwd=self._cli.home,
-        )  # fmt: skip
-        os.close(slave)
-        done = False
-        try:
-            while chunk := await asyncio.to_thread(self._read, master):
-                self.seen += chunk
-                if not done and waits_for in self.seen:
-                    done = True
-                    await then()
-                    os.write(master, answer.encode())
-        finally:
-            os.close(master)
-        assert done, self.seen
-        return await process.wait()
-
-    @staticmethod
-    def _read(master: int) -> str:
-        try:
-            return os.read(master, 65_536).decode(errors="replace")
-        except OSError:  # the other side has ended
-            return ""
-
-
-async def nothing() -> None:
-    """What is done where only an answer is waited for."""
 
 
 async def test_a_pipe_gets_a_line_a_look_and_stdout_the_job(cli: Program, house: House) -> None:
@@ -116,8 +74,8 @@ async def test_whoever_sits_at_a_terminal_is_asked(cli: Program, house: House) -
 
 
 async def test_where_much_is_at_stake_a_name_is_typed(cli: Program, house: House) -> None:
-    name = (await house.admin.get(f"/apps/{await house.app()}")).json["name"]
-    app_id = (await house.admin.get("/apps")).json[-1]["id"]
+    app_id = await house.app()
+    name = (await house.admin.get(f"/apps/{app_id}")).json["name"]
     wrong = Terminal(cli, "apps", "delete", app_id)
     assert await wrong.run(f"type {name}", nothing, "y\r") == 1
     assert await Terminal(cli, "apps", "delete", app_id).run(f"type {name}", nothing, f"{name}\r") == 0

@@ -79,10 +79,16 @@ def test_the_manual_reads_back_as_the_same_settings(settings: Settings) -> None:
 
 
 def test_every_control_character_survives_the_manual(tmp_path: Path) -> None:
-    url = "mongodb://" + "".join(map(chr, [*range(32), 127, 0x85, 0x2028])) + '"\\#'
-    settings = Settings(store=StoreSettings(url=url))
+    text = "".join(map(chr, [*range(32), 127, 0x85, 0x2028])) + '"\\#'
+    settings = Settings(blobs=BlobSettings(region=text))
     (tmp_path / "carillon.toml").write_text(describe(settings), "utf-8", newline="")
     assert load({}, tmp_path / "carillon.toml") == settings
+
+
+@pytest.mark.parametrize("password", ["pa'ss", 'pa"ss', "pa ss"])
+def test_a_url_holds_nothing_that_would_hide_its_password_from_masking(password: str) -> None:
+    with pytest.raises(Misconfigured, match=r"store\.url"):
+        load({"CARILLON_STORE_URL": f"mongodb://carillon:{password}@host/carillon"})
 
 
 @given(SETTINGS)

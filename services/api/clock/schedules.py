@@ -199,9 +199,10 @@ class SchedulesResource(Resource):
     )
     async def resume(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace, id = namespace_of(request), id_of(request, key)
-        if namespace != caller_of(request).namespace:
+        caller = caller_of(request)
+        if namespace != caller.namespace or caller.token_id:
             # What was paused with its caller's rights would be paused once more otherwise.
-            await self._store.revocations.spare(namespace, id)
+            await self._store.revocations.spare(namespace, id, token_id=caller.token_id)
         return wire.answer(schedule_view(require(await self._flow.resume(id), key)))
 
     @_route(

@@ -23,7 +23,7 @@ from services.api.console.bulk_action_view import (
     filter_view,
 )
 from services.api.http import paging, wire
-from services.api.http.acts import current_record
+from services.api.http.acts import current_record, note_change
 from services.api.http.dry_runs import is_dry_run
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
@@ -33,10 +33,19 @@ from services.api.http.routes import DRY_RUN, Parameter, Resource, Route
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import EVERYWHERE, Role, check_namespace
 from shared.domain.console.audit import REASON_CHARACTERS
-from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFilter, check_filter, may_act, role_over
+from shared.domain.console.bulk_actions import (
+    OPEN_AT_ONCE,
+    BulkAct,
+    BulkAction,
+    BulkFilter,
+    check_filter,
+    may_act,
+    role_over,
+)
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.domain.idempotency import Idempotency
 from shared.domain.ids import read_uuid
+from shared.domain.instants import EPOCH
 from shared.flow.console.bulk import BulkFlow
 from shared.flow.console.figures import sum_stopped
 from shared.flow.jobs.figures import MoveFigures
@@ -73,7 +82,8 @@ class BulkActionsResource(Resource):
         namespace = "" if everywhere else caller.namespace
         found = await self._store.bulk_actions.page(namespace, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, found, lambda action: action.id)
-        views = [bulk_action_view(action, personal=_sees_all(caller, action)) for action in found]
+        shown = [action for action in found if _is_shown(caller, action)]
+        views = [bulk_action_view(action, personal=_sees_all(caller, action)) for action in shown]
         return wire.answer(views, headers=headers)
 
     @_route(
@@ -95,7 +105,10 @@ class BulkActionsResource(Resource):
         if used is not None:
             claimed = await self._store.idempotency.claim(used.key, used.digest, made=action.id)
             action = replace(action, id=claimed.made)
-        await self._store.audit.describe(action.audit_id, reason=action.reason, count=action.matched)
+        await self._store.audit.describe(
+            action.audit_id, reason=action.reason, count=action.matched, app_id=filter.app, namespace=filter.namespace
+        )
+        note_change(None, {"act": action.act, "filter": filter_view(filter)})
         return wire.answer(bulk_action_view(await self._flow.start(action)), HTTPStatus.ACCEPTED)
 
     @_route(
@@ -115,7 +128,7 @@ class BulkActionsResource(Resource):
     async def cancel(self, request: Request[Any, Any, Any], action_id: FromPath[str]) -> Response[bytes]:
         caller = caller_of(request)
         action = await self._find(caller, action_id)
-        if not _sees_all(caller, action):
+        if not (_is_maker(caller, action) or _sees_all(caller, action)):
             raise Forbidden("this needs the role operator over what the action is about")
         cancelled = await self._flow.cancel(action.id, by=caller.name)
         if cancelled is None:
@@ -143,6 +156,8 @@ class BulkActionsResource(Resource):
     async def _draft(self, body: BulkActionBody, filter: BulkFilter, caller: Caller) -> BulkAction:
         """The action. Raises `Conflict` where more match than its maker expects."""
         reason = _read_reason(body)
+        if await self._store.bulk_actions.count_open(caller.namespace, most=OPEN_AT_ONCE) == OPEN_AT_ONCE:
+            raise Conflict(f"{OPEN_AT_ONCE} bulk actions of yours are underway: wait for one of them, or cancel it")
         matched = await self._flow.count(body.act, filter)
         if body.at_most is not None and matched > body.at_most:
             raise Conflict(f"{matched:,} match, which is more than {body.at_most:,}", field="atMost", value=matched)
@@ -159,7 +174,7 @@ class BulkActionsResource(Resource):
             namespace=caller.namespace,
             token_id=caller.token_id,
             audit_id=current_record(),
-            leased_until=now,
+            leased_until=EPOCH,
         )
 
     async def _find(self, caller: Caller, action_id: str) -> BulkAction:
@@ -171,13 +186,16 @@ class BulkActionsResource(Resource):
 
 
 def _is_shown(caller: Caller, action: BulkAction) -> bool:
-    return action.namespace == caller.namespace or role_over(caller, action.act, action.filter) is not None
+    return _is_maker(caller, action) or role_over(caller, action.act, action.filter) is not None
+
+
+def _is_maker(caller: Caller, action: BulkAction) -> bool:
+    """Tokens may share a namespace, and each has its own rights."""
+    return (action.namespace, action.token_id) == (caller.namespace, caller.token_id)
 
 
 def _sees_all(caller: Caller, action: BulkAction) -> bool:
-    """Whether the caller is shown all of it, and may cancel it: its maker, or an operator over what it is about."""
-    if action.namespace == caller.namespace:
-        return True
+    """Whether the caller is shown all of it: an operator over what it is about, by the rights of this moment."""
     held = role_over(caller, action.act, action.filter)
     return held is not None and held.covers(Role.OPERATOR)
 

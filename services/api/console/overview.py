@@ -1,9 +1,11 @@
 """`/overview`: whether all is well, and if not, what, since when and what to do; and what runs and waits."""
 
 from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from cachetools import LRUCache
 from litestar import Request, Response
 from msgspec import Struct
 
@@ -20,17 +22,18 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Resource, Route
 from services.api.http.wire import Timestamp
-from services.api.jobs.job_lists import APPS_AT_ONCE, JobSelection, read_jobs, view_jobs
+from services.api.jobs.job_lists import APPS_AT_ONCE, JobSelection, read_jobs, show_jobs, view_jobs
 from services.api.jobs.job_view import JobView
-from shared.domain.accounts.callers import Caller
 from shared.domain.console.overview import OverallVerdict, Overview, ShownSign, judge
 from shared.domain.console.signs import SIGNS, Severity
 from shared.domain.instants import format_instant
 from shared.domain.jobs.jobs import Job, JobStatus
-from shared.flow.console.board import Board
+from shared.flow.console.board import SECONDS, Board
+from shared.runtime.fresh import Fresh
 from shared.store import Store
 
 _SHOWN = 20
+_REMEMBERED = 1_000
 _SIGNS = {sign.name: sign for sign in SIGNS}
 
 
@@ -65,7 +68,8 @@ class OpenJobsView(Struct, frozen=True):
 class OverviewView(Struct, frozen=True, kw_only=True, rename="camel"):
     """The deployment at `asOf`. `verdict` is `well`, `ailing` where a sign shows, or `unknown` where none shows and not
     everything could be read. `partial` says that the caller has no role over all there is: then jobs are those of up to
-    20 of the caller's own apps, and processes, queues, minutes and dead letters are left out."""
+    20 of the caller's own apps. Processes, queues, minutes and dead letters are left out then, and so is what exactly
+    is seen of a sign."""
 
     as_of: Timestamp
     verdict: OverallVerdict
@@ -79,12 +83,23 @@ class OverviewView(Struct, frozen=True, kw_only=True, rename="camel"):
     minutes: list[MinuteView]
 
 
+_AppIds = tuple[str, ...] | None
+
+
+class _SeenJobs(Struct, frozen=True):
+    """The jobs of some apps, as whoever may see all of them sees them."""
+
+    running: list[JobView]
+    waiting: list[JobView]
+
+
 class OverviewResource(Resource):
     """The route of the overview."""
 
     def __init__(self, store: Store, board: Board) -> None:
         self._store = store
         self._board = board
+        self._jobs: LRUCache[_AppIds, Fresh[_SeenJobs]] = LRUCache(_REMEMBERED)
 
     @Route(
         "GET", "/overview", summary="Tell whether all is well, what runs and what waits.",
@@ -92,20 +107,24 @@ class OverviewResource(Resource):
     )  # fmt: skip
     async def show(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         caller, overview = caller_of(request), await self._board.overview()
-        jobs = await self._read_jobs(overview, caller)
-        return wire.answer(_view(overview, jobs, whole=caller.role_over_everything is not None))
-
-    async def _read_jobs(self, overview: Overview, caller: Caller) -> OpenJobsView:
         whole = caller.role_over_everything is not None
         app_ids = None if whole else tuple(sorted(caller.apps_with_role)[:APPS_AT_ONCE])
-        running = await read_jobs(self._store, JobSelection(app_ids=app_ids, status=JobStatus.RUNNING), limit=_SHOWN)
-        return OpenJobsView(
+        if app_ids not in self._jobs:
+            self._jobs[app_ids] = Fresh(partial(self._read_jobs, app_ids), seconds=SECONDS)
+        seen = await self._jobs[app_ids].get()
+        jobs = OpenJobsView(
             open=dict(overview.open_jobs or {}) if whole else {},
-            running=await view_jobs(self._store, running, caller),
-            waiting=await view_jobs(self._store, await self._find_waiting(app_ids), caller),
+            running=show_jobs(seen.running, caller),
+            waiting=show_jobs(seen.waiting, caller),
         )
+        return wire.answer(_view(overview, jobs, whole=whole))
 
-    async def _find_waiting(self, app_ids: tuple[str, ...] | None) -> Sequence[Job]:
+    async def _read_jobs(self, app_ids: _AppIds) -> _SeenJobs:
+        running = await read_jobs(self._store, JobSelection(app_ids=app_ids, status=JobStatus.RUNNING), limit=_SHOWN)
+        waiting = await self._find_waiting(app_ids)
+        return _SeenJobs(await view_jobs(self._store, running), await view_jobs(self._store, waiting))
+
+    async def _find_waiting(self, app_ids: _AppIds) -> Sequence[Job]:
         if app_ids is None:
             return await self._store.job_lists.find_next_starts(_SHOWN)
         scheduled = JobSelection(app_ids=app_ids, status=JobStatus.SCHEDULED)
@@ -117,8 +136,8 @@ def _view(overview: Overview, jobs: OpenJobsView, *, whole: bool) -> OverviewVie
     return OverviewView(
         as_of=format_instant(overview.as_of),
         verdict=verdict,
-        signs=[_sign_view(sign) for sign in shown],
-        unknown=[UnknownView(part.what, part.reason) for part in overview.unknown],
+        signs=[_sign_view(sign, whole=whole) for sign in shown],
+        unknown=[UnknownView(part.what, part.reason if whole else "") for part in overview.unknown],
         partial=not whole,
         jobs=jobs,
         dead_letters=(overview.dead_letters or 0) if whole else 0,
@@ -128,13 +147,13 @@ def _view(overview: Overview, jobs: OpenJobsView, *, whole: bool) -> OverviewVie
     )
 
 
-def _sign_view(shown: ShownSign) -> SignView:
+def _sign_view(shown: ShownSign, *, whole: bool) -> SignView:
     sign = _SIGNS[shown.sign]
     return SignView(
         name=sign.name,
         severity=sign.severity,
         sentence=sign.sentence,
-        seen=shown.seen,
+        seen=shown.seen if whole else "",
         remedy=sign.remedy,
         since=None if shown.since is None else format_instant(shown.since),
     )

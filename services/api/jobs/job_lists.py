@@ -67,7 +67,7 @@ class JobListResource(Resource):
         )
         jobs = await read_jobs(self._store, wanted, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, jobs, place_of_job)
-        return wire.answer(await view_jobs(self._store, jobs, caller), headers=headers)
+        return wire.answer(show_jobs(await view_jobs(self._store, jobs), caller), headers=headers)
 
 
 async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", limit: int) -> Page[Job]:
@@ -87,15 +87,18 @@ async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", lim
     return found
 
 
-async def view_jobs(store: Store, jobs: Sequence[Job], caller: Caller) -> list[JobView]:
-    """These jobs as this caller may see them; without those whose app is gone."""
+async def view_jobs(store: Store, jobs: Sequence[Job]) -> list[JobView]:
+    """These jobs, without those whose app is gone."""
     apps = await store.apps.with_ids(sorted({job.app_id for job in jobs}))
     totals = await sum_up(store, jobs)
     return [
-        _for_caller(job_view(job, apps[job.app_id], totals.get(job.id, Totals()), listed=True), caller)
-        for job in jobs
-        if job.app_id in apps
+        job_view(job, apps[job.app_id], totals.get(job.id, Totals()), listed=True) for job in jobs if job.app_id in apps
     ]
+
+
+def show_jobs(views: Sequence[JobView], caller: Caller) -> list[JobView]:
+    """These as this caller may see them."""
+    return [_for_caller(view, caller) for view in views]
 
 
 def _apps_with_role(caller: Caller) -> tuple[str, ...] | None:

@@ -69,7 +69,7 @@ class Output(Struct, frozen=True, kw_only=True):
 
     def tell(self, text: str) -> None:
         """A line beside the result."""
-        click.echo(text, err=True)
+        click.echo(visible(text), err=True)
 
     def _draw(self, columns: Sequence[TableColumn], rows: Sequence[Json]) -> None:
         if not rows:

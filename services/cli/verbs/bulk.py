@@ -18,7 +18,9 @@ from services.cli.watching import Glance, watch
 command = noun("bulk")
 
 PATH = "bulk-actions"
-_OPEN = frozenset({"waiting", "queued", "running", "cancelling"})
+COUNTED = 1_000_000
+"""The API counts no further."""
+_OPEN = frozenset({"waiting", "running"})
 _id = click.argument("id_", metavar="ID", shell_complete=complete.bulk)
 
 
@@ -48,21 +50,25 @@ def list_actions(session: Session, limit: int | None) -> None:
     multiple=True,
     help="Which things: namespace, key, error, prefix, state, app, status, template, by.",
 )
-@click.option("--at-most", type=click.IntRange(1), help="Do it to no more things than these.")
+@click.option(
+    "--at-most",
+    type=click.IntRange(1),
+    help="Do it to no more things than these; otherwise to no more than match when it asks.",
+)
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it is over.")
 def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_most: int | None, watches: bool) -> None:
     """Do an act to all things that match: `job.stop`, `schedule.pause`, `dead-letter.retry`, ..."""
     wanted = {name: find_app(session, value) if name == "app" else value for name, value in filters}
-    body: Json = {"act": act, "filter": wanted, "reason": session.wishes.reason, "atMost": at_most}
-    body = {name: value for name, value in body.items() if value is not None}
+    body: Json = {"act": act, "filter": wanted, "reason": session.wishes.reason}
     if not session.wishes.reason:
         raise click.UsageError("why? --reason says so, for the audit")
     figures = session.api.post(PATH, body=body, dryRun="true")
     matched, devices = figures["matched"], figures.get("devicesNotReached") or 0
-    lost = f"; {group_digits(devices)} devices will not be reached" if devices else ""
+    if at_most is None and matched >= COUNTED:
+        raise click.UsageError(f"{group_digits(COUNTED)} things match, or more: --at-most says how many it may be")
     much = matched > NAMED_FROM_THINGS or devices > NAMED_FROM_DEVICES
-    session.ask(f"This does {act} to {group_digits(matched)} things{lost}.", type_name=act if much else "")
-    begun = session.api.post(PATH, body=body)
+    session.ask(f"This does {act} to {group_digits(matched)} things{_losses(figures)}.", type_name=act if much else "")
+    begun = session.api.post(PATH, body={**body, "atMost": matched if at_most is None else at_most})
     if watches:
         _watch(session, begun["id"])
     else:
@@ -113,6 +119,13 @@ def _watch(session: Session, action_id: str) -> None:
         raise Failure(Exit.FAILED, visible(action["failure"]))
     if action["failed"]:
         raise Failure(Exit.FAILED, f"{group_digits(action['failed'])} things failed.")
+
+
+def _losses(figures: Json) -> str:
+    """What is lost where jobs are stopped."""
+    devices, unplanned = figures.get("devicesNotReached") or 0, figures.get("unplanned") or 0
+    lost = f"; {group_digits(devices)} devices will not be reached" if devices else ""
+    return lost + (f"; {group_digits(unplanned)} of the jobs are not planned to their end" if unplanned else "")
 
 
 def _find(session: Session, typed: str) -> str:

@@ -11,6 +11,7 @@ from services.cli.exits import Exit, Failure
 from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
+from shared.runtime.masking import without_secrets
 
 command = noun("context")
 
@@ -59,7 +60,7 @@ def use(session: Session, name: str) -> None:
     file = _require(name)
     file.current = name
     write_contexts(file)
-    session.out.tell(f"In use: {name}, {file.contexts[name].url}.")
+    session.out.tell(f"In use: {name}, {without_secrets(file.contexts[name].url)}.")
 
 
 @command.verb("list")
@@ -82,7 +83,7 @@ def show(session: Session) -> None:
     """Tell which deployment is asked here and now, as whom, and what they may do."""
     found = session.found
     caller = session.api.get("whoami")
-    answer = {"context": found.named_by, "url": found.deployment.url, "app": session.app, **caller}
+    answer = {"context": found.named_by, "url": without_secrets(found.deployment.url), "app": session.app, **caller}
     session.out.show(answer, lambda: list(answer.items()), id="context")
 
 
@@ -110,13 +111,14 @@ def _check_url(url: str) -> str:
 
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise click.UsageError(f"--url is like https://carillon.example.com, not {url!r}")
+        raise click.UsageError(f"--url is like https://carillon.example.com, not {without_secrets(url)!r}")
     return url.rstrip("/")
 
 
 def _mask(deployment: KnownDeployment) -> dict[str, str]:
     fields: dict[str, str] = asdict(deployment)
-    return fields | {"token": MASK if deployment.token else ""}
+    shown = {name: without_secrets(text) for name, text in fields.items()}
+    return shown | {"token": MASK if deployment.token else ""}
 
 
 def _who(row: Json) -> str:

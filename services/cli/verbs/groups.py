@@ -95,11 +95,12 @@ def stop(session: Session, group_name: str) -> None:
     """End all its jobs for good; what is not sent is dropped."""
     path = _path(session, group_name)
     group = session.api.get(*path)
+    # Not by the API's dry run, for the reason that `jobs stop` has.
     left = group["totalTokens"] - group["completedTokens"]
-    ahead = sum(state_of(zone) == "waiting" for zone in group["zones"])
+    ahead = sum(state_of(zone) == "scheduled" for zone in group["zones"])
     sentence = (
-        f"This stops the {len(group['zones'])} jobs of group {group['id']}: {group_digits(left)} devices will not be "
-        f"reached, nor those of {ahead} zones that have not started. There is no undo."
+        f"This stops the {len(group['zones'])} jobs of group {group['id']}: {group_digits(left)} devices "
+        f"planned so far will not be reached, nor those of {ahead} zones that have not started. There is no undo."
     )
     session.ask(sentence, type_name=group["templateName"] if left > NAMED_FROM_DEVICES else "")
     _move(session, path, "stop", "Stopped")

@@ -11,6 +11,7 @@ from services.cli.job_wish import job_body, job_options
 from services.cli.jobs_seen import show_batches, show_preview, show_samples, watch_group, watch_job
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.output.tables import Json, group_digits
+from services.cli.output.text import visible
 from services.cli.session import NAMED_FROM_DEVICES, Session
 from services.cli.verb import noun
 
@@ -101,7 +102,8 @@ def stop(session: Session, job_name: str) -> None:
     """End a job for good; what is not sent is dropped."""
     job = _get(session, job_name)
     if state_of(job) in ENDED - BAD:
-        raise Failure(Exit.REFUSED, f"Job {job['id']} is completed: there is nothing to stop.")
+        raise Failure(Exit.REFUSED, f"Job {visible(job['id'])} is completed: there is nothing to stop.")
+    # The API has a dry run, but while a deployment is upgraded a process of 0.1.0 may get the request: it would stop.
     left = job["totalTokens"] - job["completedTokens"]
     app = job["app"]["name"]
     sentence = f"This stops job {job['id']} of app {app}: {_what_is_left(job, left)} There is no undo."
@@ -140,4 +142,4 @@ def _confirm(session: Session, app_id: str, job_id: str, done: str) -> None:
 def _what_is_left(job: Json, left: int) -> str:
     if not job["totalBatches"]:
         return "nobody has got it yet."
-    return f"{group_digits(left)} of {group_digits(job['totalTokens'])} devices will not be reached."
+    return f"{group_digits(left)} of the {group_digits(job['totalTokens'])} devices planned so far will not be reached."

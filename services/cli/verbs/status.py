@@ -54,7 +54,7 @@ def _draw(out: Output, overview: Json) -> None:
         out.write(line)
     busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"] or queue["dead"]]
     _section(out, "Running", job_columns(out), overview["jobs"]["running"])
-    _section(out, "Waiting", job_columns(out), overview["jobs"]["waiting"])
+    _section(out, "Scheduled", job_columns(out), overview["jobs"]["waiting"])
     _section(out, "Queues that are not empty", COLUMNS, busy)
     _section(out, "Processes", process_columns(out), overview["processes"])
 

@@ -35,7 +35,12 @@ def list_tokens(session: Session, limit: int | None) -> None:
 
 @command.verb("create", changes=True)
 @click.argument("name")
-@options.namespace
+@click.option(
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    help="Whose schedules it owns; by default its own alone: `token:<its id>`.",
+)
 @click.option("--expires", type=Instant(), help="When it ends by itself; otherwise never.")
 @access_options
 def create(session: Session, name: str, namespace: str, expires: datetime | None, **access: Any) -> None:
@@ -48,7 +53,13 @@ def create(session: Session, name: str, namespace: str, expires: datetime | None
 
 @command.verb("rotate", changes=True)
 @_token
-@click.option("--overlap", type=Span(), default="1h", show_default=True, help="How long the old secret still works.")
+@click.option(
+    "--overlap",
+    type=Span(),
+    default="0s",
+    show_default=True,
+    help="How long the old secret still works. After a leak leave it at 0.",
+)
 def rotate(session: Session, token_name: str, overlap: timedelta) -> None:
     """Give a token a new secret, which is printed for this one time. Its schedules stay."""
     body = {"overlapSeconds": int(overlap.total_seconds())}

@@ -1,5 +1,7 @@
-"""What was found, as people read it, and as programs do."""
+"""What was found, as people read it, and as programs do. What servers say is shown in printable characters: the others
+as escape sequences, which no terminal obeys."""
 
+import json
 import sys
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,6 +14,7 @@ from services.commands.doctor.examination import Examination
 from services.commands.doctor.findings import Finding, Level
 
 WIDTH = 120
+NOT_PASTED = "(no command to paste: a name in it is not printable)"
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "red"}
 _LEVEL_WIDTH = max(map(len, Level))
 _CHECK_WIDTH = 14
@@ -19,8 +22,9 @@ _INDENT = 2 + _LEVEL_WIDTH + 2 + _CHECK_WIDTH + 1
 
 
 def as_json(finding: Finding) -> str:
-    """One line."""
-    return msgspec.json.encode(finding).decode()
+    """One line. What is not printable in it is escaped, as JSON allows it."""
+    text = msgspec.json.encode(finding).decode()
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def as_list(findings: Sequence[Finding], examinations: Sequence[Examination], seconds: float) -> str:
@@ -52,13 +56,23 @@ def _number(count: int, of: str) -> str:
 
 
 def _head(of: str, where: str) -> str:
-    return f"{click.style(of, bold=True)}{click.style(f'  {where}', dim=True) if where else ''}"
+    return f"{click.style(of, bold=True)}{click.style(f'  {_visible(where)}', dim=True) if where else ''}"
 
 
 def _line(finding: Finding) -> str:
     level = click.style(f"{finding.level:<{_LEVEL_WIDTH}}", fg=_COLOURS[finding.level])
     # Only spaces are ever put in: a remedy stays what can be pasted.
     indent = " " * _INDENT
-    sentence = fill(finding.sentence, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+    said = _visible(finding.sentence.replace("\n", " "))
+    sentence = fill(said, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
     line = f"  {level}  {finding.check:<{_CHECK_WIDTH}} {sentence.lstrip()}"
-    return f"{line}\n{indent}{click.style(finding.remedy, bold=True)}" if finding.remedy else line
+    return f"{line}\n{indent}{_remedy(finding.remedy)}" if finding.remedy else line
+
+
+def _remedy(remedy: str) -> str:
+    """What can be pasted, and nothing else: a name that is shown by escape sequences would be another one."""
+    return click.style(remedy, bold=True) if remedy.isprintable() else NOT_PASTED
+
+
+def _visible(text: str) -> str:
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -44,14 +44,15 @@ class RabbitMq(Examination):
     async def check_rights(self) -> Opinions:
         """Our user may do all that we do."""
         try:
-            missing = await self._inspection.find_missing_rights(self._queues)
+            rights = await self._inspection.read_rights(self._queues)
         except Denied:
             return self._unknown("whether we have all rights")
         user = self._inspection.user
-        if not missing:
+        if not rights.missing:
             return well(f"{user} may do all that Carillon does")
-        words = ("rabbitmqctl", "set_permissions", "-p", self._inspection.vhost, user, ".*", ".*", ".*")
-        return fault(f"{user} may not {name_some(missing)}", command(*words))
+        patterns = (rights.configure, rights.write, rights.read)
+        change = command("rabbitmqctl", "set_permissions", "-p", self._inspection.vhost, user, *patterns)
+        return fault(f"{user} may not {name_some(rights.missing)}", change)
 
     async def ping(self) -> None:
         await self._inspection.ping()
@@ -122,8 +123,9 @@ class RabbitMq(Examination):
         TLS,
         Question(
             "rights",
-            "The user may configure, read and write all that Carillon uses in the virtual host. Only an administrator "
-            "of the management API may ask: for others it is a warning that nobody knows.",
+            "The user may read the queues of tasks with their dead letters, and write to `amq.default`: processes need "
+            "no more (`docs/security.md`). Only an administrator of the management API may ask: for others it is a "
+            "warning that nobody knows.",
             check_rights,
             needs=MANAGEMENT,
         ),

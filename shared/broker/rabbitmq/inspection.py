@@ -18,7 +18,6 @@ from msgspec import Struct
 from shared.broker import DEAD_LETTERS
 from shared.broker.rabbitmq.links import Line, Link
 from shared.broker.rabbitmq.management import (
-    DEAD_EXCHANGE,
     PRIORITY,
     Management,
     Policy,
@@ -28,6 +27,10 @@ from shared.broker.rabbitmq.management import (
 )
 from shared.domain.errors import Denied, Unavailable
 
+TASK_QUEUES = r"^((push|sched|carillon)\..*|ops\.bulk.*)$"
+"""The queues that processes read, as `docs/security.md` grants them."""
+DEFAULT_EXCHANGE = "amq.default"
+NOTHING = "^$"
 ANSWER_SECONDS = 6.0  # whoever asks has less patience, and says so in his own words
 QUORUM = "quorum"
 _DENIALS = (401, 403)
@@ -57,6 +60,16 @@ class RuledBy(Struct, frozen=True):
     priority: int
     beats_ours: bool
     lacks: Sequence[str]
+
+
+class Rights(Struct, frozen=True):
+    """What our user may not do in the virtual host, as `read on push.batch`, and the permissions that let him do it:
+    those that he has, wider where they must be."""
+
+    missing: Sequence[str]
+    configure: str
+    write: str
+    read: str
 
 
 class NodeAlarm(Struct, frozen=True):
@@ -123,18 +136,20 @@ class RabbitInspection:
             *(NodeAlarm(node["name"], "") for node in nodes or () if not node.get("running", True)),
         ]
 
-    async def find_missing_rights(self, queues: Iterable[str]) -> list[str]:
-        """What our user may not do in the virtual host, as `configure on push.batch`."""
+    async def read_rights(self, queues: Iterable[str]) -> Rights:
+        """What our user may do, and may not, of what processes do: they read these queues with their dead letters, and
+        write to all by the default exchange. What `carillon init` makes is found missing elsewhere."""
         path = f"/permissions/{quote(self.vhost, safe='')}/{quote(self.user, safe='')}"
         granted = await self._ask_management(path) or {}
         named = [name for queue in queues for name in (queue, queue + DEAD_LETTERS)]
-        needed = {"read": named, "write": ["amq.default", *named], "configure": [*named, DEAD_EXCHANGE]}
-        return [
-            f"{right} on {name}"
-            for right, names in needed.items()
-            for name in names
-            if not re.search(granted.get(right) or "^$", name)
-        ]
+        configure, write, read = (granted.get(right) or NOTHING for right in ("configure", "write", "read"))
+        unwritable, unreadable = _find_closed(write, [DEFAULT_EXCHANGE]), _find_closed(read, named)
+        return Rights(
+            missing=[f"write on {name}" for name in unwritable] + [f"read on {name}" for name in unreadable],
+            configure=configure,
+            write=_widen(write, f"^{re.escape(DEFAULT_EXCHANGE)}$") if unwritable else write,
+            read=_widen(read, TASK_QUEUES) if unreadable else read,
+        )
 
     async def read_management_version(self) -> str:
         """The version that the management API tells."""
@@ -176,6 +191,14 @@ async def _explain_denial(answer: Awaitable[Answered]) -> Answered:
         if error.status in _DENIALS:
             raise Denied(f"the management API does not let us ask: {error}") from error
         raise
+
+
+def _find_closed(pattern: str, names: Sequence[str]) -> list[str]:
+    return [name for name in names if not re.search(pattern, name)]
+
+
+def _widen(pattern: str, other: str) -> str:
+    return other if pattern == NOTHING else f"{pattern}|{other}"
 
 
 def _explain(error: Unavailable, user: str, vhost: str) -> Unavailable:

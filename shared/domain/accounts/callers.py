@@ -128,7 +128,7 @@ class Revocation(Struct, frozen=True, kw_only=True):
 
     `paused` tells that all schedules that were there have been paused, `spared` which of them an admin has resumed
     since. Where other tokens share the namespace (`shared`), only what this one made is paused, and what nobody knows
-    the maker of.
+    the maker of. So it is once all has been paused: what comes then from another token is from one that was made since.
     """
 
     id: str
@@ -147,7 +147,8 @@ class Revocation(Struct, frozen=True, kw_only=True):
 
     def covers(self, made_by: str) -> bool:
         """Whether a schedule in this namespace that this token made is paused."""
-        return not self.shared or made_by in {"", self.subject_id}
+        everything = not self.shared and not self.paused
+        return everything or made_by in {"", self.subject_id}
 
 
 def user_namespace(email: str) -> str:

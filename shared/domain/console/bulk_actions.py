@@ -18,6 +18,10 @@ from shared.domain.accounts.roles import EVERYWHERE, Role
 from shared.domain.errors import Invalid
 from shared.domain.transitions import final
 
+OPEN_AT_ONCE = 20
+"""How many actions of a namespace may be underway: workers do them in turns, and others wait."""
+
+FILTER_CHARACTERS = 1_000
 FAILURES = 100
 """How many failures of an action are kept."""
 
@@ -143,6 +147,9 @@ def check_filter(act: BulkAct, filter: BulkFilter) -> None:
     named = {name for name, value in asdict(filter).items() if value}
     if not named:
         raise Invalid("a filter names at least one thing: all there is must be asked for in words", field="filter")
+    for name in sorted(named):
+        if len(getattr(filter, name)) > FILTER_CHARACTERS:
+            raise Invalid(f"at most {FILTER_CHARACTERS:,} characters", field=f"filter.{name}")
     fields = _FIELDS[act.kind]
     for name in sorted(named - fields):
         rule = f"the filter of {act} takes {', '.join(sorted(fields))}"

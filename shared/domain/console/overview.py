@@ -21,6 +21,7 @@ BEHIND_SECONDS = 30.0
 STILL_SECONDS = 300.0
 SKEWED_SECONDS = 1.0
 FAILING_SHARE = 0.01
+MIXED_AFTER = timedelta(hours=1)
 _RECENT = timedelta(minutes=5)
 _MICROSECONDS = 1_000_000
 
@@ -155,11 +156,14 @@ def _find_skewed_clocks(overview: Overview) -> list[ShownSign]:
 
 
 def _find_mixed_versions(overview: Overview) -> list[ShownSign]:
-    versions = sorted({process.version for process in overview.alive})
-    if len(versions) < 2:
+    since: dict[str, datetime] = {}
+    for process in overview.alive:
+        since[process.version] = min(process.started_at, since.get(process.version, process.started_at))
+    if len(since) < 2 or max(since.values()) > overview.as_of - MIXED_AFTER:
         return []
-    newest = max(process.started_at for process in overview.alive)
-    return [ShownSign("VersionsMixed", f"processes of {' and '.join(versions)} run side by side", newest)]
+    return [
+        ShownSign("VersionsMixed", f"processes of {' and '.join(sorted(since))} run side by side", max(since.values()))
+    ]
 
 
 _CHECKS: tuple[Callable[[Overview], list[ShownSign]], ...] = (

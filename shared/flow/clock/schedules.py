@@ -85,6 +85,8 @@ class ScheduleFlow:
         while True:
             existing = await self._store.schedules.get(wanted.id)
             if existing is not None and existing.digest == digest(wanted.definition):
+                if wanted.made_by != existing.made_by:
+                    await self._store.schedules.adopt(existing, wanted.made_by)
                 return answer_unchanged(existing)
             draft = draft_one(wanted, await self._time.now(), fresh_generation())
             if existing is None:
@@ -169,7 +171,7 @@ class ScheduleFlow:
         schedules = await self._store.schedules.many(ids)
         possible = [letter for letter in letters if letter.schedule_id in schedules]
         await self._store.occurrences.add([revive(schedules[letter.schedule_id], letter, now) for letter in possible])
-        await self._store.dead_letters.remove(possible, now=now)
+        await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]
 
     async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:

@@ -25,6 +25,7 @@ from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
 from shared.runtime.loops import Swept
 from shared.runtime.metrics import BULK_THINGS
+from shared.runtime.tracing import current_trace
 from shared.store import Store
 from shared.store.clock.occurrences import fresh_token
 
@@ -34,6 +35,7 @@ COUNTED = 1_000_000
 """No figure goes beyond this: there are so many, or more."""
 
 _LOST_AT_ONCE = 100
+_TRUSTED_SHARE = 0.7
 
 log = structlog.get_logger(__name__)
 
@@ -75,20 +77,22 @@ class BulkFlow:
         action = await self._store.bulk_actions.take(action_id, fresh_token(), now=now, leased_until=now + LEASE)
         return None if action is None else BulkTurn(self, action)
 
-    async def do_page(self, action: BulkAction) -> BulkAction | None:
-        """Do the next page of an action that is held; `None` where it is over now, or the hold was lost."""
+    async def do_page(self, action: BulkAction, *, until: float) -> BulkAction | None:
+        """Do the next page of an action that is held until then (monotonic); `None` where it is over now, or the hold
+        was lost. What is not begun by then is left: others may hold the action, or have cancelled it."""
         if not await self._may_go_on(action):
             await self.end(action, BulkState.FAILED, failure="its maker may not do this any more")
             return None
         things = self._things[action.act.kind]
         page = await things.read(action)
-        tally = await things.do(action, page.things) if page.things else BulkTally()
+        tally = await things.do(action, page.things, until=until) if page.things else BulkTally()
         await fault("bulk.after_page")
         leased_until = await self._time.now() + LEASE
         position = page.position or action.position
         moved = await self._store.bulk_actions.advance(action, tally, position=position, leased_until=leased_until)
         if moved is None:
             return None
+        await self._store.audit.count(action.audit_id, moved.done)
         counts = {"done": tally.done, "skipped": tally.skipped, "failed": len(tally.failures)}
         for outcome, count in counts.items():
             BULK_THINGS.labels(action.act, outcome).inc(count)
@@ -107,10 +111,11 @@ class BulkFlow:
             log.info("bulk action ended", action=ended.id, act=ended.act, state=ended.state, done=ended.done)
 
     async def give_up(self, action_id: str, reason: str) -> None:
-        """End an action by a fault of ours."""
-        turn = await self.run(action_id)
-        if turn is not None:
-            await self.end(turn.action, BulkState.FAILED, failure=reason)
+        """End an action by a fault of ours, whoever holds it: this worker itself, most likely."""
+        await self.run(action_id)
+        ended = await self._store.bulk_actions.fail(action_id, at=await self._time.now(), failure=reason)
+        if ended is not None:
+            log.error("bulk action given up", action=ended.id, act=ended.act, reason=reason)
 
     async def let_go(self, action: BulkAction) -> None:
         """Let other workers hold it, and tell them so."""
@@ -146,7 +151,7 @@ class BulkFlow:
         return None if user is None else user_caller(user)
 
     async def _publish(self, action_id: str) -> None:
-        task = RunBulkAction(action_id=action_id)
+        task = RunBulkAction(action_id=action_id, trace=current_trace())
         await self._broker.publish(task.queue, encode(task))
 
 
@@ -157,6 +162,7 @@ class BulkTurn:
         self.action = action
         self._flow = flow
         self._ends = time.monotonic() + MESSAGE_SECONDS
+        self._held_until = _trusted_until()
 
     async def work(self) -> bool:
         """Do one page; `False` where there is no more to do in this turn. What is left has its next message then.
@@ -165,13 +171,13 @@ class BulkTurn:
             Unavailable: a server is away. The action is let go, so that this message may try again.
         """
         try:
-            moved = await self._flow.do_page(self.action)
+            moved = await self._flow.do_page(self.action, until=self._held_until)
         except Unavailable:
             await self._flow.release(self.action)
             raise
         if moved is None:
             return False
-        self.action = moved
+        self.action, self._held_until = moved, _trusted_until()
         if time.monotonic() < self._ends:
             return True
         await self.let_go()
@@ -180,3 +186,8 @@ class BulkTurn:
     async def let_go(self) -> None:
         """Leave the rest to others."""
         await self._flow.let_go(self.action)
+
+
+def _trusted_until() -> float:
+    """Until when a hold that begins now is trusted: a process that was frozen sees by this that it may be over."""
+    return time.monotonic() + LEASE.total_seconds() * _TRUSTED_SHARE

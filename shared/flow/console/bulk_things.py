@@ -4,6 +4,7 @@ Each act is one that is safe to repeat: a page that a dead worker left is done o
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -16,7 +17,7 @@ from shared.domain.accounts.roles import EVERYWHERE
 from shared.domain.clock.dead_letters import LetterPlace, place_of
 from shared.domain.clock.schedules import Schedule, ScheduleState
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFailure, BulkFilter, BulkTally
-from shared.domain.errors import Refused
+from shared.domain.errors import Refused, Unavailable
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.jobs import JobFlow
@@ -41,8 +42,8 @@ class BulkThings(Protocol):
     async def read(self, action: BulkAction) -> BulkPage:
         """The page that the action stands at."""
 
-    async def do(self, action: BulkAction, things: Sequence[Any]) -> BulkTally:
-        """Do the act to each of these."""
+    async def do(self, action: BulkAction, things: Sequence[Any], *, until: float) -> BulkTally:
+        """Do the act to each of these, and begin none after this moment (monotonic)."""
 
 
 class BulkLetters:
@@ -68,9 +69,11 @@ class BulkLetters:
         )
         return BulkPage(letters, msgspec.json.encode(place_of(letters[-1])).decode() if letters.more else "")
 
-    async def do(self, action: BulkAction, things: Sequence[Any]) -> BulkTally:
+    async def do(self, action: BulkAction, things: Sequence[Any], *, until: float) -> BulkTally:
+        _check_held(until)
         if action.act is BulkAct.DISCARD_LETTERS:
-            done = await self._store.dead_letters.remove(things, now=await self._flow.now())
+            # What died again since the action was made is left alone.
+            done = await self._store.dead_letters.remove(things, now=min(await self._flow.now(), action.created_at))
             return BulkTally(done=done, skipped=len(things) - done)
         retried = set(await self._flow.retry(things))
         orphans = (letter.id for letter in things if letter.id not in retried)
@@ -99,21 +102,21 @@ class BulkSchedules:
         earlier = [schedule for schedule in page if schedule.created_at < action.created_at]
         return BulkPage(earlier, page[-1].key if page.more else "")
 
-    async def do(self, action: BulkAction, things: Sequence[Any]) -> BulkTally:
+    async def do(self, action: BulkAction, things: Sequence[Any], *, until: float) -> BulkTally:
         moves: dict[BulkAct, Callable[[Schedule], Awaitable[bool]]] = {
             BulkAct.PAUSE_SCHEDULES: self._pause,
-            BulkAct.RESUME_SCHEDULES: partial(self._resume, by=action.namespace),
+            BulkAct.RESUME_SCHEDULES: partial(self._resume, action=action),
             BulkAct.DELETE_SCHEDULES: self._remove,
         }
-        return await _each(moves[action.act], things, lambda schedule: str(schedule.key))
+        return await _each(moves[action.act], things, lambda schedule: str(schedule.key), until=until)
 
     async def _pause(self, schedule: Schedule) -> bool:
         return await self._flow.pause(schedule.id) is not None
 
-    async def _resume(self, schedule: Schedule, *, by: str) -> bool:
-        if schedule.namespace != by:
+    async def _resume(self, schedule: Schedule, *, action: BulkAction) -> bool:
+        if schedule.namespace != action.namespace or action.token_id:
             # What was paused with its caller's rights would be paused once more otherwise.
-            await self._store.revocations.spare(schedule.namespace, schedule.id)
+            await self._store.revocations.spare(schedule.namespace, schedule.id, token_id=action.token_id)
         return await self._flow.resume(schedule.id) is not None
 
     async def _remove(self, schedule: Schedule) -> bool:
@@ -139,7 +142,7 @@ class BulkJobs:
         )
         return BulkPage(keys, keys[-1] if keys.more else "")
 
-    async def do(self, action: BulkAction, things: Sequence[Any]) -> BulkTally:
+    async def do(self, action: BulkAction, things: Sequence[Any], *, until: float) -> BulkTally:
         moves: dict[BulkAct, Callable[[str], Awaitable[Job | None]]] = {
             BulkAct.PAUSE_JOBS: partial(self._flow.pause, by=action.created_by),
             BulkAct.RESUME_JOBS: self._flow.resume,
@@ -150,15 +153,18 @@ class BulkJobs:
         async def move_one(key: str) -> bool:
             return await move(key) is not None
 
-        return await _each(move_one, things, lambda key: key.partition(".")[0])
+        return await _each(move_one, things, lambda key: key.partition(".")[0], until=until)
 
 
-async def _each(move: Callable[[Any], Awaitable[bool]], things: Sequence[Any], name: Callable[[Any], str]) -> BulkTally:
+async def _each(
+    move: Callable[[Any], Awaitable[bool]], things: Sequence[Any], name: Callable[[Any], str], *, until: float
+) -> BulkTally:
     """Move these, some at a time. What is not there any more, or needs no move, is skipped."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def move_one(thing: Any) -> bool | BulkFailure:
         async with gate:
+            _check_held(until)
             try:
                 return await move(thing)
             except Refused as error:
@@ -167,6 +173,12 @@ async def _each(move: Callable[[Any], Awaitable[bool]], things: Sequence[Any], n
     results = await asyncio.gather(*map(move_one, things))
     failures = tuple(each for each in results if isinstance(each, BulkFailure))
     return BulkTally(done=results.count(True), skipped=results.count(False), failures=failures)
+
+
+def _check_held(until: float) -> None:
+    """Raise `Unavailable` where the hold on the action may be over: whoever has it now does the rest of the page."""
+    if time.monotonic() > until:
+        raise Unavailable("the hold on the bulk action may be over")
 
 
 def _namespace(filter: BulkFilter) -> str:

@@ -36,10 +36,11 @@ class Revocations:
         with translate_errors():
             await self._revocations.update_one(_same(revocation), {"$set": {"paused": True}})
 
-    async def spare(self, namespace: str, schedule_id: str) -> None:
-        """Leave this schedule alone from now on, if a caller of the namespace was taken out."""
+    async def spare(self, namespace: str, schedule_id: str, *, token_id: str = "") -> None:
+        """Leave this schedule alone from now on, if a caller of the namespace was taken out, and is not the one with
+        this token: a request of theirs may have been let in before."""
         # They are few, and each is there for about an hour.
-        query = {"$or": [{"_id": namespace}, {"namespace": namespace}]}
+        query: Document = {"$or": [{"_id": namespace}, {"namespace": namespace}], "subject_id": {"$ne": token_id}}
         with translate_errors():
             await self._revocations.update_many(query, {"$addToSet": {"spared": schedule_id}})
 

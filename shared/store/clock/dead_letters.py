@@ -24,7 +24,7 @@ class DeadLetters:
 
     async def setup(self) -> None:
         """Make the indexes."""
-        for leading in ((), ("namespace",), ("namespace", "key")):
+        for leading in ((), ("namespace",), ("namespace", "key"), ("namespace", "error")):
             await self._letters.create_index([(field, ASCENDING) for field in (*leading, "died_at", "_id")])
 
     async def add(self, letters: Sequence[DeadLetter]) -> None:

@@ -115,6 +115,12 @@ class Schedules:
             )
         return _maybe(found)
 
+    async def adopt(self, schedule: Schedule, made_by: str) -> None:
+        """Note that this token wants the schedule's content too, unless another content has taken its place."""
+        query = {"_id": schedule.id, "generation": schedule.generation}
+        with translate_errors():
+            await self._schedules.update_one(query, {"$set": {"made_by": made_by}})
+
     async def pause(self, ids: Sequence[str]) -> int:
         """Pause those of these that are active; returns how many. Their occurrences are held back when they come
         due."""

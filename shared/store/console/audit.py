@@ -30,10 +30,11 @@ class AuditLog:
         with translate_errors():
             await self._audit.insert_one(_codec.document(record))
 
-    async def describe(self, record_id: str, *, reason: str, count: int) -> None:
-        """Note what only the body of a request told: why, and how many things it is about."""
+    async def describe(self, record_id: str, *, reason: str, count: int, app_id: str, namespace: str) -> None:
+        """Note what only the body of a request told: why, how many things it is about, and whose these are."""
+        told: Document = {"reason": reason, "count": count, "on.app_id": app_id, "on.namespace": namespace}
         with translate_errors():
-            await self._audit.update_one({"_id": record_id}, {"$set": {"reason": reason, "count": count}})
+            await self._audit.update_one({"_id": record_id}, {"$set": told})
 
     async def count(self, record_id: str, count: int) -> None:
         """Note how many things were acted on in the end."""

@@ -26,6 +26,7 @@ class BulkActions:
         """Make the indexes."""
         await self._actions.create_index([("open", ASCENDING), ("leased_until", ASCENDING)])
         await self._actions.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
+        await self._actions.create_index([("namespace", ASCENDING), ("open", ASCENDING)])
         await self._actions.create_index([("ended_at", ASCENDING)])
 
     async def add(self, action: BulkAction) -> BulkAction:
@@ -44,6 +45,11 @@ class BulkActions:
         return await read_page(
             self._actions, query, _codec.value, order=("_id",), direction=DESCENDING, limit=limit, batch=_BATCH
         )
+
+    async def count_open(self, namespace: str, *, most: int) -> int:
+        """How many of this namespace are not over, as far as `most`."""
+        with translate_errors():
+            return await self._actions.count_documents({"namespace": namespace, "open": True}, limit=most)
 
     async def take(self, id: str, token: str, *, now: datetime, leased_until: datetime) -> BulkAction | None:
         """Hold an open action that nobody holds; `None` where somebody does, or it is over."""
@@ -67,6 +73,11 @@ class BulkActions:
         fields = {"state": to.value, "open": False, "ended_at": at, "failure": failure}
         states = {"state": {"$in": sorted(sources(TRANSITIONS, to))}}
         return await self._set(_hold(action) | states, fields)
+
+    async def fail(self, id: str, *, at: datetime, failure: str) -> BulkAction | None:
+        """End an action that somebody has begun, whoever holds it; `None` where it is over."""
+        fields = {"state": BulkState.FAILED.value, "open": False, "ended_at": at, "failure": failure}
+        return await self._set({"_id": id, "state": {"$in": sorted(sources(TRANSITIONS, BulkState.FAILED))}}, fields)
 
     async def release(self, action: BulkAction) -> None:
         """Let others hold it."""

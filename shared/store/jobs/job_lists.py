@@ -19,7 +19,14 @@ COUNTED = 100_000
 _LISTED = {"plan.templates": 0, "context": 0}
 _STEP = 1_000
 (_SCHEDULED,) = STARTABLE
-_INDEXES = (("place",), ("app_id", "place"), ("status", "place"), ("app_id", "status", "place"))
+_INDEXES = (
+    ("place",),
+    ("app_id", "place"),
+    ("status", "place"),
+    ("template_names", "place"),
+    ("app_id", "status", "place"),
+    ("app_id", "template_names", "place"),
+)
 
 
 class JobLists:
@@ -30,7 +37,7 @@ class JobLists:
 
     async def setup(self) -> None:
         """Make the indexes, and give every job its place."""
-        for fields in (*_INDEXES, ("app_id", "template_names", "place")):
+        for fields in _INDEXES:
             await self._jobs.create_index([(field, ASCENDING) for field in fields])
         while await self.place_missing(_STEP) == _STEP:
             pass

@@ -114,8 +114,11 @@ class KafkaReader:
         ]
 
     def ends(self) -> Mapping[str, int]:
-        heard = {partition: self._consumer.last_stable_offset(partition) for partition in self._seats.taken}
-        return {_name(partition): end for partition, end in heard.items() if end is not None and end >= 0}
+        # While a rebalance begins, the driver has forgotten its partitions and we have not.
+        with suppress(AssertionError):
+            heard = {partition: self._consumer.last_stable_offset(partition) for partition in self._seats.taken}
+            return {_name(partition): end for partition, end in heard.items() if end is not None and end >= 0}
+        return {}
 
     async def rewind(self, partition: str, position: int) -> None:
         self._seek(_partition(partition), position)

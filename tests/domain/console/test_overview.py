@@ -12,6 +12,7 @@ from shared.domain.jobs.jobs import JobStatus
 from tests.domain.console.test_processes import NOON, a_process
 
 ROLES = ("api", "worker")
+LONG_AGO = NOON - timedelta(hours=1)
 
 
 def overview(**fields: Any) -> Overview:
@@ -75,11 +76,16 @@ SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"processes": [a_process(roles=ROLES, clock_skew_seconds=1.0)]},
     ),
     "VersionsMixed": (
-        {"processes": [a_process(roles=ROLES), a_process(id="b", version="2")]},
         {
             "processes": [
-                a_process(roles=ROLES),
-                a_process(id="b", version="2", seen_at=NOON - timedelta(seconds=20)),
+                a_process(roles=ROLES, started_at=LONG_AGO),
+                a_process(id="b", version="2", started_at=LONG_AGO),
+            ]
+        },
+        {
+            "processes": [
+                a_process(roles=ROLES, started_at=LONG_AGO),
+                a_process(id="b", version="2", started_at=LONG_AGO + timedelta(seconds=1)),
             ]
         },
     ),

@@ -209,3 +209,36 @@ async def test_the_last_token_of_a_namespace_takes_all_with_it(
     assert len(await store.revocations.all()) == 2
     await store.revocations.spare("token:billing", schedule_id("token:billing", "1"))
     assert [each.spared for each in await store.revocations.all()] == [(schedule_id("token:billing", "1"),)] * 2
+
+
+async def test_a_token_that_is_made_after_a_leak_schedules_in_the_namespace_at_once(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    leaked, fresh = (replace(TOKEN, id=id, digest=id, namespace="token:billing") for id in ("leaked", "fresh"))
+    await store.tokens.add(leaked)
+    await accepted(flow, Wanted("token:billing", "a", HOURLY, "leaked"))
+    await revoking.revoke_token(leaked)
+    await store.tokens.add(fresh)
+    await accepted(flow, Wanted("token:billing", "b", HOURLY, "fresh"))
+    await accepted(flow, Wanted("token:billing", "late", HOURLY, "leaked"))
+    assert await revoking.complete_all() == 1
+    assert await active(store, "token:billing") == ["b"]
+
+
+async def test_what_another_token_wants_too_is_its_own(
+    store: Store, flow: ScheduleFlow, revoking: RevocationFlow
+) -> None:
+    old, new = (replace(TOKEN, id=id, digest=id, namespace="token:billing") for id in ("old", "new"))
+    for token in (old, new):
+        await store.tokens.add(token)
+    for key in "ab":
+        await accepted(flow, Wanted("token:billing", key, HOURLY, "old"))
+    assert not (await flow.put(Wanted("token:billing", "a", HOURLY, "new"))).changed
+    await revoking.revoke_token(old)
+    assert await active(store, "token:billing") == ["a"]
+    for token_id, expected in (("old", ["a"]), ("new", ["a", "b"])):
+        # One that the revoked token asked for may have been let in before.
+        await store.revocations.spare("token:billing", schedule_id("token:billing", "b"), token_id=token_id)
+        await flow.resume(schedule_id("token:billing", "b"))
+        await revoking.complete_all()
+        assert await active(store, "token:billing") == expected

@@ -261,7 +261,7 @@ async def test_a_server_that_is_away_costs_no_hold(
     turn = await bulks.run("an action")
     assert turn is not None and await turn.work()
 
-    async def be_away(action: BulkAction) -> None:
+    async def be_away(action: BulkAction, *, until: float) -> None:
         raise Unavailable("the store is away")
 
     with monkeypatch.context() as away:
@@ -277,3 +277,34 @@ async def test_a_fault_of_ours_ends_the_action(store: Store, flow: ScheduleFlow,
     await BulkRunner(bulks).give_up(RunBulkAction(action_id="an action"), "KeyError: 'x'")
     ended = await action(store)
     assert (ended.state, ended.failure) == (BulkState.FAILED, "KeyError: 'x'")
+
+
+async def test_a_fault_in_a_page_lets_the_action_be_given_up(
+    store: Store, flow: ScheduleFlow, bulks: BulkFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await buried(store, flow)
+    await begun(bulks)
+
+    async def fail(action: BulkAction, *, until: float) -> None:
+        raise KeyError("x")
+
+    runner = BulkRunner(bulks)
+    with monkeypatch.context() as broken:
+        broken.setattr(bulks, "do_page", fail)
+        with pytest.raises(KeyError):
+            await runner.run(RunBulkAction(action_id="an action"))
+    await runner.give_up(RunBulkAction(action_id="an action"), "KeyError: 'x'")
+    assert (await action(store)).state is BulkState.FAILED
+
+
+async def test_a_worker_that_was_frozen_does_nothing_more(
+    store: Store, flow: ScheduleFlow, bulks: BulkFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await buried(store, flow)
+    await begun(bulks)
+    monkeypatch.setattr(bulk, "_TRUSTED_SHARE", -1.0)
+    frozen = await bulks.run("an action")
+    assert frozen is not None
+    with pytest.raises(Unavailable):
+        await frozen.work()
+    assert ((await action(store)).done, len(await store.dead_letters.page(NAMESPACE, limit=100))) == (0, LETTERS)
