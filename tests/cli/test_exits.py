@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from contextlib import suppress
 from importlib.metadata import version
 
 import pytest
@@ -126,8 +127,14 @@ async def test_interrupted_is_130(cli: Program, house: House) -> None:
         assert process.stderr is not None
         read = process.stderr.readline
         assert b"running" in await asyncio.to_thread(read)
-        os.kill(process.pid, signal.SIGINT)
-        assert await asyncio.to_thread(process.wait, 20) == 130
+        # Python now and then swallows the first of them, in the middle of tidying up.
+        for _ in range(5):
+            if process.poll() is not None:
+                break
+            os.kill(process.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(process.wait, 5)
+        assert process.returncode == 130
 
 
 async def test_who_reads_no_further_is_no_failure(cli: Program, house: House) -> None:

@@ -56,7 +56,7 @@ class Collector:
 
     async def first(self, name: str, where: Callable[[Seen], bool] = lambda _: True) -> Seen:
         """Wait for a span of this name that is like this; the first one."""
-        await until(lambda: any(where(span) for span in self.named(name)), f"a span {name}, of {self.names()}", 30)
+        await until(lambda: any(where(span) for span in self.named(name)), f"a span {name}, of {self.names()}")
         return next(span for span in self.named(name) if where(span))
 
     def names(self) -> list[str]:

@@ -110,6 +110,8 @@ async def patient_on(
     """A patient who is well: set up, with an app, and with somebody who takes from each queue."""
     environment = {**stack.environment(store, broker, push_database), "CARILLON_API_FIRST_ADMIN": "ana@example.com"}
     environment["CARILLON_BLOBS_URL"] = f"s3://carillon-{uuid.uuid4().hex[:12]}"
+    # The broker is shared with other tests, which leave topics of every kind.
+    environment["CARILLON_STREAM_TOPIC_TEMPLATE"] = f"doctor{uuid.uuid4().hex[:8]}-%s_%s"
     capabilities = Capabilities(load(environment), service="test")
     async with AsyncExitStack() as stack_of_closing:
         stack_of_closing.push_async_callback(capabilities.close)
