@@ -201,7 +201,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "idempotency key": lambda text: read_key([text], namespace="n", same=("a", text, text.encode())),
     "template names": job_body.read_names,
     "cursor": lambda text: paging._position(text, str),
-    "limit": paging._limit,
+    "limit": lambda text: paging._integer(text, paging.MAX_LIMIT, Invalid("limit", field="limit")),
     "link to the next page": next_query,
     "answer of S3": lambda text: error_of(500, f"<Error>{text}".encode()),
 }  # fmt: skip

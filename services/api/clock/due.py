@@ -14,7 +14,6 @@ from services.api.http.rights import VIEW_NAMESPACE
 from services.api.http.routes import Parameter, Resource, Route
 from services.api.http.wire import Timestamp
 from shared.domain.clock.occurrences import OccurrenceKind
-from shared.domain.errors import Invalid
 from shared.domain.instants import format_instant
 from shared.flow.clock.due import ENOUGH, LAST_WINDOW, DueInstant, DueLooker
 
@@ -58,8 +57,9 @@ class DueResource(Resource):
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: DueView}, parameters=(NAMESPACES, _WITHIN),
     )  # fmt: skip
     async def list_due(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        within = _read_within(paging.first(request, _WITHIN.name))
-        told = await self._looker.look(namespaces_of(request), within=within)
+        rule = f"within is an integer from 1 to {_MOST_SECONDS} (seconds)"
+        within = paging.read_integer(request, _WITHIN.name, most=_MOST_SECONDS, default=_MOST_SECONDS, rule=rule)
+        told = await self._looker.look(namespaces_of(request), within=timedelta(seconds=within))
         instants = [_instant_view(instant) for instant in told.instants]
         return wire.answer(DueView(as_of=format_instant(told.now), until=format_instant(told.until), instants=instants))
 
@@ -74,11 +74,3 @@ def _instant_view(instant: DueInstant) -> DueInstantView:
         attempts=occurrence.attempts,
         kind=occurrence.kind,
     )
-
-
-def _read_within(text: str) -> timedelta:
-    if not text:
-        return LAST_WINDOW
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= _MOST_SECONDS):
-        raise Invalid(f"within is an integer from 1 to {_MOST_SECONDS} (seconds)", field="within", value=text)
-    return timedelta(seconds=int(text))

@@ -15,7 +15,7 @@ from services.api.http import paging, wire
 from services.api.http.rights import ADMIN
 from services.api.http.routes import Parameter, Resource, Route
 from shared.broker import DEAD_LETTERS, Broker
-from shared.domain.errors import Invalid, NotFound
+from shared.domain.errors import NotFound
 from shared.domain.tasks import TASK_PREFIXES
 
 DEAD = "/queues/{queue:str}/dead"
@@ -72,7 +72,8 @@ class DeadTasksResource(Resource):
         answers={HTTPStatus.OK: DeadTasksView}, parameters=(_LIMIT,),
     )  # fmt: skip
     async def peek(self, request: Request[Any, Any, Any], queue: FromPath[str]) -> Response[bytes]:
-        dead, limit = _dead_letters_of(queue), _read_limit(paging.first(request, _LIMIT.name))
+        dead, rule = _dead_letters_of(queue), f"limit must be an integer from 1 to {SHOWN}"
+        limit = paging.read_integer(request, _LIMIT.name, most=SHOWN, default=SHOWN, rule=rule)
         count = await self._broker.depth(dead)
         bodies = await self._broker.peek(dead, limit)
         messages = [DeadTaskView(body[:SHOWN_BYTES].decode(errors="replace"), len(body)) for body in bodies]
@@ -104,11 +105,3 @@ def _dead_letters_of(queue: str) -> str:
     if not queue.startswith(TASK_PREFIXES) or queue.endswith(DEAD_LETTERS):
         raise NotFound("there is no queue of tasks with this name", field="queue", value=queue)
     return queue + DEAD_LETTERS
-
-
-def _read_limit(text: str) -> int:
-    if not text:
-        return SHOWN
-    if not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= SHOWN):
-        raise Invalid(f"limit must be an integer from 1 to {SHOWN}", field="limit", value=text)
-    return int(text)

@@ -15,7 +15,6 @@ from services.api.http.wire import Timestamp
 from shared.domain.console.minutes import MOST, MinuteCounts
 from shared.domain.console.processes import ProcessState, RunningProcess
 from shared.domain.console.queues import QueueState
-from shared.domain.errors import Invalid
 from shared.domain.instants import format_instant
 from shared.flow.time import DatabaseTime
 from shared.runtime.fresh import Fresh
@@ -162,14 +161,7 @@ class ProcessesResource(Resource):
         who=VIEW_ALL, answers={HTTPStatus.OK: list[MinuteView]}, parameters=(_MINUTES,),
     )  # fmt: skip
     async def list_minutes(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        asked = _read_minutes(paging.first(request, "minutes"))
+        rule = f"an integer from 1 to {MOST}"
+        asked = paging.read_integer(request, _MINUTES.name, most=MOST, default=_DEFAULT_MINUTES, rule=rule)
         since = await self._time.now() - timedelta(minutes=asked - 1)
         return wire.answer([minute_view(minute) for minute in await self._store.minutes.since(since)])
-
-
-def _read_minutes(text: str) -> int:
-    if not text:
-        return _DEFAULT_MINUTES
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MOST):
-        raise Invalid(f"an integer from 1 to {MOST}", field="minutes", value=text)
-    return int(text)

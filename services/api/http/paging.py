@@ -39,9 +39,10 @@ def read_page(request: Request[Any, Any, Any], position: type[P]) -> Asked[P]:
     Raises:
         Invalid: `limit` is not 1 to 1,000, or `cursor` is none of ours.
     """
-    limit = first(request, "limit")
+    rule = f"limit must be an integer from 1 to {MAX_LIMIT}"
+    limit = read_integer(request, "limit", most=MAX_LIMIT, default=MAX_LIMIT, rule=rule)
     cursor = first(request, "cursor")
-    return Asked(_limit(limit) if limit else MAX_LIMIT, _position(cursor, position) if cursor else None)
+    return Asked(limit, _position(cursor, position) if cursor else None)
 
 
 def links(
@@ -68,9 +69,15 @@ def first(request: ASGIConnection[Any, Any, Any, Any], name: str) -> str:
     return str(values[0]) if values else ""
 
 
-def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= MAX_LIMIT):
-        raise Invalid(f"limit must be an integer from 1 to {MAX_LIMIT}", field="limit", value=text)
+def read_integer(request: ASGIConnection[Any, Any, Any, Any], name: str, *, most: int, default: int, rule: str) -> int:
+    """A query parameter from 1 to `most`, or the default without one. Raises `Invalid`, which tells the rule."""
+    text = first(request, name)
+    return _integer(text, most, Invalid(rule, field=name, value=text)) if text else default
+
+
+def _integer(text: str, most: int, refusal: Invalid) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
+        raise refusal
     return int(text)
 
 
