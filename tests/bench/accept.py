@@ -1,9 +1,12 @@
 """How many schedules two API processes take in: one a request, at a rate and as fast as they go; and in bulk."""
 
+import asyncio
+import http.client
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from itertools import count, product
 from statistics import quantiles
 
@@ -23,8 +26,7 @@ _BULK_RATE = 10_000
 _CONNECTIONS, _CLOSED_CONNECTIONS = 64, 32
 _WARM_UP = 500
 _TIMESTAMPS = 10
-_HEADERS = {"x-forwarded-email": ADMIN, "content-type": "application/json"}
-_NDJSON = {"x-forwarded-email": ADMIN, "content-type": "application/x-ndjson"}
+_JSON, _NDJSON = "application/json", "application/x-ndjson"
 _callers = count()
 
 
@@ -76,10 +78,10 @@ def _cpu(runs: Sequence[Accepting]) -> list[Figure]:
 async def measure_bulk(place: Place, sizes: Sizes) -> list[Measured]:
     """Thousands of items a request."""
     figures, items = [], sizes.bulk
-    ways = product((1, _TIMESTAMPS), (("an array", _HEADERS), ("NDJSON", _NDJSON)), (1, 2))
+    ways = product((1, _TIMESTAMPS), (("an array", _JSON), ("NDJSON", _NDJSON)), (1, 2))
     async with _scene(place) as scene:
-        for timestamps, (kind, headers), at_once in ways:
-            runs = [await scene.bulk(items, timestamps, headers, at_once) for _ in range(place.repeat)]
+        for timestamps, (kind, content_type), at_once in ways:
+            runs = [await scene.bulk(items, timestamps, content_type, at_once) for _ in range(place.repeat)]
             what = f"{timestamps} timestamp{'s' * (timestamps > 1)} an item, {kind}, {at_once} at once"
             rates = [items * timestamps * at_once / run.load.seconds for run in runs]
             figures.append(Figure(what, rates, "entries/s", Target(_BULK_RATE)))
@@ -99,17 +101,31 @@ async def _scene(place: Place) -> AsyncIterator["Scene"]:
         limits = {"CARILLON_API_REQUESTS_PER_SECOND": "10000", "CARILLON_API_PENDING_SCHEDULES": "100000000"}
         apis = [await house.start("api", CARILLON_API_PORT=str(port), **limits) for port in ports]
         pids = {f"api {number}": api.pid for number, api in enumerate(apis, start=1)}
-        scene = Scene(house, ports, pids | place.pids)
+        scene = Scene(house, ports, await asyncio.to_thread(_token, ports[0]), pids | place.pids)
         await scene.single(_WARM_UP, 0, _CLOSED_CONNECTIONS)
         yield scene
+
+
+def _token(port: int) -> str:
+    """The secret of a fresh token: services, and no person, send thousands of schedules a second."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    headers = {"x-forwarded-email": ADMIN, "content-type": _JSON}
+    connection.request("POST", "/tokens", json.dumps({"name": "accept"}), headers)
+    answer = connection.getresponse()
+    made = json.loads(answer.read())
+    connection.close()
+    if answer.status != HTTPStatus.CREATED:
+        raise Wrong(f"POST /tokens: {answer.status} {made}")
+    return str(made["token"])
 
 
 class Scene:
     """The API processes, and how many schedules and occurrences they must have stored."""
 
-    def __init__(self, house: House, ports: list[int], pids: dict[str, int]) -> None:
+    def __init__(self, house: House, ports: list[int], secret: str, pids: dict[str, int]) -> None:
         self._house = house
         self._ports = ports
+        self._secret = secret
         self._pids = pids
         self._schedules = 0
         self._occurrences = 0
@@ -117,24 +133,25 @@ class Scene:
     async def single(self, requests: int, rate: float, connections: int) -> Accepting:
         """Requests of one timestamp."""
         bodies = [json.dumps(item) for item in _items(requests, 1)]
-        accepting = await self._loaded("/schedules", _HEADERS, bodies, rate, connections)
+        accepting = await self._loaded("/schedules", _JSON, bodies, rate, connections)
         if accepting.load.statuses != {"201": requests}:
             raise Wrong(f"answers by status: {accepting.load.statuses}\n{self._complaints()}")
         await self._check(requests, requests)
         return accepting
 
-    async def bulk(self, items: int, timestamps: int, headers: dict[str, str], at_once: int) -> Accepting:
+    async def bulk(self, items: int, timestamps: int, content_type: str, at_once: int) -> Accepting:
         """Requests of many items, one to each process."""
-        bodies = [_joined(_items(items, timestamps), lines=headers is _NDJSON) for _ in range(at_once)]
-        accepting = await self._loaded("/schedules/bulk", headers, bodies, 0, at_once)
+        bodies = [_joined(_items(items, timestamps), lines=content_type == _NDJSON) for _ in range(at_once)]
+        accepting = await self._loaded("/schedules/bulk", content_type, bodies, 0, at_once)
         if accepting.load.statuses not in ({"200": at_once}, {"201": at_once}):
             raise Wrong(f"answers by status: {accepting.load.statuses}\n{self._complaints()}")
         await self._check(items * at_once, items * timestamps * at_once)
         return accepting
 
     async def _loaded(
-        self, path: str, headers: dict[str, str], bodies: list[str], rate: float, connections: int
+        self, path: str, content_type: str, bodies: list[str], rate: float, connections: int
     ) -> Accepting:
+        headers = {"authorization": f"Bearer {self._secret}", "content-type": content_type}
         order = Order(self._ports, path, headers, bodies, rate, connections)
         meter = Meter(self._pids)
         answered = await load.in_a_process(order)
