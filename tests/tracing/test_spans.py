@@ -67,7 +67,7 @@ async def test_off_there_is_one_context_that_does_nothing() -> None:
     opened = [
         tracing.span("a"),
         tracing.root("b", [carried()]),
-        tracing.serve("c", CALLER),
+        tracing.serve("c", lambda: CALLER),
         tracing.follow("d", carried()),
     ]
     assert all(recording is tracing.NULL for recording in opened)
@@ -80,7 +80,7 @@ async def test_off_there_is_one_context_that_does_nothing() -> None:
 @pytest.mark.parametrize(("ratio", "recorded"), [(0.0, False), (1.0, True)])
 async def test_the_ratio_decides_where_no_caller_does(switch_on: SwitchOn, ratio: float, recorded: bool) -> None:
     switch_on(ratio)
-    for opened in (tracing.serve("GET", ""), tracing.root("claim")):
+    for opened in (tracing.serve("GET", str), tracing.root("claim")):
         with opened:
             assert (opened is not tracing.NULL) is recorded
             assert bool(tracing.current_trace()) is recorded
@@ -89,7 +89,7 @@ async def test_the_ratio_decides_where_no_caller_does(switch_on: SwitchOn, ratio
 @pytest.mark.parametrize(("header", "ratio"), [(CALLER, 0.0), (UNRECORDED, 1.0)])
 async def test_a_callers_word_stands_whatever_the_ratio(switch_on: SwitchOn, header: str, ratio: float) -> None:
     switch_on(ratio)
-    with tracing.serve("POST", header):
+    with tracing.serve("POST", lambda: header):
         recorded = tracing.current_trace()
     assert (recorded[:36] == CALLER[:36]) is (header == CALLER)
     assert bool(recorded) is (header == CALLER)
@@ -98,7 +98,7 @@ async def test_a_callers_word_stands_whatever_the_ratio(switch_on: SwitchOn, hea
 @pytest.mark.parametrize("header", [CALLER.upper(), "00-1-2-3", CALLER + "-", CALLER * 10_000])
 async def test_a_header_that_is_none_is_as_good_as_missing(switch_on: SwitchOn, header: str) -> None:
     switch_on(1.0)
-    with tracing.serve("POST", header):
+    with tracing.serve("POST", lambda: header):
         assert not tracing.current_trace().startswith(CALLER[:36])
         assert tracing.current_trace()
 
@@ -139,7 +139,7 @@ async def test_calls_of_capabilities_are_spans_under_what_is_open(switch_on: Swi
     switch_on(1.0)
     capability = measure_calls(Answers(), "store")
     assert await capability.ask() == ""
-    with tracing.serve("GET", ""), tracing.span("read"):
+    with tracing.serve("GET", str), tracing.span("read"):
         assert await capability.ask() == tracing.current_trace()
         with pytest.raises(ValueError, match="of"):
             await capability.fail()
@@ -158,7 +158,7 @@ async def test_tasks_have_the_place_of_whoever_makes_them_until_its_span_ends(sw
         await over.wait()
         return inside, tracing.current_trace(), tracing.span("late") is tracing.NULL
 
-    with tracing.serve("POST", ""):
+    with tracing.serve("POST", str):
         expected = tracing.current_trace()
         task = asyncio.create_task(outlive())
         await asyncio.sleep(0)
@@ -175,7 +175,7 @@ async def test_who_shares_a_call_keeps_its_own_trace(switch_on: SwitchOn) -> Non
     together = Coalescer(work)
 
     async def ask(number: int) -> tuple[str, str, str]:
-        with tracing.serve("POST", ""):
+        with tracing.serve("POST", str):
             before = tracing.current_trace()
             return before, await together(number), tracing.current_trace()
 
@@ -186,7 +186,7 @@ async def test_who_shares_a_call_keeps_its_own_trace(switch_on: SwitchOn) -> Non
 
 async def test_what_is_made_within_carries_what_it_is_told(switch_on: SwitchOn) -> None:
     switch_on(1.0)
-    with tracing.serve("POST", ""):
+    with tracing.serve("POST", str):
         own = tracing.current_trace()
         with tracing.carry(carried()):
             assert tracing.current_trace() == carried()

@@ -76,10 +76,9 @@ class Acts:
         """Write down that an act begins; `None` for one that is not written down. Raises `Unavailable`: then it must
         not be done."""
         caller = caller_of(connection)
-        on = _acted_on(act, caller, connection)
-        own = caller.is_service and on.namespace == caller.namespace
-        if own and not self._of_services and not is_written_of_services(act):
+        if self._leaves_out(act, caller, connection):
             return None
+        on = _acted_on(act, caller, connection)
         now = await self._time.now()
         record = AuditRecord(
             id=fresh_id(ns(now)),
@@ -102,6 +101,12 @@ class Acts:
             reason=record.reason,
         )
         return record
+
+    def _leaves_out(self, act: str, caller: Caller, connection: Connection) -> bool:
+        """Whether it is one of the acts of services on what is their own that are too many to be written down."""
+        if self._of_services or is_written_of_services(act) or not caller.is_service:
+            return False
+        return _namespace(caller, connection) == caller.namespace
 
     async def end(self, record: AuditRecord, status: int, made: str = "", change: Change = ({}, {})) -> None:
         """Write down how it ended, and what it changed. Where that cannot be, its end stays unknown."""

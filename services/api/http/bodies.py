@@ -4,7 +4,6 @@ A route that reads a body holds all of it until it has answered, and a body may 
 would be more than the process has.
 """
 
-from litestar.datastructures import Headers
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
@@ -56,5 +55,5 @@ class Bodies:
 
 def _declared_bytes(scope: Scope) -> int:
     """The length that the head tells; 0 for a body in chunks."""
-    declared = Headers.from_scope(scope).get("content-length", "")
-    return int(declared) if declared.isascii() and declared.isdigit() else 0
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(declared) if declared.isdigit() else 0

@@ -16,6 +16,7 @@ from typing import Any
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers
 from litestar.types import ASGIApp, Receive, Scope, Send
+from prometheus_client import Counter
 
 from services.api.http import errors
 from services.api.http.ids import fresh_id
@@ -84,9 +85,9 @@ class Directory:
         try:
             caller = await (self._service(bearer) if bearer else self._person(headers, peer))
         except Unauthorized:
-            SIGN_INS.labels(way, "refused").inc()
+            _sign_ins(way, "refused").inc()
             raise
-        SIGN_INS.labels(way, "known").inc()
+        _sign_ins(way, "known").inc()
         return caller
 
     async def _service(self, secrets_shown: list[str]) -> Caller:
@@ -159,6 +160,11 @@ class IdentifyCaller:
                 return
             scope["state"][_CALLER] = caller
         await self._app(scope, receive, send)
+
+
+@lru_cache
+def _sign_ins(way: str, outcome: str) -> Counter:
+    return SIGN_INS.labels(way, outcome)
 
 
 @lru_cache(maxsize=1_024)

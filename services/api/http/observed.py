@@ -43,12 +43,13 @@ class Observed:
             await send(message)
 
         try:
-            with serve(_method(scope), _traceparent(scope)) as span:
+            with serve(_method(scope), lambda: _traceparent(scope)) as span:
                 try:
                     await self._app(scope, receive, send_and_note)
                 finally:
-                    span.rename(f"{_method(scope)} {_route(scope)}")
-                    span.set(status=status, **_facts(scope))
+                    if span.is_recorded:
+                        span.rename(f"{_method(scope)} {_route(scope)}")
+                        span.set(status=status, **_facts(scope))
         finally:
             _note(scope, status, time.perf_counter() - began)
 

@@ -65,6 +65,8 @@ def public_path(public_url: str) -> str:
 
 def first(request: ASGIConnection[Any, Any, Any, Any], name: str) -> str:
     """The first value of a query parameter, `""` without one."""
+    if not request.scope["query_string"]:
+        return ""
     values = request.query_params.getall(name, [])
     return str(values[0]) if values else ""
 

@@ -50,6 +50,8 @@ _wished_for = Rate(WISHES_A_SECOND, burst=2 * WISHES_A_SECOND, keys=1)
 class Recording:
     """A span that one enters. This one is not recorded, and does nothing."""
 
+    is_recorded = False
+
     def __enter__(self) -> Self:
         return self
 
@@ -88,6 +90,8 @@ _place: ContextVar[_Place | None] = ContextVar("place in a trace", default=None)
 class _Open(Recording):
     """A span that is recorded, and is open while this is entered. What is made meanwhile carries `carried`, or, if it
     `leads`, the span itself."""
+
+    is_recorded = True
 
     def __init__(
         self,
@@ -165,12 +169,14 @@ def root(name: str, traces: Iterable[str] = (), /, **attributes: Given) -> Recor
     return _Open(spans, name, None, attributes, links=links, leads=is_chosen)
 
 
-def serve(name: str, traceparent: str) -> Recording:
-    """A span of a request, under the caller's span if the header names one. It is recorded if that is, or by chance."""
+def serve(name: str, traceparent: Callable[[], str]) -> Recording:
+    """A span of a request, under the caller's span if the header names one. It is recorded if that is, or by chance.
+    The header is only asked for where anything may be recorded."""
     spans = _Switch.spans
     if spans is None:
         return NULL
-    caller = read_header(traceparent) if traceparent else None
+    header = traceparent()
+    caller = read_header(header) if header else None
     # Whoever asks is not known yet: strangers must not crowd out what others want to see.
     if caller is not None and caller.is_recorded and _wished_for.wait("", time.monotonic()) > 0:
         caller = None
