@@ -1,5 +1,6 @@
 """What only a real broker can do to a transaction."""
 
+import asyncio
 import re
 import secrets
 
@@ -150,3 +151,8 @@ async def test_a_cluster_that_is_away_is_unavailable_and_nothing_hangs() -> None
     with pytest.raises(Unavailable):
         await stream.recover(replace(a_batch(), owner="somebody"))
     await stream.close()
+
+
+async def test_many_who_try_a_transaction_at_once(kafka: KafkaStream) -> None:
+    inspections = [kafka.inspection for _ in range(8)]
+    await asyncio.gather(*(inspection.try_transaction(timeout_seconds=6) for inspection in inspections))

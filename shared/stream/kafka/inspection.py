@@ -7,6 +7,7 @@ marker in `__consumer_offsets`, which the broker cleans away. (A cluster that ne
 """
 
 import asyncio
+import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from shared.stream.kafka.durability import describe_broker, describe_topics
 # EndTxn version 5 came with Kafka 4.0 (KIP-890): brokers from there on show a marker as soon as its lane is fenced.
 _END_TXN, _SINCE_4_0 = 26, 5
 _AGAIN_SECONDS = 0.1
+_FENCED = frozenset({47, 90})  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 
 TRANSACTIONAL_ID = "carillon-doctor"
 GROUP = "carillon.job.doctor"
@@ -34,6 +36,10 @@ def is_older_than_4_0(versions: Any) -> bool:
     """Whether a broker that answers so to `ApiVersions` may show a marker late."""
     newest = {key: highest for key, _, highest in versions.api_versions}
     return bool(newest.get(_END_TXN, 0) < _SINCE_4_0)
+
+
+class _Fenced(Exception):
+    """Another doctor has begun a transaction since."""
 
 
 class BrokerVersions(Struct, frozen=True):
@@ -104,14 +110,11 @@ class KafkaInspection:
             return {node: await describe_broker(client, node, settings) for node in nodes}
 
     async def try_transaction(self, *, timeout_seconds: float) -> None:
-        """Begin a transaction with a consumer group in it, and abort it."""
+        """Begin a transaction with a consumer group in it, and abort it; again where another doctor's fenced it."""
         async with self._ask() as client:
             node = await _find_coordinator(client)
-            begin = InitProducerIdRequest(TRANSACTIONAL_ID, int(timeout_seconds * 1000))
-            begun = await _send(client, node, begin)
-            ours = (TRANSACTIONAL_ID, begun.producer_id, begun.producer_epoch)
-            await _send(client, node, AddOffsetsToTxnRequest(*ours, GROUP))
-            await _send(client, node, EndTxnRequest(*ours, transaction_result=False))
+            while not await _abort_transaction(client, node, timeout_seconds):
+                await asyncio.sleep(random.uniform(0, _AGAIN_SECONDS))
 
     @asynccontextmanager
     async def _ask(self) -> AsyncIterator[AIOKafkaClient]:
@@ -135,13 +138,28 @@ async def _find_coordinator(client: AIOKafkaClient) -> int:
             return node
 
 
+async def _abort_transaction(client: AIOKafkaClient, node: int, timeout_seconds: float) -> bool:
+    """Begin a transaction and abort it; whether nobody fenced it meanwhile. Raises the driver's errors."""
+    begin = InitProducerIdRequest(TRANSACTIONAL_ID, int(timeout_seconds * 1000))
+    try:
+        begun = await _send(client, node, begin)
+        ours = (TRANSACTIONAL_ID, begun.producer_id, begun.producer_epoch)
+        await _send(client, node, AddOffsetsToTxnRequest(*ours, GROUP))
+        await _send(client, node, EndTxnRequest(*ours, transaction_result=False))
+    except _Fenced:
+        return False
+    return True
+
+
 async def _send(client: AIOKafkaClient, node: int, request: Any) -> Any:
-    """The answer, once the coordinator is through with what came before. Raises the driver's errors."""
+    """The answer, once the coordinator is through with what came before. Raises the driver's errors, and `_Fenced`."""
     while True:
         answer = await client.send(node, request)
         error = for_code(answer.error_code)
         if not answer.error_code:
             return answer
+        if answer.error_code in _FENCED:
+            raise _Fenced
         if not error.retriable and error is not ConcurrentTransactions:
             raise error(type(request).__name__.removesuffix("Request"))
         await asyncio.sleep(_AGAIN_SECONDS)
