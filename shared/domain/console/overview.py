@@ -14,13 +14,9 @@ from msgspec import Struct
 from shared.domain.console.minutes import MinuteCounts
 from shared.domain.console.processes import ProcessState, RunningProcess
 from shared.domain.console.queues import QueueState
+from shared.domain.console.signs import BEHIND_SECONDS, FAILING_SHARE, LATE_SECONDS, SKEWED_SECONDS, STILL_SECONDS
 from shared.domain.jobs.jobs import JobStatus
 
-LATE_SECONDS = 5.0
-BEHIND_SECONDS = 30.0
-STILL_SECONDS = 300.0
-SKEWED_SECONDS = 1.0
-FAILING_SHARE = 0.01
 MIXED_AFTER = timedelta(hours=1)
 _RECENT = timedelta(minutes=5)
 _MICROSECONDS = 1_000_000
@@ -102,9 +98,7 @@ def _find_late_firing(overview: Overview) -> list[ShownSign]:
     )
     if late <= fired * FAILING_SHARE:
         return []
-    return [
-        ShownSign("FiringLate", f"{late:,} of {fired:,} occurrences were over {LATE_SECONDS:g} s late in 5 minutes")
-    ]
+    return [ShownSign("FiringLate", f"{late:,} of {fired:,} occurrences were over {LATE_SECONDS} s late in 5 minutes")]
 
 
 def _find_falling_behind(overview: Overview) -> list[ShownSign]:

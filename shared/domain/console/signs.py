@@ -28,6 +28,14 @@ class Sign(Struct, frozen=True, kw_only=True):
     minutes: int = 0
 
 
+# What the overview holds against what is stored, too.
+LATE_SECONDS = 5
+BEHIND_SECONDS = 30
+STILL_SECONDS = 300
+SKEWED_SECONDS = 1
+FAILING_SHARE = 0.01
+ENDS_WITHIN_DAYS = 14
+
 ROLES = ("api", "feedback", "scheduler", "worker")
 """The processes that a deployment cannot do without."""
 
@@ -56,25 +64,25 @@ SIGNS = (
     Sign(
         name="FiringLate",
         severity=Severity.PAGE,
-        sentence="One in a hundred occurrences fires more than 5 seconds late.",
+        sentence=f"One in a hundred occurrences fires more than {LATE_SECONDS} seconds late.",
         remedy="Add schedulers, or workers where the queue sched.call is long.",
-        expression=f"{_quantile('carillon_lateness_seconds')} > 5",
+        expression=f"{_quantile('carillon_lateness_seconds')} > {LATE_SECONDS}",
         minutes=5,
     ),
     Sign(
         name="FallingBehind",
         severity=Severity.PAGE,
-        sentence="An occurrence that is due has waited for more than 30 seconds to be claimed.",
+        sentence=f"An occurrence that is due has waited for more than {BEHIND_SECONDS} seconds to be claimed.",
         remedy="See that schedulers run and that MongoDB answers quickly; then add schedulers.",
-        expression="max(carillon_oldest_visible_seconds) > 30",
+        expression=f"max(carillon_oldest_visible_seconds) > {BEHIND_SECONDS}",
         minutes=2,
     ),
     Sign(
         name="BatchesStandStill",
         severity=Severity.PAGE,
-        sentence="A batch of a running job has waited for more than 5 minutes in its queue.",
+        sentence=f"A batch of a running job has waited for more than {STILL_SECONDS // 60} minutes in its queue.",
         remedy="See that workers are ready: /readyz names what they lack.",
-        expression="max(carillon_batch_oldest_queued_seconds) > 300",
+        expression=f"max(carillon_batch_oldest_queued_seconds) > {STILL_SECONDS}",
         minutes=1,
     ),
     Sign(
@@ -98,11 +106,11 @@ SIGNS = (
     Sign(
         name="ApiFailing",
         severity=Severity.PAGE,
-        sentence="The API answers more than 1 % of its requests with a 5xx.",
+        sentence=f"The API answers more than {FAILING_SHARE * 100:g} % of its requests with a 5xx.",
         remedy="Read its log for `request failed` and `a server is unavailable`.",
         expression=(
             'sum(rate(carillon_http_requests_total{status=~"5.."}[5m]))'
-            " / sum(rate(carillon_http_requests_total[5m])) > 0.01"
+            f" / sum(rate(carillon_http_requests_total[5m])) > {FAILING_SHARE}"
         ),
         minutes=5,
     ),
@@ -183,15 +191,15 @@ SIGNS = (
         severity=Severity.TICKET,
         sentence="A machine's clock differs from the database's by more than a second.",
         remedy="See that the machine's clock is kept by NTP.",
-        expression="max by (instance) (abs(carillon_clock_skew_seconds)) > 1",
+        expression=f"max by (instance) (abs(carillon_clock_skew_seconds)) > {SKEWED_SECONDS}",
         minutes=10,
     ),
     Sign(
         name="CertificateEnds",
         severity=Severity.TICKET,
-        sentence="A certificate ends within 14 days.",
+        sentence=f"A certificate ends within {ENDS_WITHIN_DAYS} days.",
         remedy="Renew the one that the label `of` names; processes read the files again by themselves.",
-        expression="min by (of) (carillon_certificate_expiry_timestamp_seconds) - time() < 14 * 86400",
+        expression=f"min by (of) (carillon_certificate_expiry_timestamp_seconds) - time() < {ENDS_WITHIN_DAYS} * 86400",
         minutes=10,
     ),
     Sign(
