@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from services.commands.doctor.findings import Opinions, fault, warn, well
+from shared.domain.console.signs import ENDS_WITHIN_DAYS
 
-ENOUGH_DAYS = 14
 _DAY_SECONDS = 86_400
 
 
@@ -45,6 +45,6 @@ def judge_certificate(address: str, shown: ShownCertificate) -> Opinions:
     """What to say of it."""
     if shown.refused:
         return fault(f"the certificate of {address} is refused: {shown.refused}")
-    if shown.days_left < ENOUGH_DAYS:
+    if shown.days_left < ENDS_WITHIN_DAYS:
         return warn(f"the certificate of {address} ends in {shown.days_left:.0f} days")
     return well(f"the certificate of {address} is good for {shown.days_left:.0f} days")

@@ -10,6 +10,7 @@ from msgspec import Struct
 from services.commands.doctor.certificates import find_certificate, judge_certificate
 from services.commands.doctor.findings import Opinion, Opinions, fault, warn, well
 from services.commands.doctor.reach import connect, measure
+from shared.domain.console.signs import ENDS_WITHIN_DAYS
 
 ROUND_TRIPS = 5
 LONG_ROUND_TRIP = 0.2
@@ -119,6 +120,6 @@ ROUND_TRIP = Question(
 TLS = Question(
     "tls",
     "The connection is encrypted, or stays on this machine; the certificate is for the server's name, signed by whom "
-    "we trust, and good for 14 days at least.",
+    f"we trust, and good for {ENDS_WITHIN_DAYS} days at least.",
     Examination.check_tls,
 )
