@@ -35,7 +35,7 @@ class Connections:
         used."""
         pool = asyncpg.create_pool(
             url,
-            ssl=_trust(url, tls),
+            ssl=trust_of(url, tls),
             min_size=0,
             max_size=pool_size,
             max_inactive_connection_lifetime=IDLE_SECONDS,
@@ -93,8 +93,9 @@ def translate_errors() -> Iterator[None]:
         raise Unavailable(f"the push database does not answer: {str(error) or type(error).__name__}") from error
 
 
-def _trust(url: str, tls: TlsSettings) -> ssl.SSLContext | None:
-    """Nothing where the URL does not ask for a verified server, or names files of its own: the driver's way then."""
+def trust_of(url: str, tls: TlsSettings) -> ssl.SSLContext | None:
+    """The context for a connection by this URL. Nothing where it does not ask for a verified server, or names files of
+    its own: the driver's way then."""
     options = parse_qs(urlsplit(url).query)
     own = options.keys() & _OWN_FILES
     return client_context(tls) if options.get("sslmode") == ["verify-full"] and not own else None

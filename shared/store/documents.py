@@ -41,6 +41,11 @@ _BSON = (datetime, bytes)
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
 _NAMESPACE_EXISTS = 48
+NO_RIGHT, _NO_LOGIN = 13, 18
+DENIALS: Mapping[int | None, str] = {
+    NO_RIGHT: "MongoDB does not allow it",
+    _NO_LOGIN: "MongoDB does not accept the user or the password",
+}
 _TRANSIENT = ("TransientTransactionError", "RetryableWriteError")
 # The codes of a server that steps down, shuts down, or cannot reach another one. Not every write error has a label too.
 _AWAY_CODES = frozenset({6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -227,7 +232,7 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
 
     Raises:
         Conflict: `duplicate()`, where a unique value exists already.
-        Unavailable: the server is away, shutting down or too slow; the write may have happened.
+        Unavailable: the server is away, shutting down or too slow; the write may have happened. Or it denies us.
     """
     try:
         yield
@@ -241,6 +246,8 @@ def translate_errors(*, duplicate: Callable[[], Conflict] | None = None) -> Iter
     except _AWAY as error:
         raise Unavailable(f"MongoDB: {type(error).__name__}") from error
     except OperationFailure as error:
+        if error.code in DENIALS:
+            raise Unavailable(DENIALS[error.code]) from error
         # A write of many has one code of its own, and those of its parts.
         away = _AWAY_CODES & (_codes(error) if isinstance(error, BulkWriteError) else {error.code})
         if away or error.timeout or any(map(error.has_error_label, _TRANSIENT)):

@@ -13,10 +13,9 @@ from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 from pymongo.uri_parser import SCHEME, parse_uri
 
 from shared.domain.errors import Denied, Unavailable
-from shared.store.documents import Document, translate_errors
+from shared.store.documents import DENIALS, NO_RIGHT, Document, translate_errors
 from shared.store.indexes import CollectionIndex, Preparable, find_wanted, read_indexes
 
-_NO_LOGIN, _NO_RIGHT = 18, 13
 _MONGODB_PORT = 27017
 
 
@@ -97,13 +96,13 @@ class StoreInspection:
     async def write_nothing(self) -> None:
         """Write as durably as everything is written, to no document: the server answers once a majority has caught up
         with it, and nothing has changed."""
-        with _translate_denials(), translate_errors():
+        with _translate_all_errors():
             await self._database["meta"].update_one({"_id": "doctor: there is none"}, {"$set": {"seen": True}})
 
     async def compare_indexes(self) -> IndexComparison:
         """The indexes that there are beside those that `setup` makes."""
         wanted = await find_wanted(self._makers)
-        with _translate_denials(), translate_errors():
+        with _translate_all_errors():
             present = set(await self._database.list_collection_names())
             found = [
                 index
@@ -125,7 +124,7 @@ class StoreInspection:
         )
 
     async def _ask(self, command: str) -> Mapping[str, Any]:
-        with _translate_denials(), translate_errors():
+        with _translate_all_errors():
             answer: Mapping[str, Any] = await self._database.command(command)
         return answer
 
@@ -150,12 +149,17 @@ def _why_none_is_selected(said: str) -> str:
 
 
 @contextmanager
-def _translate_denials() -> Iterator[None]:
+def _translate_all_errors() -> Iterator[None]:
+    """As `translate_errors`, and that of a server which denies us is `Denied`. It tells what it does not allow, which
+    holds nothing of our users' here."""
     try:
-        yield
+        with translate_errors():
+            yield
     except OperationFailure as error:
-        if error.code == _NO_LOGIN:
-            raise Denied("MongoDB does not accept the user or the password") from error
-        if error.code == _NO_RIGHT:
-            raise Denied(f"MongoDB does not allow it: {error.details and error.details.get('errmsg')}") from error
         raise Unavailable(f"MongoDB refuses: {error.code}") from error
+    except Unavailable as error:
+        cause = error.__cause__
+        if not isinstance(cause, OperationFailure) or cause.code not in DENIALS:
+            raise
+        told = f": {cause.details and cause.details.get('errmsg')}" if cause.code == NO_RIGHT else ""
+        raise Denied(f"{error}{told}") from cause

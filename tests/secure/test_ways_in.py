@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from services.commands.import_marathon.source import open_source
 from shared.audience import Audience
 from shared.broker.rabbitmq import RabbitBroker
 from shared.domain.errors import Invalid, Unavailable
@@ -121,6 +122,16 @@ async def test_postgresql_lets_in_who_shows_a_certificate(secure: Secure) -> Non
         with pytest.raises(answer):  # there is no such table, so we are in
             await audience.highest("push")
         await audience.close()
+
+
+async def test_what_is_imported_comes_over_tls(secure: Secure) -> None:
+    url = f"postgresql://carillon@{secure.postgres}/bycertificate?sslmode=verify-full"
+    with pytest.raises(Invalid, match="no Marathon database"):  # so we are in
+        async with open_source(url, identified()):
+            pass
+    with pytest.raises(Unavailable):
+        async with open_source(url, NO_FILES):
+            pass
 
 
 async def test_no_rabbitmq_is_trusted_that_only_this_machine_does_not_know(secure: Secure) -> None:

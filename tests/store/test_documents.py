@@ -54,6 +54,14 @@ async def test_a_server_that_steps_down_is_unavailable_however_it_says_so(error:
         await insert(error)
 
 
+@pytest.mark.parametrize("code", [13, 18])
+async def test_a_server_that_denies_us_is_unavailable_and_what_was_asked_is_not_told(code: int) -> None:
+    said = "not authorized on carillon to execute command { insert: 'jobs', documents: [ { secret: 1 } ] }"
+    with pytest.raises(Unavailable, match="MongoDB does not") as told, translate_errors():
+        raise OperationFailure(said, code, {"errmsg": said})
+    assert "secret" not in str(told.value)
+
+
 @pytest.mark.parametrize("error", [bulk([TOO_LARGE], []), bulk([TOO_LARGE, DUPLICATE], []), WriteError("no", 10334)])
 async def test_other_failures_stay_what_they_are(error: Exception) -> None:
     with pytest.raises(type(error)), translate_errors():

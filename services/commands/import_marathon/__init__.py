@@ -47,7 +47,7 @@ async def bring(source: str, capabilities: Capabilities, options: Options) -> Im
         Invalid: it cannot be read, or is none.
         Unavailable: a server is away. What was brought until then stays, and the next import goes on from it.
     """
-    async with open_source(source) as marathon:
+    async with open_source(source, capabilities.settings.tls) as marathon:
         if not options.dry_run:
             await capabilities.store.setup()
         tally = ImportTally(options.record)

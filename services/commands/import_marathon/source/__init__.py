@@ -22,7 +22,9 @@ import msgspec
 from services.commands.import_marathon.source import statements
 from services.commands.import_marathon.source.rows import AppRow, JobRow, Row, TemplateRow, UserRow
 from services.commands.import_marathon.source.statements import MAX_JSON_BYTES
+from shared.audience.connections import trust_of
 from shared.domain.errors import Invalid, Unavailable
+from shared.runtime.server_settings import NO_FILES, TlsSettings
 
 __all__ = ["MAX_JSON_BYTES", "PAGE", "AppRow", "JobRow", "Marathon", "Row", "TemplateRow", "UserRow", "open_source"]
 
@@ -91,14 +93,15 @@ class Marathon:
 
 
 @asynccontextmanager
-async def open_source(url: str) -> AsyncIterator[Marathon]:
-    """The Marathon database at a `postgresql://` URL, until the end of the block.
+async def open_source(url: str, tls: TlsSettings = NO_FILES) -> AsyncIterator[Marathon]:
+    """The Marathon database at a `postgresql://` URL, until the end of the block. `tls` has whom to trust, where the
+    URL asks for a verified server and names no files.
 
     Raises:
         Invalid: the URL cannot be read, the server refuses the user, or this is no Marathon database.
         Unavailable: the server cannot be reached.
     """
-    connection = await _connect(url)
+    connection = await _connect(url, tls)
     try:
         with _translate_errors():
             transaction = connection.transaction(isolation="repeatable_read", readonly=True)
@@ -112,13 +115,14 @@ async def open_source(url: str) -> AsyncIterator[Marathon]:
             await connection.close(timeout=GRACE_SECONDS)
 
 
-async def _connect(url: str) -> _Connection:
+async def _connect(url: str, tls: TlsSettings) -> _Connection:
     if not url.startswith(_SCHEMES):
         raise Invalid("not a postgresql:// URL", field="--from")
     try:
         with _translate_errors():
             return await asyncpg.connect(
                 url,
+                ssl=trust_of(url, tls),
                 timeout=CONNECT_SECONDS,
                 server_settings={
                     "application_name": "carillon import",
