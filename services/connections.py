@@ -25,7 +25,7 @@ from shared.mail import Mail, MailSender
 from shared.outgoing import Answer, Blocked, Call, Outgoing, OwnApi, Unreachable
 from shared.outgoing.late import LateOutgoing
 from shared.runtime.clock import Clock, SystemClock
-from shared.runtime.metrics import measure_calls
+from shared.runtime.measured import measure_calls
 from shared.runtime.settings import BlobSettings, Settings, TlsSettings
 from shared.store import Store
 from shared.stream import Stream

@@ -38,8 +38,7 @@ def of(look: "Callable[[Session, str], Names]") -> Complete:
     """Complete by asking the API: `look` gives names, each with a word about it."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from services.cli.session import Session
-        from services.cli.verb import wishes_of
+        from services.cli.session import Session, wishes_of
 
         session = Session(wishes_of(ctx), patient=False)
         try:

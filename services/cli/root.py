@@ -34,12 +34,11 @@ class CarillonCommand(click.Group):
     """The nouns, and the commands that run a deployment, which are loaded where none of the nouns is meant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*NOUNS, *self._run_commands(ctx)})
+        return sorted({*NOUNS, *_find_programs()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in NOUNS:
-            self._run_commands(ctx)
-            return super().get_command(ctx, cmd_name)
+            return _find_programs().get(cmd_name)
         module = import_module(f"services.cli.verbs.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
@@ -55,7 +54,7 @@ class CarillonCommand(click.Group):
             ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        running = self._run_commands(ctx)
+        running = _find_programs()
         with formatter.section("Commands on a deployment that runs"):
             formatter.write_dl(sorted(NOUNS.items()))
         with formatter.section("Commands that run one"):
@@ -63,9 +62,11 @@ class CarillonCommand(click.Group):
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(int(code)), meaning) for code, meaning in MEANINGS.items()])
 
-    def _run_commands(self, ctx: click.Context) -> Mapping[str, click.Command]:
-        import_module("services.cli.running")
-        return {name: command for name, command in self.commands.items() if not command.hidden}
+
+def _find_programs() -> Mapping[str, click.Command]:
+    from services.cli.running import programs
+
+    return programs.commands
 
 
 @click.group(cls=CarillonCommand, context_settings={"help_option_names": ["-h", "--help"]})

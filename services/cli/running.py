@@ -12,7 +12,6 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from services.cli.root import main
 from services.commands.importing import import_group
 from services.commands.rules import print_rules
 from services.parts import find_processes
@@ -21,6 +20,9 @@ from shared.domain.push.records import APNS, SERVICES
 from shared.runtime import configuration, memory
 from shared.runtime.masking import without_secrets
 from shared.runtime.settings import Settings
+
+programs = click.Group("programs")
+"""The commands of this module."""
 
 _data_dir = click.option("--data-dir", type=click.Path(file_okay=False), help="The folder that holds all data.")
 
@@ -58,7 +60,7 @@ def describe_error(error: CarillonError) -> str:
 
 
 def _add_service(name: str, services: Sequence[str], sentence: str) -> None:
-    @main.command(name, short_help=sentence, help=sentence)
+    @programs.command(name, short_help=sentence, help=sentence)
     @click.pass_context
     def command(context: click.Context) -> None:
         with memory.load_modules():
@@ -72,7 +74,7 @@ for _process, _sentence in find_processes().items():
 _add_service("all", list(find_processes()), "Run all services in one process.")
 
 
-@main.command(short_help="Make the queues, topics and indexes that are missing.")
+@programs.command(short_help="Make the queues, topics and indexes that are missing.")
 @click.pass_context
 def init(context: click.Context) -> None:
     """Make the vhost, queues, policies, topics and indexes that are missing. Safe to repeat."""
@@ -81,7 +83,7 @@ def init(context: click.Context) -> None:
     run_async(set_up(settings_of(context)))
 
 
-@main.command(short_help="Ask all servers whether they are as Carillon needs them.")
+@programs.command(short_help="Ask all servers whether they are as Carillon needs them.")
 @click.option("--json", "as_json", is_flag=True, help="One finding a line, as JSON.")
 @click.pass_context
 def doctor(context: click.Context, *, as_json: bool) -> None:
@@ -113,7 +115,7 @@ class _Misused(click.ClickException):
     exit_code = 2
 
 
-@main.command(short_help="Print the settings with their defaults and what they mean.")
+@programs.command(short_help="Print the settings with their defaults and what they mean.")
 @click.option("--all", "rare", is_flag=True, help="Those that few deployments change, too.")
 @click.option("--effective", is_flag=True, help="All values that hold here and now, with their passwords masked.")
 @click.pass_context
@@ -125,7 +127,7 @@ def config(context: click.Context, *, rare: bool, effective: bool) -> None:
         click.echo(configuration.describe(rare=rare), nl=False)
 
 
-@main.command(short_help="Run all services with servers of their own, for a laptop.")
+@programs.command(short_help="Run all services with servers of their own, for a laptop.")
 @_data_dir
 @click.pass_context
 def up(context: click.Context, data_dir: str | None) -> None:
@@ -164,7 +166,7 @@ def _embedded_settings(context: click.Context, data_dir: str | None) -> Settings
     return settings
 
 
-@main.command(short_help="Make an app, templates and devices to try a job with.")
+@programs.command(short_help="Make an app, templates and devices to try a job with.")
 @click.option("--app", default="demo", show_default=True, help="The app's name.")
 @click.option("--service", type=click.Choice(list(SERVICES)), default=APNS, show_default=True)
 @click.option(
@@ -219,11 +221,11 @@ def seed(
     run_async(work())
 
 
-main.add_command(import_group(settings_of, run_async))
-main.add_command(print_rules)
+programs.add_command(import_group(settings_of, run_async))
+programs.add_command(print_rules)
 
 
-@main.command("demo", short_help="Show a push job at work; ends by itself.")
+@programs.command("demo", short_help="Show a push job at work; ends by itself.")
 @click.option("--devices", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="How many.")
 @click.option("--keep", is_flag=True, help="Leave it running afterwards, and keep its data.")
 @_data_dir

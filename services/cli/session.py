@@ -37,6 +37,13 @@ class Wishes(Struct, frozen=True, kw_only=True):
     config: Path | None = None
 
 
+def wishes_of(ctx: click.Context) -> Wishes:
+    """What the common options say; those that a verb does not have say nothing."""
+    given = {name: value for name, value in ctx.params.items() if name in Wishes.__struct_fields__ and value}
+    config = ctx.find_root().params.get("config")
+    return Wishes(**given, config=config if isinstance(config, Path) else None)
+
+
 class Session:
     """One run of a verb. The deployment is looked for when it is asked first."""
 

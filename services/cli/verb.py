@@ -4,14 +4,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
 from services.cli import complete
 from services.cli.exits import Exit, Failure, failure_of
-from services.cli.session import Session, Wishes
+from services.cli.session import Session, Wishes, wishes_of
 from shared.domain.errors import CarillonError as InsideError
 
 # The client needs httpx, which brings a command line of its own along where rich is installed: 80 ms for nothing.
@@ -83,13 +82,6 @@ def noun(name: str) -> Noun:
     from services.cli.root import NOUNS
 
     return Noun(name, help=NOUNS[name], short_help=NOUNS[name])
-
-
-def wishes_of(ctx: click.Context) -> Wishes:
-    """What the common options say; those that a verb does not have say nothing."""
-    given = {name: value for name, value in ctx.params.items() if name in Wishes.__struct_fields__ and value}
-    config = ctx.find_root().params.get("config")
-    return Wishes(**given, config=config if isinstance(config, Path) else None)
 
 
 @contextmanager

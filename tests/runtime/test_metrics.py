@@ -9,6 +9,7 @@ import pytest
 
 from shared.domain.errors import Unavailable
 from shared.runtime import metrics
+from shared.runtime.measured import measure_calls
 
 
 def count(name: str, **labels: str) -> float:
@@ -67,7 +68,7 @@ def test_the_page_is_readable_text() -> None:
 
 async def test_observed_calls_are_counted_and_answer_as_before() -> None:
     before = calls("visit")
-    house = metrics.measure_calls(House(), "house")
+    house = measure_calls(House(), "house")
     assert [await house.visit("you") for _ in range(3)] == ["hello you"] * 3
     assert calls("visit") == before + 3
     assert house.number() == 7
@@ -77,13 +78,13 @@ async def test_observed_errors_pass_and_are_counted_by_kind() -> None:
     labels = {"capability": "house", "operation": "visit", "error": "Unavailable"}
     before = count("carillon_call_errors_total", **labels)
     with pytest.raises(Unavailable, match="asleep"):
-        await metrics.measure_calls(House(), "house").visit("you", late=True)
+        await measure_calls(House(), "house").visit("you", late=True)
     assert count("carillon_call_errors_total", **labels) == before + 1
 
 
 async def test_what_changes_is_read_anew_and_what_is_missing_is_missing() -> None:
     inner = House()
-    house = metrics.measure_calls(inner, "house")
+    house = measure_calls(inner, "house")
     inner.rooms = 2
     assert house.rooms == 2
     assert not hasattr(house, "cellar")
@@ -91,7 +92,7 @@ async def test_what_changes_is_read_anew_and_what_is_missing_is_missing() -> Non
 
 async def test_what_an_observed_capability_opens_is_observed_too() -> None:
     opened, knocked = calls("door"), calls("knock")
-    async with metrics.measure_calls(House(), "house", opens=frozenset({"door"})).door() as door:
+    async with measure_calls(House(), "house", opens=frozenset({"door"})).door() as door:
         assert door.id == "door"
         assert await door.knock() == "who is there"
     assert (calls("door"), calls("knock")) == (opened + 1, knocked + 1)
@@ -110,7 +111,7 @@ async def test_an_error_inside_what_was_opened_reaches_its_manager() -> None:
                 raise
 
     with pytest.raises(ValueError, match="inside"):
-        async with metrics.measure_calls(Watching(), "house", opens=frozenset({"door"})).door():
+        async with measure_calls(Watching(), "house", opens=frozenset({"door"})).door():
             raise ValueError("inside")
     assert len(seen) == 1
 
@@ -121,7 +122,7 @@ async def test_a_cancelled_call_is_timed_and_is_no_error() -> None:
             return await asyncio.Future()
 
     before = calls("visit")
-    task = asyncio.create_task(metrics.measure_calls(Slow(), "house").visit("you"))
+    task = asyncio.create_task(measure_calls(Slow(), "house").visit("you"))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

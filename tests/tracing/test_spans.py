@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,7 +13,8 @@ from services.embedded.processes import free_port
 from shared.domain.errors import Invalid
 from shared.runtime import tracing
 from shared.runtime.coalescer import Coalescer
-from shared.runtime.metrics import REGISTRY, measure_calls
+from shared.runtime.measured import measure_calls
+from shared.runtime.metrics import REGISTRY
 from shared.runtime.settings import TracingSettings
 from shared.runtime.tracing import spans as exporting
 from shared.runtime.tracing.context import YOUNG_SECONDS, Carried, TraceParent, header_of
@@ -22,6 +24,15 @@ from tests.tracing.collector import NO_PARENT, Collector
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNRECORDED = CALLER[:-1] + "0"
 SwitchOn = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def last_spans_are_gone() -> Iterator[None]:
+    """What is still being sent when tracing is off would log into the tests behind."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "last spans":
+            thread.join()
 
 
 @pytest.fixture
