@@ -38,10 +38,12 @@ class IndexComparison(Struct, frozen=True):
 
 
 class Grants(Struct, frozen=True):
-    """The user that we are, empty where the server asks nobody who they are; and what is missing of what we need."""
+    """The user that we are, empty where the server asks nobody who they are; what is missing of what we need; and the
+    database that the user is one of."""
 
     user: str
     missing: Sequence[str]
+    database: str = ""
 
 
 def store_addresses(url: str) -> list[tuple[str, int]]:
@@ -91,7 +93,8 @@ class StoreInspection:
         if not users:
             return Grants("", ())
         granted = _allowed_actions(known.get("authenticatedUserPrivileges", ()), self._database.name)
-        return Grants(users[0]["user"], [action for action in needed if not granted & {action, "anyAction"}])
+        missing = [action for action in needed if not granted & {action, "anyAction"}]
+        return Grants(users[0]["user"], missing, users[0]["db"])
 
     async def write_nothing(self) -> None:
         """Write as durably as everything is written, to no document: the server answers once a majority has caught up

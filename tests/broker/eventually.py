@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 
-async def eventually(look: Callable[[], Awaitable[bool]], *, seconds: float = 10.0) -> None:
+async def eventually(look: Callable[[], Awaitable[bool]], *, seconds: float = 60.0) -> None:
     """Return as soon as `look` is true; fail if it never is."""
     async with asyncio.timeout(seconds):
         while not await look():

@@ -293,7 +293,7 @@ async def test_it_tells_what_waits_is_in_hand_and_is_dead(broker: Broker) -> Non
             told = {queue.name: (queue.ready, queue.unacked, queue.dead, queue.consumers) for queue in queues}
             return told == {QUEUE: (1, 2, 1, 1), "push.split": (0, 0, 0, 0)}
 
-        await eventually(is_told, seconds=30)  # RabbitMQ takes its statistics every five seconds, each kind on its own
+        await eventually(is_told)  # RabbitMQ takes its statistics every five seconds, each kind on its own
 
 
 async def bury(broker: Broker, *bodies: str) -> None:

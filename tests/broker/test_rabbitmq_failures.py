@@ -80,7 +80,7 @@ async def test_publishing_goes_on_after_a_cut(rabbit: RabbitBroker, administrati
         async def look() -> bool:
             return len(confirmed) >= target
 
-        await eventually(look, seconds=30)
+        await eventually(look)
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as publishers:
         for number in range(200):
@@ -175,7 +175,7 @@ async def test_a_silent_line_is_noticed_by_publisher_and_consumer(
     async def both_are_back() -> bool:
         return await rabbit.depth(QUEUE) == 2
 
-    await eventually(both_are_back, seconds=15)
+    await eventually(both_are_back)
     assert sorted(await everything_in(rabbit)) == [b"after", b"before"]
 
 
@@ -237,7 +237,7 @@ async def eventually_published(broker: RabbitBroker, body: bytes) -> None:
             return False
         return True
 
-    await eventually(publish, seconds=30)
+    await eventually(publish)
 
 
 async def test_nobody_there(stack: Endpoints) -> None:

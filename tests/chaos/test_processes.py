@@ -64,14 +64,14 @@ async def test_a_worker_tells_which_batches_it_has_in_hand(house: House) -> None
             thing.what == "push.batch" and thing.id.startswith(f"{job_key}/") for thing in told.in_hand
         )
 
-    await until(shows_batch, "the batch to be shown", 20)
+    await until(shows_batch, "the batch to be shown")
     await house.exactly_once(job_key, 3_000)
 
     async def shows_nothing() -> bool:
         told = await told_of(house, worker)
         return told is not None and told.in_hand_count == 0
 
-    await until(shows_nothing, "nothing to be in hand", 20)
+    await until(shows_nothing, "nothing to be in hand")
 
 
 async def test_what_is_sent_is_counted_by_the_minute_and_at_the_end_too(house: House) -> None:

@@ -44,6 +44,20 @@ async def test_a_pipe_gets_a_line_a_look_and_stdout_the_job(cli: Program, house:
     assert await process.wait() == 0
 
 
+async def test_a_job_is_watched_from_its_making(cli: Program, house: House) -> None:
+    app_id = await house.app_with_template()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services", "jobs", "create", "--app", app_id, "--template", "like", "--watch",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=cli.variables(), cwd=cli.home,
+    )  # fmt: skip
+    assert process.stderr
+    assert "  like  running  " in (await process.stderr.readline()).decode()
+    [job] = (await house.admin.get(f"/apps/{app_id}/jobs")).json
+    await complete(house, job["id"])
+    out, _ = await process.communicate()
+    assert (process.returncode, job["id"] in out.decode()) == (0, True)
+
+
 async def test_a_terminal_gets_a_bar_that_stays_where_it_is(cli: Program, house: House) -> None:
     app_id, job_id = await begin_job(house)
     terminal = Terminal(cli, "jobs", "watch", job_id, "--app", app_id)

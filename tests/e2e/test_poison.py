@@ -66,7 +66,7 @@ async def test_unreadable_messages_end_among_the_dead_letters(house: House, admi
         return await dead_letters(administration, queue) == sorted(bodies)
 
     for queue in QUEUES:
-        await until(partial(all_are_dead, queue), f"the dead letters of {queue}", 20)
+        await until(partial(all_are_dead, queue), f"the dead letters of {queue}")
         assert await house.capabilities.broker.depth(queue) == 0
     await one_more_job(house, before=20_000)
     for queue in QUEUES:

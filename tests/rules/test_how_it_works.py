@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.domain.clock import schedules
+from shared.domain.console import bulk_actions
 from shared.domain.jobs import batches, jobs
 from tests.rules.test_words import ROOT
 
@@ -32,6 +33,7 @@ def test_the_states_are_those_of_the_tables() -> None:
         drawn("job", jobs.TRANSITIONS),
         drawn("batch", batches.TRANSITIONS),
         drawn("schedule", schedules.TRANSITIONS),
+        drawn("bulk action", bulk_actions.TRANSITIONS),
     ]
     assert block("states") == "```\n" + "\n\n".join(tables) + "\n```\n"
 

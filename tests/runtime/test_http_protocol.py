@@ -228,6 +228,7 @@ async def test_a_body_has_its_time_however_it_trickles(served: Served, more: byt
     await served.app.disconnected.wait()
 
 
+@pytest.mark.alone
 async def test_a_slow_body_that_advances_is_waited_for(served: Served) -> None:
     async with served.peer(b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 800000\r\n\r\n") as peer:
         for _ in range(40):  # three times as long as a body may stand still, and two looks at it
@@ -253,6 +254,7 @@ async def test_who_does_not_read_its_answer_is_cut_off(served: Served) -> None:
     peer.close()
 
 
+@pytest.mark.alone
 async def test_a_slow_reader_that_advances_is_waited_for(served: Served) -> None:
     served.app.answer = b"a" * 15_000_000
     peer = await served.connect(GET, ahead=1_000)

@@ -50,7 +50,7 @@ class Recorded:
 
 
 async def until_serving(health: ProcessHealth) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while health.phase is not Phase.SERVING:
             await asyncio.sleep(0.001)
 
@@ -245,7 +245,7 @@ class Process:
             connection.close()
 
     def until_ready_is(self, status: int) -> Any:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while (answer := self.ready())[0] != status:
             assert time.monotonic() < deadline, answer
             time.sleep(0.01)

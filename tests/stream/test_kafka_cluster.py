@@ -83,7 +83,7 @@ async def test_a_connection_that_nobody_answers_is_closed(frozen: Frozen, call: 
         await call(frozen.servers)
     # The error is still held, and with it the frames that hold the driver's connection.
     assert raised.value is not None
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await frozen.left.wait()
     assert (frozen.opened, len(frozen.open)) == (1, 0)
 
@@ -100,7 +100,7 @@ async def test_a_client_that_does_not_close_is_given_up(monkeypatch: pytest.Monk
             finally:
                 gone.set()
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await close(Hanging(bootstrap_servers="127.0.0.1:1"))
     assert gone.is_set()
 

@@ -52,7 +52,7 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
     if not watches:
         jobs = f" with {len(job['zones'])} jobs, group {job['jobGroupId']}" if job["zones"] else ""
         session.out.confirm(job, f"Made job {job['id']}{jobs}.", id="id")
-    elif job["jobGroupId"]:
+    elif job["zones"]:
         watch_group(session, app_id, job["jobGroupId"])
     else:
         watch_job(session, app_id, job["id"])

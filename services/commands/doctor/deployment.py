@@ -43,7 +43,7 @@ class Deployment(Examination):
     async def check_hosts(self) -> Opinions:
         """The API answers to its own names only."""
         api = self._settings.api
-        if api.allowed_hosts or api.public_url:
+        if api.allowed_hosts:
             return well("the API answers to its own names only")
         if Address(api.host, api.port).is_loopback:
             return well("the API listens on loopback, and answers to its names only")
@@ -88,7 +88,8 @@ class Deployment(Examination):
         ),
         Question(
             "hosts",
-            "An API that others reach has `api.allowed_hosts` or `api.public_url`, and answers to no other name.",
+            "An API that others reach has `api.allowed_hosts`, and answers to no other name but that of "
+            "`api.public_url`.",
             check_hosts,
         ),
         Question("first admin", "There is an admin, or `api.first_admin` names one.", check_admin, needs=MONGODB),

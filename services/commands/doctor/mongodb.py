@@ -53,7 +53,11 @@ class MongoDb(Examination):
         role = f'[{{role: "readWrite", db: "{database}"}}]'
         return fault(
             f"{grants.user} may not {', '.join(grants.missing)}",
-            mongosh(self._url, "<admin>", f'db.grantRolesToUser("{grants.user}", {role})'),
+            mongosh(
+                self._url,
+                "<admin>",
+                f'db.getSiblingDB("{grants.database}").grantRolesToUser("{grants.user}", {role})',
+            ),
         )
 
     async def ping(self) -> None:

@@ -357,7 +357,7 @@ async def test_a_fold_of_the_old_topic_that_comes_late_takes_its_reader_along(
     await fold(late, partition, "old", 120, answers(job, 120))
     await fold(other := alone(), partition, "new", 50, answers(job, 50))
     await other._flush(partition, NO_READER, asyncio.Event())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(Unavailable, match="earlier id old"):
             await late._flush(partition, NO_READER, asyncio.Event())
     assert await late._begin({partition: "new"}) == {partition: 50}

@@ -61,7 +61,7 @@ async def test_suspects_are_fired_one_at_a_time_behind_what_was_begun(store: Sto
     clock = TickingClock(store, time, recorded, SchedulerSettings())
     assert await clock.tick() == 54
     await clock.start()
-    await until(lambda: recorded.fired == 54, "all to be fired", 10)
+    await until(lambda: recorded.fired == 54, "all to be fired")
     await clock.stop()
     others, *suspects = recorded.groups
     assert len(others) == 50
