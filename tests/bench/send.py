@@ -87,10 +87,10 @@ def _our_figures(runs: Sequence[SendRun], devices: int, codec: str) -> list[Figu
     ]
 
 
-async def send(place: Place, house: House, topic: Topic, codec: str) -> SendRun:
-    """One job, by one worker process that has done nothing before."""
+async def send(place: Place, house: House, topic: Topic, codec: str, **settings: str) -> SendRun:
+    """One job, by one worker process that has done nothing before, with these settings."""
     since = await topic.ends()
-    worker = await house.start("worker", CARILLON_STREAM_COMPRESSION=codec)
+    worker = await house.start("worker", CARILLON_STREAM_COMPRESSION=codec, **settings)
     meter = Meter({"worker": worker.pid, **place.pids})
     job = await closed(house, await house.post())
     used, peak = meter.used(), memory(worker.pid).peak

@@ -20,7 +20,7 @@ from tests.e2e.clocks import receiving, scheduled
 from tests.e2e.house import House
 from tests.e2e.test_over_http import Customer
 from tests.secure import rights
-from tests.secure.conftest import CALLBACK_TOPIC, Secure
+from tests.secure.place import CALLBACK_TOPIC, Secure
 from tests.stack import certificates
 
 pytestmark = pytest.mark.native

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.house import House
 from tests.secure import servers
-from tests.secure.conftest import Secure
+from tests.secure.place import Secure
 from tests.stack import certificates
 
 pytestmark = [pytest.mark.native, pytest.mark.chaos]

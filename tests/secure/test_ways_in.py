@@ -18,7 +18,7 @@ from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.stream.kafka import KafkaStream
 from tests.conftest import _manage
 from tests.secure import rights
-from tests.secure.conftest import OLDER_LOGIN, Secure
+from tests.secure.place import OLDER_LOGIN, Secure
 from tests.stack import Endpoints, certificates
 from tests.stack.kafka import PLAIN_PASSWORD, PLAIN_USER
 

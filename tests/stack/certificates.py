@@ -7,6 +7,7 @@ authority in their place, as an operator would.
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from cryptography import x509
@@ -19,6 +20,8 @@ CLIENT = "carillon"
 """The name in the client's certificate, by which RabbitMQ and Kafka know the user."""
 _FILES = ("ca.pem", "server.pem", "client.pem")
 _YEARS = 10
+_making = Lock()
+"""Servers start side by side, and each asks for them."""
 
 
 class Authority:
@@ -56,8 +59,9 @@ class Files(NamedTuple):
 def ensure() -> Files:
     """The files of this stack, made if they are not there."""
     files = _files()
-    if not all(file.exists() for file in files):
-        renew()
+    with _making:
+        if not all(file.exists() for file in files):
+            renew()
     return files
 
 
