@@ -81,6 +81,8 @@ async def test_kafka_lets_in(way: Way, secure: Secure, tmp_path: Path) -> None:
 
 
 async def test_kafka_lets_in_who_shows_a_certificate_and_nobody_else(secure: Secure) -> None:
+    async with kafka(f"kafka://{secure.stack.kafka_servers}", NO_FILES) as admin:
+        await admin.setup({})
     url = f"kafka+ssl://{secure.stack.kafka_mutual_servers}"
     async with kafka(url, identified()) as stream:
         await stream.verify()  # as `carillon`, who has rights
