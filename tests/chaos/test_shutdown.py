@@ -9,10 +9,11 @@ import pytest
 from tests.chaos.test_feedback import Receiver
 from tests.e2e.house import House, Process
 
-pytestmark = [pytest.mark.chaos, pytest.mark.native, pytest.mark.alone]
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
 
 IDLE_SECONDS = 3.0
-BUSY_SECONDS = 6.0
+# On a busy machine; what these processes have in hand would take them far longer, and the grace period is 25.
+BUSY_SECONDS = 15.0
 PAGES = 50
 SLOW_PLAN = ",".join(f"plan.after_page@{n}=delay:0.5" for n in range(2, PAGES))
 SLOW_SEND = ",".join(f"send.after_take@{n}=delay:0.5" for n in range(1, 100))
@@ -58,6 +59,7 @@ async def test_two_workers_are_told_to_end_one_after_the_other(house: House) -> 
     await house.exactly_once(job_id, 60_000)
 
 
+@pytest.mark.alone
 async def test_every_idle_process_ends_at_once(house: House) -> None:
     await house.devices(2_000)
     own = {"CARILLON_FEEDBACK_TOPICS": f"^{house.app}-.*-feedbacks$"}
@@ -82,5 +84,5 @@ async def test_a_feedback_reader_is_told_to_end_in_mid_fold(house: House) -> Non
     assert standing > 0, "what was folded must be stored at the end"
     heir = await receiver.start()
     await receiver.counted()
-    await drained(heir, within=IDLE_SECONDS)
+    await drained(heir, within=BUSY_SECONDS)
     await receiver.counted()

@@ -31,8 +31,9 @@ async def house(secure: Secure, tmp_path: Path) -> AsyncIterator[House]:
         "CARILLON_SCHEDULER_UPKEEP_SECONDS": "0.5",
         "CARILLON_SCHEDULER_STALE_SECONDS": "2",
         "CARILLON_SCHEDULER_MARGIN_SECONDS": "1",
-        "CARILLON_STREAM_TRANSACTION_TIMEOUT_SECONDS": "4",
-        "CARILLON_STREAM_REQUEST_TIMEOUT_SECONDS": "5",
+        # Connections with TLS take long on a busy machine, and a commit that takes longer than this is recovered.
+        "CARILLON_STREAM_TRANSACTION_TIMEOUT_SECONDS": "30",
+        "CARILLON_STREAM_REQUEST_TIMEOUT_SECONDS": "10",
         "CARILLON_FEEDBACK_GROUP": f"carillon-{secrets.token_hex(4)}",
         "CARILLON_SHUTDOWN_READINESS_SECONDS": "0",
         "CARILLON_LOGS_FORMAT": "json",

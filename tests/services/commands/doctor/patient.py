@@ -1,5 +1,7 @@
 """A house of Carillon that is well until a test harms it: consumed queues, an app, its push table, a bucket."""
 
+import asyncio
+import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -134,8 +136,9 @@ async def patient_on(
         await patient.sql(f"CREATE INDEX ON {TABLE} (user_id)")
         await patient.sql(f"INSERT INTO {TABLE} VALUES (1, 'u1', 't', 'en', '+0000')")
         await patient.sql(f"ANALYZE {TABLE}")
-        bucket = environment["CARILLON_BLOBS_URL"]
-        patient.shell.type(f"aws --endpoint-url {stack.s3_url} s3 mb {bucket}", environment)
+        bucket = environment["CARILLON_BLOBS_URL"].removeprefix("s3://")
+        request = urllib.request.Request(f"{stack.s3_url}/{bucket}", method="PUT")
+        (await asyncio.to_thread(urllib.request.urlopen, request)).close()
         for queue in patient.queues:
             consumer = capabilities.broker.subscribe(queue, name="test", prefetch=1)
             await stack_of_closing.enter_async_context(consumer)
