@@ -26,7 +26,7 @@ def need_packages(project: Path) -> Path:
 
 def _install(project: Path, target: Path) -> None:
     npm = need_program("npm", "npm")
-    places.say("typescript: fetching its packages (npm)")
+    places.say(f"{project.name}: fetching its packages (npm)")
     with tempfile.TemporaryDirectory(dir=places.cache()) as folder:
         made = Path(folder) / "project"
         made.mkdir()

@@ -81,7 +81,10 @@ class KafkaCallbackBody(Struct, frozen=True, forbid_unknown_fields=True, tag_fie
     data: KafkaData
 
 
-CallbackBody = Annotated[RabbitCallbackBody | HttpCallbackBody | KafkaCallbackBody, Meta(title="Callback")]
+CallbackBody = Annotated[
+    RabbitCallbackBody | HttpCallbackBody | KafkaCallbackBody,
+    Meta(title="Callback", description="What is done when an instant is due."),
+]
 
 
 def read_callback(body: CallbackBody, targets: Targets) -> Callback:

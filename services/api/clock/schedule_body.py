@@ -43,7 +43,9 @@ class Within(Struct, frozen=True, forbid_unknown_fields=True):
     fire_within_seconds: Annotated[float, Meta(ge=1, le=3_650 * DAY_SECONDS)]
 
 
-MisfireBody = Annotated[Literal["fire", "skip"] | Within, Meta(title="Misfire")]
+MisfireBody = Annotated[
+    Literal["fire", "skip"] | Within, Meta(title="Misfire", description="What is done with an instant that comes late.")
+]
 
 
 class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -38,8 +38,9 @@ class Schemas:
         schemas, _ = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
         if len(schemas) == 1:
             return self.complete(schemas[0])
-        title = "Or".join(_public(kind.__name__) for kind in kinds)
-        return self.complete({"title": title, "anyOf": list(schemas)})
+        names = [_public(kind.__name__) for kind in kinds]
+        about = {"title": "Or".join(names), "description": f"One of {', '.join(names)}."}
+        return self.complete(about | {"anyOf": list(schemas)})
 
     def complete(self, schema: Json) -> Json:
         """The schema with what generators need. What has a title is found under it, among the named ones."""
@@ -76,7 +77,7 @@ class Schemas:
 
     def _name(self, name: str, schema: Json) -> None:
         schema["title"] = name
-        schema["description"] = cleandoc(schema.get("description", ""))
+        schema["description"] = cleandoc(schema["description"])
         if self.named.setdefault(name, schema) != schema:
             raise ValueError(f"two schemas are called {name}")
 
@@ -123,9 +124,9 @@ def _body_fields(properties: Json) -> Json:
 
 
 def _breaks_when_unset(schema: Json) -> bool:
-    return bool(_RULES_AGAINST_UNSET & schema.keys()) or schema.get("default") not in schema.get(
-        "enum", [schema.get("default")]
-    )
+    if "enum" in schema:
+        return schema["default"] not in schema["enum"]
+    return bool(_RULES_AGAINST_UNSET & schema.keys())
 
 
 def _without_default(schema: Json) -> Json:

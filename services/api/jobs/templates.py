@@ -81,9 +81,15 @@ class TemplateItemView(TemplateView, frozen=True, kw_only=True):
     """One of several templates that were made."""
 
 
-# With `multiple=true` several, else one. In such a union, the generator for TypeScript needs two names for one thing.
-TemplateBodies = Annotated[TemplateBody | list[TemplateItemBody], Meta(title="TemplateBodies")]
-Templates = Annotated[TemplateView | list[TemplateItemView], Meta(title="Templates")]
+# In such a union, the generator for TypeScript needs two names for one thing.
+TemplateBodies = Annotated[
+    TemplateBody | list[TemplateItemBody],
+    Meta(title="TemplateBodies", description="A template; with `multiple=true`, several."),
+]
+Templates = Annotated[
+    TemplateView | list[TemplateItemView],
+    Meta(title="Templates", description="The template that was made; with `multiple=true`, all of them."),
+]
 
 
 def template_view(template: Template, app: App) -> TemplateView:

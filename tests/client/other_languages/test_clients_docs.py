@@ -1,4 +1,4 @@
-"""`docs/clients.md` shows programs that are checked, and the options that they were generated with."""
+"""`docs/clients.md` shows programs that are checked, and what their clients were generated with."""
 
 import re
 
@@ -7,6 +7,7 @@ import yaml
 
 from tests.client.other_languages.languages import PROJECTS
 from tests.rules.test_words import ROOT
+from tests.stack.openapi_generator import POM
 
 PAGE = (ROOT / "docs" / "clients.md").read_text("utf-8")
 
@@ -22,3 +23,8 @@ def test_it_names_the_options_that_they_are_checked_with(language: str) -> None:
     [line] = re.findall(rf"generate .*-g {asked['generatorName']} .*", PAGE)
     for name, value in (asked["additionalProperties"] | asked.get("typeMappings", {})).items():
         assert f"{name}={value if isinstance(value, str) else str(value).lower()}" in line
+
+
+def test_it_names_the_version_that_they_are_checked_with() -> None:
+    [version] = re.findall(r"openapi-generator-cli</artifactId><version>([\d.]+)<", POM.read_text("utf-8"))
+    assert f"openapi-generator {version}" in PAGE

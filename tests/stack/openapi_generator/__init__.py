@@ -8,14 +8,14 @@ from tests.stack import places
 from tests.stack.install import need_program
 from tests.stack.maven import need_jars
 
-_POM = Path(__file__).with_name("pom.xml")
+POM = Path(__file__).with_name("pom.xml")
 
 
 def generate(document: Path, configuration: Path, into: Path) -> None:
     """Make the client that a configuration asks for, from an OpenAPI document. Raises Missing and `RuntimeError`."""
     java = need_program("java", "default-jre-headless")
     with places.sole_installer():
-        jars = need_jars("openapi-generator", _POM)
+        jars = need_jars("openapi-generator", POM)
     command = [
         java, "-XX:TieredStopAtLevel=1", "-cp", f"{jars}{os.sep}*", "org.openapitools.codegen.OpenAPIGenerator",
         "generate", "-i", str(document), "-c", str(configuration), "-o", str(into),

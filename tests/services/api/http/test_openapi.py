@@ -145,6 +145,7 @@ async def test_generators_are_told_a_type_for_every_value_and_a_name_for_every_u
     """A number without a width has 32 bits in Go; a union without a name has an ugly one, and may have several."""
     described = await document(house)
     named = described["components"]["schemas"]
+    assert [name for name, schema in named.items() if not schema["description"]] == []
     for schema in schemas(described):
         assert "anyOf" not in schema, schema
         assert "type" in schema or "enum" not in schema, schema
