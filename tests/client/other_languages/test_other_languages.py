@@ -20,7 +20,7 @@ __all__ = ["customer", "house"]
 pytestmark = pytest.mark.native
 
 DEVICES = 60
-PROGRAM_SECONDS = 90
+PROGRAM_SECONDS = 180
 SEEN = {
     "oneTemplate": "en",
     "severalTemplates": ["pt", "es"],
