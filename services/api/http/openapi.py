@@ -185,7 +185,7 @@ def _parameter(parameter: Parameter, schemas: Schemas) -> Json:
 def _path_parameter(name: str, route: Route, schemas: Schemas) -> Json:
     """A name that nobody describes cannot be told: then the API does not start."""
     schema = {**_SEGMENTS, **route.segments}[name]
-    about = {"name": _camel(name), "in": "path", "required": True, "description": schema["description"]}
+    about = {"name": _camel(name), "in": "path", "required": True, "description": schema.get("description", "")}
     rule = {key: value for key, value in schema.items() if key != "description"}
     return about | {"schema": schemas.complete(rule)}
 
