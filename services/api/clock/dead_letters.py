@@ -43,13 +43,13 @@ class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
     key: str | None = None
 
 
-class RetriedCountView(Struct, frozen=True):
+class RetriedView(Struct, frozen=True):
     """How many are tried again; those whose schedules are gone stay."""
 
     retried: int
 
 
-class RetriedLetterView(Struct, frozen=True):
+class RetryView(Struct, frozen=True):
     """The dead letter that is tried again."""
 
     id: str
@@ -105,24 +105,24 @@ class DeadLettersResource(Resource):
     @_route(
         "POST", LETTERS + "/retry", summary="Try all dead letters of a namespace again, or those of one key.",
         act="dead-letter.retry-many", who=OPERATE_NAMESPACE,
-        body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedCountView},
+        body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedView},
         parameters=(NAMESPACE,),
     )  # fmt: skip
     async def retry_all_dead_letters(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace, content = namespace_of(request), await request.body()
         wanted = decode_body(content, _filter_decoder) if content.strip() else RetryFilter()
-        return wire.answer(RetriedCountView(await self._retry_all(namespace, wanted.key or "")))
+        return wire.answer(RetriedView(await self._retry_all(namespace, wanted.key or "")))
 
     @_route(
         "POST", LETTER + "/retry", summary="Try a dead letter again, with what its schedule says now.",
-        act="dead-letter.retry", who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: RetriedLetterView},
+        act="dead-letter.retry", who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: RetryView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
     )  # fmt: skip
     async def retry_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
         letter = await self._find(namespace_of(request), letter_id)
         if not await self._flow.retry([letter]):
             raise Conflict("its schedule is gone: it can only be discarded", field="id", value=letter_id)
-        return wire.answer(RetriedLetterView(letter.id), HTTPStatus.ACCEPTED)
+        return wire.answer(RetryView(letter.id), HTTPStatus.ACCEPTED)
 
     @_route(
         "POST", LETTER + "/discard", summary="Give a dead letter up.",
