@@ -157,10 +157,10 @@ def fields(schema: dict[str, Any], components: dict[str, Any], path: str = "") -
     if "items" in named:
         return fields(named["items"], components, path)
     found: dict[str, Any] = {}
-    for part in [named, *named.get("anyOf", [])]:
+    for part in [named, *named.get("anyOf", []), *named.get("oneOf", [])]:
         for name, inner in part.get("properties", {}).items():
             found |= {f"{path}{name}": inner} | fields(inner, components, f"{path}{name}.")
-    for part in named.get("anyOf", []):
+    for part in [*named.get("anyOf", []), *named.get("oneOf", [])]:
         found |= fields(part, components, path)
     return found
 
@@ -177,7 +177,7 @@ def fields_of(kind: Any) -> set[str]:
 
 @pytest.mark.parametrize("each_client", [AsyncCarillon], indirect=True)
 async def test_a_view_shows_all_that_an_answer_tells(house: House) -> None:
-    document = (await house.admin.get("/openapi.json")).json
+    components = (await house.admin.get("/openapi.json")).json["components"]["schemas"]
     routes, asked = await operations(house), await ask_all(Refusing())
     async with AsyncCarillon("http://127.0.0.1:1") as client:
         kinds = {name: get_type_hints(kind._method)["return"] for name, (_, _, kind) in methods(client)}
@@ -187,7 +187,7 @@ async def test_a_view_shows_all_that_an_answer_tells(house: House) -> None:
         for request in requests if shown else ():
             route = route_of(request, routes)
             if route in routes and set(request.query) <= query_of(routes[route]):
-                told = [set(fields(each, document["components"]["schemas"])) for each in answers_of(routes[route])]
+                told = [set(fields(each, components)) for each in answers_of(routes[route], components)]
                 lacking = [{path for path in each - shown if not LEFT_OUT.search(path)} for each in told]
                 missing[name] = min(lacking, key=len) if all(told) else {"nothing is told"}
     assert {name: paths for name, paths in missing.items() if paths} == {}
@@ -197,11 +197,12 @@ def query_of(operation: dict[str, Any]) -> set[str]:
     return {each["name"] for each in operation["parameters"] if each["in"] == "query"} | {"limit"}
 
 
-def answers_of(operation: dict[str, Any]) -> list[dict[str, Any]]:
+def answers_of(operation: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
     """What may be told: one of several things, where a dry run tells of another than the act itself."""
     told = [
         answer["content"]["application/json"]["schema"]
         for status, answer in operation["responses"].items()
         if status.startswith("2") and "content" in answer
     ]
-    return [each for schema in told for each in schema.get("anyOf", [schema])]
+    named = [components.get(schema.get("$ref", "").rpartition("/")[2], {}) for schema in told]
+    return [each for schema, whole in zip(told, named, strict=True) for each in whole.get("oneOf", [schema])]

@@ -1,5 +1,6 @@
 """The locks pin everything with hashes, agree with each other, and name no place of the machine that made them."""
 
+import json
 import re
 from itertools import chain
 from pathlib import Path
@@ -65,3 +66,11 @@ def test_no_two_locks_pin_different_versions(stem: str) -> None:
     assert {(name, pin.split(";")[0].strip()) for name, pin in shared} <= {
         (name, pin.split(";")[0].strip()) for name, pin in versions(ROOT / "requirements/dev.txt")
     }
+
+
+def test_the_packages_of_npm_are_pinned_with_hashes_and_without_addresses() -> None:
+    [path] = (ROOT / "tests").rglob("package-lock.json")
+    assert "://" not in path.read_text("utf-8")
+    packages = {name: pinned for name, pinned in json.loads(path.read_text("utf-8"))["packages"].items() if name}
+    assert packages
+    assert all(pinned["integrity"].startswith("sha512-") for pinned in packages.values())

@@ -20,14 +20,14 @@ class Customer:
     """A client of the API that knows nothing of what is behind it."""
 
     def __init__(self, port: int) -> None:
-        self._base = f"http://127.0.0.1:{port}"
+        self.base = f"http://127.0.0.1:{port}"
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         return await asyncio.to_thread(self._call, method, path, body, headers)
 
     def _call(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._base + path, data=data, method=method)
+        request = urllib.request.Request(self.base + path, data=data, method=method)
         for name, value in {"x-forwarded-email": "admin@example.com", **headers}.items():
             request.add_header(name, value)
         try:

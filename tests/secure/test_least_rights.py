@@ -40,7 +40,7 @@ async def test_a_schedule_fires_by_each_kind_of_callback(
     port, files = free_port(), certificates.ensure()
     monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
     customer = Customer(port)
-    customer._base = f"https://127.0.0.1:{port}"
+    customer.base = f"https://127.0.0.1:{port}"
     await house.capabilities.stream.setup({CALLBACK_TOPIC: 1})
     known = {
         "CARILLON_API_PORT": str(port),

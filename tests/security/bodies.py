@@ -68,6 +68,7 @@ def bulk_action(ids: Mapping[str, str]) -> dict[str, Any]:
 VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "AppBody": app,
     "TemplateBody": template,
+    "TemplateBodies": template,  # one or several
     "JobBody": job,
     "UserBody": user,
     "TokenBody": token,

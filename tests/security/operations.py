@@ -131,11 +131,10 @@ def _role(security: list[dict[str, list[str]]]) -> str:
 
 
 def _body(described: Mapping[str, Any] | None) -> str | None:
-    """The name of what a body is: that of its schema, with `[]` behind an array's. One is taken before several."""
-    if described is None:
+    """The name of what a body is: that of its schema, with `[]` behind an array's. A file is none."""
+    if described is None or "application/json" not in described["content"]:
         return None
     schema = described["content"]["application/json"]["schema"]
-    schema = min(schema.get("anyOf", [schema]), key=lambda each: each.get("type") == "array")
     return _name(schema["items"]) + "[]" if schema.get("type") == "array" else _name(schema)
 
 

@@ -65,6 +65,15 @@ def cache() -> Path:
     return folder
 
 
+def put(made: Path, target: Path) -> None:
+    """Put a finished folder in its place at once, unless somebody else was faster."""
+    try:
+        made.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+
+
 @contextmanager
 def sole_starter() -> Iterator[None]:
     """Only one process at a time starts or stops servers. The kernel lets go of the lock when its holder dies."""

@@ -99,7 +99,7 @@ class AppsResource(Resource):
         "GET", APPS, summary="List the apps, the oldest first.",
         who=KNOWN, answers={HTTPStatus.OK: list[AppView]}, paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_apps(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
         apps = await self._store.apps.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, apps, lambda app: app.id)
@@ -110,7 +110,7 @@ class AppsResource(Resource):
         act="app.create", who=ADMIN,
         body=AppBody, answers={HTTPStatus.CREATED: AppView}, problems=(HTTPStatus.CONFLICT,),
     )  # fmt: skip
-    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def create_app(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
         now = self._clock.now_ns()
@@ -130,7 +130,7 @@ class AppsResource(Resource):
         "GET", APP, summary="Show an app.",
         who=VIEW_APP, answers={HTTPStatus.OK: AppView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show(self, app_id: FromPath[str]) -> Response[bytes]:
+    async def get_app(self, app_id: FromPath[str]) -> Response[bytes]:
         return wire.answer(app_view(await app_of(self._store, app_id)))
 
     @Route(
@@ -140,7 +140,7 @@ class AppsResource(Resource):
         act="app.update", who=OWN_APP, body=AppBody, answers={HTTPStatus.OK: AppView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
-    async def update(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def update_app(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         body = wire.read(await request.body(), AppBody)
         check_app(body.name, body.bundle_id)
         renames, app = caller_of(request).is_admin, await app_of(self._store, app_id)
@@ -162,7 +162,7 @@ class AppsResource(Resource):
         act="app.delete", who=OWN_APP,
         answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
-    async def remove(self, app_id: FromPath[str]) -> Response[None]:
+    async def delete_app(self, app_id: FromPath[str]) -> Response[None]:
         """The app takes no new jobs once this has begun; the same request again does what was cut off."""
         app = await app_of(self._store, app_id)
         await self._check_idle(app)

@@ -36,7 +36,7 @@ class SigningSecretsResource(Resource):
         act="signing-secret.issue", who=OWN_NAMESPACE, answers={HTTPStatus.CREATED: SigningSecretView},
         problems=(HTTPStatus.CONFLICT,), parameters=(NAMESPACE,),
     )  # fmt: skip
-    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def issue_signing_secret(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         issued = await self._signing.issue(namespace_of(request))
         view = SigningSecretView(issued.namespace, issued.version, issued.secret, format_instant(issued.alone_from))
         return wire.answer(view, HTTPStatus.CREATED)

@@ -99,7 +99,7 @@ class TokensResource(Resource):
         "GET", "/tokens", summary="List the tokens, the oldest first, without their secrets.",
         who=ADMIN, answers={HTTPStatus.OK: list[TokenView]}, paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_tokens(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
         tokens = await self._store.tokens.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, tokens, lambda token: token.id)
@@ -109,7 +109,7 @@ class TokensResource(Resource):
         "POST", "/tokens", summary="Make a token; the answer holds its secret, for this one time.",
         act="token.create", who=ADMIN, body=TokenBody, answers={HTTPStatus.CREATED: IssuedToken},
     )  # fmt: skip
-    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def create_token(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), TokenBody)
         check_token_name(body.name)
         if body.namespace:
@@ -137,7 +137,7 @@ class TokensResource(Resource):
         act="token.rotate", who=ADMIN, body=RotationBody, body_required=False, answers={HTTPStatus.OK: IssuedToken},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
-    async def rotate(self, request: Request[Any, Any, Any], token_id: FromPath[str]) -> Response[bytes]:
+    async def rotate_token(self, request: Request[Any, Any, Any], token_id: FromPath[str]) -> Response[bytes]:
         content = await request.body()
         body = wire.read(content, RotationBody) if content.strip() else RotationBody()
         if not 0 <= body.overlap_seconds <= MOST_OVERLAP_SECONDS:
@@ -161,7 +161,7 @@ class TokensResource(Resource):
         summary="Revoke a token, and pause what it has scheduled: all of its namespace, unless others share that.",
         act="token.revoke", who=ADMIN, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def remove(self, token_id: FromPath[str]) -> Response[None]:
+    async def revoke_token(self, token_id: FromPath[str]) -> Response[None]:
         token = await self._require(token_id)
         await self._revocations.revoke_token(token)
         note_change(TokenView(**_fields(token)), None)

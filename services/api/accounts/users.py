@@ -92,7 +92,7 @@ class UsersResource(Resource):
         "GET", USERS, summary="List the users, the oldest first.",
         who=ADMIN, answers={HTTPStatus.OK: list[UserView]}, paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_users(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
         users = await self._store.users.page(after=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, users, lambda user: user.id)
@@ -103,7 +103,7 @@ class UsersResource(Resource):
         act="user.create", who=ADMIN,
         body=UserBody, answers={HTTPStatus.CREATED: UserView}, problems=(HTTPStatus.CONFLICT,),
     )  # fmt: skip
-    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def create_user(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         body = wire.read(await request.body(), UserBody)
         check_email(body.email)
         now = self._clock.now_ns()
@@ -125,7 +125,7 @@ class UsersResource(Resource):
         "GET", USER, summary="Show a user.",
         who=ADMIN, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show(self, user_id: FromPath[str]) -> Response[bytes]:
+    async def get_user(self, user_id: FromPath[str]) -> Response[bytes]:
         user = await self._store.users.get(read_uuid(user_id, field="userId"))
         return wire.answer(user_view(_require_user(user, user_id)))
 
@@ -134,7 +134,7 @@ class UsersResource(Resource):
         act="user.update", who=ADMIN,
         body=UserBody, answers={HTTPStatus.OK: UserView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def update(self, request: Request[Any, Any, Any], user_id: FromPath[str]) -> Response[bytes]:
+    async def update_user(self, request: Request[Any, Any, Any], user_id: FromPath[str]) -> Response[bytes]:
         body = wire.read(await request.body(), UserBody)
         check_email(body.email)
         earlier = _require_user(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
@@ -154,7 +154,7 @@ class UsersResource(Resource):
         act="user.delete", who=ADMIN,
         answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
-    async def remove(self, user_id: FromPath[str]) -> Response[None]:
+    async def delete_user(self, user_id: FromPath[str]) -> Response[None]:
         user = _require_user(await self._store.users.get(read_uuid(user_id, field="userId")), user_id)
         if user.email == self._first_admin:
             reason = (

@@ -31,7 +31,7 @@ class WhoamiResource(Resource):
         "GET", "/whoami", summary="Show who the caller is, and what they may do.",
         who=KNOWN, answers={HTTPStatus.OK: CallerView},
     )  # fmt: skip
-    async def show(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def get_caller(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         caller = caller_of(request)
         view = CallerView(
             namespace=caller.namespace,

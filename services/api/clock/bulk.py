@@ -54,7 +54,7 @@ class ItemError(Struct, frozen=True):
     field: str | None
 
 
-class ItemView(Struct, frozen=True, kw_only=True):
+class BulkItemView(Struct, frozen=True, kw_only=True):
     """What became of an item: `status` is what it would have been answered with on its own."""
 
     index: int
@@ -77,9 +77,9 @@ class BulkResource(Resource):
         summary="Make up to 10,000 schedules, given as an array or a line each (application/x-ndjson).",
         act="schedule.create-many", who=KNOWN,
         body=list[ScheduleBody], body_media=(JSON, NDJSON), max_body_bytes=BODY_BYTES,
-        answers={HTTPStatus.OK: list[ItemView]}, parameters=(KEY,),
+        answers={HTTPStatus.OK: list[BulkItemView]}, parameters=(KEY,),
     )  # fmt: skip
-    async def add_many(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def create_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         own_namespace(request)
         maker = caller_of(request)
         content = await request.body()
@@ -95,7 +95,7 @@ class BulkResource(Resource):
             answers = await self._answers_once(items, maker, used)
         return _in_lines(answers) if in_lines else wire.answer(answers)
 
-    async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[ItemView]:
+    async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[BulkItemView]:
         """As `_answers`; what an earlier request with the key has made is not made anew."""
         first = await self._store.idempotency.claim(used.key, used.digest)
         answers = [answer async for answer in self._answers(items, maker, _bits(first))]
@@ -110,7 +110,7 @@ class BulkResource(Resource):
                 return
             known = await self._store.idempotency.recall(used.key, used.digest)
 
-    async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[ItemView]:
+    async def _answers(self, items: Sequence[bytes], maker: Caller, before: int = 0) -> AsyncIterator[BulkItemView]:
         """An answer for each item; a bit of `before` tells that the item at its place was made before."""
         start, turns = 0, Turns()
         while start < len(items):
@@ -170,13 +170,13 @@ def _elements(content: bytes) -> list[bytes]:
     return [bytes(item) for item in schedule_body.decode_body(content, _items_decoder)]
 
 
-def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> ItemView:
+def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> BulkItemView:
     key = read.key if isinstance(read, Wanted) else _key_of(item)
     if isinstance(answer, Refused):
         status = next(STATUS[kind] for kind in type(answer).__mro__ if kind in STATUS)
-        return ItemView(index=index, key=key, status=status, error=ItemError(answer.reason, answer.field))
+        return BulkItemView(index=index, key=key, status=status, error=ItemError(answer.reason, answer.field))
     created = answer is not None and answer.created
-    return ItemView(index=index, key=key, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
+    return BulkItemView(index=index, key=key, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
 
 
 def _key_of(item: bytes) -> str | None:
@@ -187,5 +187,5 @@ def _key_of(item: bytes) -> str | None:
         return None
 
 
-def _in_lines(answers: Sequence[ItemView]) -> Response[bytes]:
+def _in_lines(answers: Sequence[BulkItemView]) -> Response[bytes]:
     return Response(msgspec.json.Encoder().encode_lines(answers), media_type=NDJSON, status_code=HTTPStatus.OK)

@@ -2,10 +2,10 @@
 without its secret."""
 
 from collections.abc import Mapping
-from typing import assert_never
+from typing import Annotated, assert_never
 from urllib.parse import urlsplit
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from shared.domain.clock.callbacks import (
@@ -63,25 +63,28 @@ class KafkaData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     headers: dict[str, str] | None = None
 
 
-class RabbitBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="rabbitmq"):
+class RabbitCallbackBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="rabbitmq"):
     """A message to RabbitMQ."""
 
     data: RabbitData
 
 
-class HttpBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
+class HttpCallbackBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
     """An HTTP call."""
 
     data: HttpData
 
 
-class KafkaBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="kafka"):
+class KafkaCallbackBody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="kafka"):
     """A record for Kafka."""
 
     data: KafkaData
 
 
-CallbackBody = RabbitBody | HttpBody | KafkaBody
+CallbackBody = Annotated[
+    RabbitCallbackBody | HttpCallbackBody | KafkaCallbackBody,
+    Meta(title="Callback", description="What is done when an instant is due."),
+]
 
 
 def read_callback(body: CallbackBody, targets: Targets) -> Callback:
@@ -91,11 +94,11 @@ def read_callback(body: CallbackBody, targets: Targets) -> Callback:
         Invalid: the target may not or cannot be reached from this deployment, or a field breaks a rule.
     """
     match body:
-        case RabbitBody(data):
+        case RabbitCallbackBody(data):
             return _rabbit(data, targets)
-        case HttpBody(data):
+        case HttpCallbackBody(data):
             return _http(data, targets)
-        case KafkaBody(data):
+        case KafkaCallbackBody(data):
             return _kafka(data, targets)
         case _:
             assert_never(body)
@@ -106,7 +109,7 @@ def callback_view(callback: Callback) -> CallbackBody:
     payload = Raw(callback.payload.encode())
     match callback:
         case RabbitCallback():
-            return RabbitBody(
+            return RabbitCallbackBody(
                 RabbitData(
                     payload=payload,
                     queue=callback.queue or None,
@@ -116,7 +119,7 @@ def callback_view(callback: Callback) -> CallbackBody:
                 )
             )
         case HttpCallback():
-            return HttpBody(
+            return HttpCallbackBody(
                 HttpData(
                     url=callback.url,
                     method=callback.method,
@@ -126,7 +129,7 @@ def callback_view(callback: Callback) -> CallbackBody:
                 )
             )
         case KafkaCallback():
-            return KafkaBody(
+            return KafkaCallbackBody(
                 KafkaData(payload=payload, topic=callback.topic, key=callback.key, headers=callback.headers or None)
             )
         case _:

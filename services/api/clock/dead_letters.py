@@ -34,7 +34,7 @@ _NAMED = Parameter(name="key", description="Only those of the schedule with this
 
 LETTERS = "/dead-letters"
 LETTER = "/dead-letters/{letter_id:str}"
-_route = partial(Route, segments={"letter_id": {"type": "string"}})
+_route = partial(Route, segments={"letter_id": {"type": "string", "description": "The id of the dead letter."}})
 
 
 class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +70,7 @@ class DeadLettersResource(Resource):
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[DeadLetterView]}, parameters=(_NAMED, NAMESPACES),
         paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_dead_letters(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, LetterPlace)
         letters = await self._store.dead_letters.page(
             namespaces_of(request), key=paging.first(request, "key"), before=asked.after, limit=asked.limit
@@ -84,7 +84,7 @@ class DeadLettersResource(Resource):
         summary=f"Tell what the last {LOOKED_AT:,} dead letters of a namespace died of, the most frequent error first.",
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[ErrorCountView]}, parameters=(_NAMED, NAMESPACES),
     )  # fmt: skip
-    async def list_errors(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def count_dead_letter_errors(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         counted = await self._store.dead_letters.count_errors(
             namespaces_of(request), key=paging.first(request, "key"), last=LOOKED_AT
         )
@@ -96,7 +96,7 @@ class DeadLettersResource(Resource):
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: WholeDeadLetterView}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACES,),
     )  # fmt: skip
-    async def show(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
+    async def get_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
         letter = await self._find(namespaces_of(request), letter_id)
         schedules = await self._store.schedules.many([letter.schedule_id])
         schedule = schedules.get(letter.schedule_id)
@@ -108,7 +108,7 @@ class DeadLettersResource(Resource):
         body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedView},
         parameters=(NAMESPACE,),
     )  # fmt: skip
-    async def retry_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def retry_all_dead_letters(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace, content = namespace_of(request), await request.body()
         wanted = decode_body(content, _filter_decoder) if content.strip() else RetryFilter()
         return wire.answer(RetriedView(await self._retry_all(namespace, wanted.key or "")))
@@ -118,7 +118,7 @@ class DeadLettersResource(Resource):
         act="dead-letter.retry", who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: RetryView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
     )  # fmt: skip
-    async def retry(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
+    async def retry_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
         letter = await self._find(namespace_of(request), letter_id)
         if not await self._flow.retry([letter]):
             raise Conflict("its schedule is gone: it can only be discarded", field="id", value=letter_id)
@@ -130,7 +130,7 @@ class DeadLettersResource(Resource):
         answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
-    async def discard(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
+    async def discard_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[None]:
         letter = await self._find(namespace_of(request), letter_id)
         await self._store.dead_letters.remove([letter])
         return wire.empty()

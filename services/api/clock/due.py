@@ -56,7 +56,7 @@ class DueResource(Resource):
         "GET", SCHEDULES + "/due", summary=f"Tell what of a namespace fires next: at most {ENOUGH} instants.",
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: DueView}, parameters=(NAMESPACES, _WITHIN),
     )  # fmt: skip
-    async def list_due(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_due_instants(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         rule = f"within is an integer from 1 to {_MOST_SECONDS} (seconds)"
         within = paging.read_integer(request, _WITHIN.name, most=_MOST_SECONDS, default=_MOST_SECONDS, rule=rule)
         told = await self._looker.look(namespaces_of(request), within=timedelta(seconds=within))

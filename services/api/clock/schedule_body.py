@@ -43,7 +43,9 @@ class Within(Struct, frozen=True, forbid_unknown_fields=True):
     fire_within_seconds: Annotated[float, Meta(ge=1, le=3_650 * DAY_SECONDS)]
 
 
-MisfireBody = Literal["fire", "skip"] | Within
+MisfireBody = Annotated[
+    Literal["fire", "skip"] | Within, Meta(title="Misfire", description="What is done with an instant that comes late.")
+]
 
 
 class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +61,8 @@ class ScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A schedule: exactly one of `schedules` (timestamps), `cron` and `every` (seconds).
 
     `starts_at` and `ends_at` bound a recurrence; `every` counts from `starts_at` or, without it, from the start of
-    1970, so that its instants do not depend on when it was asked for.
+    1970, so that its instants do not depend on when it was asked for. Unless `misfire` says otherwise, what comes late
+    fires all the same.
     """
 
     callback: CallbackBody

@@ -69,7 +69,7 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     redacted: bool = False
 
 
-class PreviewView(Struct, frozen=True):
+class SchedulePreview(Struct, frozen=True):
     """The next instants of a definition."""
 
     next: list[Timestamp]

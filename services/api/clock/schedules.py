@@ -18,7 +18,7 @@ from services.api.clock.schedule_limits import ScheduleLimits
 from services.api.clock.schedule_view import (
     NEXT,
     FiredView,
-    PreviewView,
+    SchedulePreview,
     ScheduleView,
     pending_instants,
     planned_instants,
@@ -66,8 +66,8 @@ _FILTERS = (
 )
 
 _SEGMENTS = {
-    "key": {"type": "string", "pattern": f"^{KEY_RULE.pattern}$"},
-    "timestamp": {"type": "string", "format": "date-time"},
+    "key": {"type": "string", "pattern": f"^{KEY_RULE.pattern}$", "description": "The key of the schedule."},
+    "timestamp": {"type": "string", "format": "date-time", "description": "The instant, as it was asked for."},
 }
 _MADE = {HTTPStatus.CREATED: ScheduleView, HTTPStatus.OK: ScheduleView}
 _route = partial(Route, segments=_SEGMENTS)
@@ -92,7 +92,7 @@ class SchedulesResource(Resource):
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: list[ScheduleView]},
         parameters=(*_FILTERS, NAMESPACE), paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_schedules(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked = paging.read_page(request, str)
         prefix, state = paging.first(request, "prefix"), read_state(paging.first(request, "state"))
         if _PREFIX.fullmatch(prefix) is None:
@@ -110,7 +110,7 @@ class SchedulesResource(Resource):
         act="schedule.create", who=KNOWN,
         body=ScheduleBody, answers=_MADE, problems=(HTTPStatus.CONFLICT,), parameters=(KEY,),
     )  # fmt: skip
-    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def create_schedule(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         namespace = own_namespace(request)
         content = await request.body()
         key, definition = schedule_body.read(content, self._targets)
@@ -129,21 +129,21 @@ class SchedulesResource(Resource):
 
     @_route(
         "POST", SCHEDULES + "/preview", summary="Tell the next instants of a schedule that is not made.",
-        act=UNRECORDED, who=KNOWN, body=ScheduleBody, answers={HTTPStatus.OK: PreviewView},
+        act=UNRECORDED, who=KNOWN, body=ScheduleBody, answers={HTTPStatus.OK: SchedulePreview},
     )  # fmt: skip
-    async def preview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def preview_schedule(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         key, definition = schedule_body.read_preview(await request.body(), self._targets)
         instants = planned_instants(definition, key, await self._flow.now())
         if not instants:
             raise nothing_ahead(definition)
-        return wire.answer(PreviewView([format_instant(instant) for instant in instants]))
+        return wire.answer(SchedulePreview([format_instant(instant) for instant in instants]))
 
     @_route(
         "GET", SCHEDULE, summary="Show a schedule, its next instants and its last outcomes.",
         who=VIEW_NAMESPACE, answers={HTTPStatus.OK: ScheduleView}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
-    async def show(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+    async def get_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         schedule = require(await self._store.schedules.get(id_of(request, key)), key)
         occurrences = await self._find_pending(schedule)
         outcomes = await self._store.outcomes.latest(schedule.owner, OUTCOMES)
@@ -155,7 +155,7 @@ class SchedulesResource(Resource):
         summary="Make a schedule, or replace all that is pending of it; the same content changes nothing.",
         act="schedule.replace", who=KNOWN, body=ScheduleBody, answers=_MADE,
     )  # fmt: skip
-    async def replace(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+    async def replace_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace = own_namespace(request)
         _, definition = schedule_body.read(await request.body(), self._targets, key=key)
         wanted = Wanted(namespace, key, definition, caller_of(request).token_id)
@@ -168,7 +168,7 @@ class SchedulesResource(Resource):
         answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(NAMESPACE,),
     )  # fmt: skip
-    async def remove(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
+    async def delete_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[None]:
         if not await self._flow.remove(id_of(request, key)):
             raise not_found(key)
         return wire.empty()
@@ -178,7 +178,7 @@ class SchedulesResource(Resource):
         act="schedule.cancel", who=OPERATE_NAMESPACE, answers={HTTPStatus.NO_CONTENT: None},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
     )  # fmt: skip
-    async def cancel(
+    async def cancel_occurrence(
         self, request: Request[Any, Any, Any], key: FromPath[str], timestamp: FromPath[str]
     ) -> Response[None]:
         instant = read_instant(timestamp, field="timestamp")
@@ -189,7 +189,7 @@ class SchedulesResource(Resource):
     @_move(
         SCHEDULE + "/pause", act="schedule.pause", summary="Hold a schedule: nothing of it fires until it is resumed."
     )
-    async def pause(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+    async def pause_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         return wire.answer(schedule_view(require(await self._flow.pause(id_of(request, key)), key)))
 
     @_move(
@@ -197,7 +197,7 @@ class SchedulesResource(Resource):
         act="schedule.resume",
         summary="Let a schedule go on; what came due meanwhile is dealt with by its misfire rule.",
     )
-    async def resume(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+    async def resume_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         namespace, id = namespace_of(request), id_of(request, key)
         caller = caller_of(request)
         if namespace != caller.namespace or caller.token_id:
@@ -211,7 +211,7 @@ class SchedulesResource(Resource):
         answers={HTTPStatus.ACCEPTED: FiredView}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(KEY, NAMESPACE),
     )  # fmt: skip
-    async def fire(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
+    async def fire_schedule(self, request: Request[Any, Any, Any], key: FromPath[str]) -> Response[bytes]:
         id = id_of(request, key)
         schedule = require(await self._store.schedules.get(id), key)
         used = idempotency_of(request, sameness(request, await request.body()))

@@ -92,7 +92,7 @@ class AuditResource(Resource):
         "GET", "/audit", summary="List who did what, the newest first.",
         who=ADMIN, answers={HTTPStatus.OK: list[AuditView]}, parameters=(_ACT, _ON, _BY), paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_audit_records(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         return await self._answer(request)
 
     @Route(
@@ -100,7 +100,9 @@ class AuditResource(Resource):
         summary="List who did what with an app and what belongs to it, the newest first.",
         who=OWN_APP, answers={HTTPStatus.OK: list[AuditView]}, parameters=(_ACT, _ON, _BY), paged=True,
     )  # fmt: skip
-    async def list_of_app(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def list_audit_records_of_app(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str]
+    ) -> Response[bytes]:
         return await self._answer(request, app_id=read_uuid(app_id, field="appId"))
 
     async def _answer(self, request: Request[Any, Any, Any], *, app_id: str = "") -> Response[bytes]:

@@ -60,7 +60,8 @@ KEY = Parameter(
     schema={"type": "string", "minLength": 1, "maxLength": 255},
     place="header",
 )
-_route = partial(Route, who=KNOWN, segments={"action_id": {"type": "string", "format": "uuid"}})
+_ACTION_ID = {"type": "string", "format": "uuid", "description": "The id of the bulk action."}
+_route = partial(Route, who=KNOWN, segments={"action_id": _ACTION_ID})
 
 
 class BulkActionsResource(Resource):
@@ -76,7 +77,7 @@ class BulkActionsResource(Resource):
         summary="List the bulk actions that the caller made, the newest first; for whoever has a role everywhere, all.",
         answers={HTTPStatus.OK: list[BulkActionView]}, paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_bulk_actions(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked, caller = paging.read_page(request, str), caller_of(request)
         everywhere = caller.role_over_namespace(EVERYWHERE) is not None
         namespace = "" if everywhere else caller.namespace
@@ -92,7 +93,7 @@ class BulkActionsResource(Resource):
         answers={HTTPStatus.ACCEPTED: BulkActionView, HTTPStatus.OK: BulkFiguresView},
         problems=(HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT), parameters=(DRY_RUN, KEY),
     )  # fmt: skip
-    async def add(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def create_bulk_action(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         caller, content = caller_of(request), await request.body()
         body = decode_body(content, body_decoder)
         filter = _read_filter(body, caller)
@@ -115,7 +116,7 @@ class BulkActionsResource(Resource):
         "GET", BULK_ACTION, summary="Show a bulk action and how far it is.",
         answers={HTTPStatus.OK: BulkActionView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show(self, request: Request[Any, Any, Any], action_id: FromPath[str]) -> Response[bytes]:
+    async def get_bulk_action(self, request: Request[Any, Any, Any], action_id: FromPath[str]) -> Response[bytes]:
         caller = caller_of(request)
         action = await self._find(caller, action_id)
         return wire.answer(bulk_action_view(action, personal=_sees_all(caller, action)))
@@ -125,7 +126,7 @@ class BulkActionsResource(Resource):
         act="bulk-action.cancel", answers={HTTPStatus.OK: BulkActionView},
         problems=(HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
-    async def cancel(self, request: Request[Any, Any, Any], action_id: FromPath[str]) -> Response[bytes]:
+    async def cancel_bulk_action(self, request: Request[Any, Any, Any], action_id: FromPath[str]) -> Response[bytes]:
         caller = caller_of(request)
         action = await self._find(caller, action_id)
         if not (_is_maker(caller, action) or _sees_all(caller, action)):

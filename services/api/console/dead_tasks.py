@@ -28,9 +28,8 @@ _LIMIT = Parameter(
     description="How many are shown at most, the first ones.",
     schema={"type": "integer", "minimum": 1, "maximum": SHOWN, "default": SHOWN},
 )
-_route = partial(
-    Route, who=ADMIN, segments={"queue": {"type": "string"}}, problems=(HTTPStatus.NOT_FOUND,),
-)  # fmt: skip
+_QUEUE = {"type": "string", "description": "The name of the queue."}
+_route = partial(Route, who=ADMIN, segments={"queue": _QUEUE}, problems=(HTTPStatus.NOT_FOUND,))
 
 
 class DeadTaskView(Struct, frozen=True):
@@ -71,7 +70,7 @@ class DeadTasksResource(Resource):
         "GET", DEAD, summary="Show the first dead messages of a queue, which stay where they are.",
         answers={HTTPStatus.OK: DeadTasksView}, parameters=(_LIMIT,),
     )  # fmt: skip
-    async def peek(self, request: Request[Any, Any, Any], queue: FromPath[str]) -> Response[bytes]:
+    async def peek_dead_tasks(self, request: Request[Any, Any, Any], queue: FromPath[str]) -> Response[bytes]:
         dead, rule = _dead_letters_of(queue), f"limit must be an integer from 1 to {SHOWN}"
         limit = paging.read_integer(request, _LIMIT.name, most=SHOWN, default=SHOWN, rule=rule)
         count = await self._broker.depth(dead)
@@ -84,7 +83,7 @@ class DeadTasksResource(Resource):
         summary=f"Put the first {RETURNED} dead messages of a queue back into it, to be tried again.",
         act="queue.return", answers={HTTPStatus.OK: ReturnedView},
     )  # fmt: skip
-    async def return_some(self, queue: FromPath[str]) -> Response[bytes]:
+    async def return_dead_tasks(self, queue: FromPath[str]) -> Response[bytes]:
         dead = _dead_letters_of(queue)
         returned = await self._broker.move(dead, queue, RETURNED)
         return wire.answer(ReturnedView(returned, await self._broker.depth(dead)))
@@ -93,7 +92,7 @@ class DeadTasksResource(Resource):
         "POST", DEAD + "/purge", summary="Drop the dead messages of a queue for good.",
         act="queue.purge", answers={HTTPStatus.OK: PurgedView},
     )  # fmt: skip
-    async def purge(self, queue: FromPath[str]) -> Response[bytes]:
+    async def purge_dead_tasks(self, queue: FromPath[str]) -> Response[bytes]:
         dead = _dead_letters_of(queue)
         count = await self._broker.depth(dead)
         await self._broker.purge(dead)

@@ -49,7 +49,7 @@ class SignView(Struct, frozen=True, kw_only=True):
     since: Timestamp | None
 
 
-class UnknownView(Struct, frozen=True):
+class UnknownPartView(Struct, frozen=True):
     """A part of the overview that could not be read, and why."""
 
     what: str
@@ -74,7 +74,7 @@ class OverviewView(Struct, frozen=True, kw_only=True, rename="camel"):
     as_of: Timestamp
     verdict: OverallVerdict
     signs: list[SignView]
-    unknown: list[UnknownView]
+    unknown: list[UnknownPartView]
     partial: bool
     jobs: OpenJobsView
     dead_letters: int
@@ -105,7 +105,7 @@ class OverviewResource(Resource):
         "GET", "/overview", summary="Tell whether all is well, what runs and what waits.",
         who=KNOWN, answers={HTTPStatus.OK: OverviewView},
     )  # fmt: skip
-    async def show(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def get_overview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         caller, overview = caller_of(request), await self._board.overview()
         whole = caller.role_over_everything is not None
         app_ids = None if whole else tuple(sorted(caller.apps_with_role)[:APPS_AT_ONCE])
@@ -137,7 +137,7 @@ def _view(overview: Overview, jobs: OpenJobsView, *, whole: bool) -> OverviewVie
         as_of=format_instant(overview.as_of),
         verdict=verdict,
         signs=[_sign_view(sign, whole=whole) for sign in shown],
-        unknown=[UnknownView(part.what, part.reason if whole else "") for part in overview.unknown],
+        unknown=[UnknownPartView(part.what, part.reason if whole else "") for part in overview.unknown],
         partial=not whole,
         jobs=jobs,
         dead_letters=(overview.dead_letters or 0) if whole else 0,

@@ -33,7 +33,7 @@ class SettingsResource(Resource):
         "GET", "/settings", summary="List the settings of the API process that answers, with secrets masked.",
         who=ADMIN, answers={HTTPStatus.OK: list[SettingView]},
     )  # fmt: skip
-    async def index(self) -> Response[bytes]:
+    async def list_settings(self) -> Response[bytes]:
         return wire.answer([_view(each) for each in list_settings(self._settings)])
 
 

@@ -43,7 +43,7 @@ class HealthResource(Resource):
         "GET", "/healthcheck", summary="Tell whether the API and its databases are well.",
         who=EVERYBODY, answers={HTTPStatus.OK: Health, HTTPStatus.INTERNAL_SERVER_ERROR: Health},
     )  # fmt: skip
-    async def show(self) -> Response[bytes]:
+    async def check_health(self) -> Response[bytes]:
         healthy = await self._is_healthy()
         return wire.answer(Health(healthy), HTTPStatus.OK if healthy else HTTPStatus.INTERNAL_SERVER_ERROR)
 

@@ -3,18 +3,15 @@
 import re
 from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Any, get_args
+from typing import Any
 
-import msgspec
 from litestar.handlers import HTTPRouteHandler
 
-from services.api.http import wire
 from services.api.http.errors import PROBLEM, Problem
 from services.api.http.identity import EMAIL_HEADER
-from services.api.http.rights import EVERYBODY, May, Of, Who
+from services.api.http.rights import EVERYBODY, KNOWN, May, Of, Who
 from services.api.http.routes import Parameter, Route
-
-Json = dict[str, Any]
+from services.api.http.schemas import Json, Schemas
 
 TITLE = "Carillon"
 DESCRIPTION = (
@@ -37,50 +34,89 @@ SECURITY: Json = {
         "description": "The e-mail address of a user, believed only from a trusted proxy.",
     },
 }
-RULES_AGAINST_UNSET = {"enum", "minLength", "minProperties", "pattern"}
+FILE: Json = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _PARAMETER = re.compile(r"\{(\w+):(?:str|path)\}")
-_WORD = re.compile(r"[A-Za-z0-9]+")
 # Of the names that stand in paths of several subjects.
 _SEGMENTS: dict[str, Json] = {
-    name: {"type": "string", "format": "uuid"}
-    for name in ("app_id", "group_id", "job_id", "template_id", "token_id", "user_id")
+    f"{thing}_id": {"type": "string", "format": "uuid", "description": f"The id of the {thing}."}
+    for thing in ("app", "group", "job", "template", "token", "user")
+}
+_OVER = {
+    Of.APP: "over the app",
+    Of.NAMESPACE: "over the namespace",
+    Of.EVERYTHING: "over everything (`*`)",
 }
 
 
 def document(handlers: Iterable[HTTPRouteHandler], *, public_url: str = "") -> Json:
     """The document of these routes, which callers reach below `public_url`."""
     handlers = list(handlers)
+    routes: list[Route] = [handler.opt["route"] for handler in handlers]
+    schemas = Schemas([Problem, *(kind for route in routes for kind in _kinds(route))])
     paths: Json = {}
-    for handler in handlers:
-        route: Route = handler.opt["route"]
+    for handler, route in zip(handlers, routes, strict=True):
         described = paths.setdefault(_PARAMETER.sub(lambda match: f"{{{_camel(match[1])}}}", route.path), {})
-        described[route.method.lower()] = _operation(handler.handler_name, route)
+        described[route.method.lower()] = _operation(handler.handler_name, route, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": VERSION, "description": DESCRIPTION},
         "servers": [{"url": public_url.rstrip("/") or "/"}],
         "paths": paths,
-        "components": {"schemas": _schemas(handlers), "securitySchemes": SECURITY},
+        "components": {"schemas": schemas.named, "securitySchemes": SECURITY},
     }
 
 
-def _operation(name: str, route: Route) -> Json:
-    named = [_path_parameter(segment, route) for segment in _PARAMETER.findall(route.path)]
+def kinds_of(answer: Any) -> tuple[Any, ...]:
+    """The types of an answer that may have several."""
+    return answer if isinstance(answer, tuple) else (answer,)
+
+
+def _kinds(route: Route) -> list[Any]:
+    """The types of all that goes in and comes out."""
+    answered = [kind for answer in route.answers.values() if answer for kind in kinds_of(answer)]
+    return answered if route.body is None else [route.body, *answered]
+
+
+def _operation(name: str, route: Route, schemas: Schemas) -> Json:
+    named = [_path_parameter(segment, route, schemas) for segment in _PARAMETER.findall(route.path)]
     described: Json = {
-        "operationId": _camel(name) + _pascal(route.tag),
+        "operationId": _camel(name),
         "tags": [route.tag],
         "summary": route.summary,
+        "description": _describe(route),
         "security": _security(route.who),
-        "parameters": named + [_parameter(parameter) for parameter in route.all_parameters],
-        "responses": _responses(route, takes_input=bool(named or route.all_parameters or route.body)),
+        "parameters": named + [_parameter(parameter, schemas) for parameter in route.all_parameters],
+        "responses": _responses(route, schemas, takes_input=bool(named or route.all_parameters or route.body)),
     }
     if route.act:
         described["x-act"] = route.act
     if route.body is not None:
-        schema = {"schema": _schema(route.body)}
-        content = dict.fromkeys(route.body_media, schema)
+        content = {media: {"schema": schemas.of(route.body)} for media in route.body_media}
         described["requestBody"] = {"required": route.body_required, "content": content}
+    elif route.streams:
+        described["requestBody"] = {"required": True, "content": FILE}
     return described
+
+
+def _describe(route: Route) -> str:
+    sentences = [_describe_who(route.who)]
+    if route.act:
+        sentences.append(f"The audit calls it `{route.act}`.")
+    if route.paged:
+        sentences.append("The answer is a page; the header `Link` leads to the next one.")
+    return " ".join(sentences)
+
+
+def _describe_who(who: Who) -> str:
+    match who:
+        case May(of=Of.DEPLOYMENT):
+            return "Takes an admin of the deployment."
+        case May(role, of):
+            return f"Takes the role `{role}` {_OVER[of]}."
+        case _ if who is KNOWN:
+            return "Takes a caller who is known."
+        case _:
+            return "Takes no credentials."
 
 
 def _security(who: Who) -> list[Json]:
@@ -94,8 +130,8 @@ def _roles(who: Who) -> list[str]:
     return [who.role] if who.of is Of.DEPLOYMENT else [f"{who.of.value}/{who.role}"]
 
 
-def _responses(route: Route, *, takes_input: bool) -> Json:
-    described: Json = {str(int(status)): _answer(status, kind, route) for status, kind in route.answers.items()}
+def _responses(route: Route, schemas: Schemas, *, takes_input: bool) -> Json:
+    described: Json = {str(int(status)): _answer(status, route, schemas) for status in route.answers}
     problems = {*route.problems, HTTPStatus.MISDIRECTED_REQUEST}
     if route.method != "GET":
         problems |= {HTTPStatus.FORBIDDEN}
@@ -106,91 +142,52 @@ def _responses(route: Route, *, takes_input: bool) -> Json:
         problems |= {HTTPStatus.FORBIDDEN}
     if takes_input:
         problems |= {HTTPStatus.UNPROCESSABLE_ENTITY}
-    if route.body is not None:
+    if route.body is not None or route.streams:
         problems |= {HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
     for status in sorted(problems):
         described[str(int(status))] = {
             "description": status.phrase,
-            "content": {PROBLEM: {"schema": _schema(Problem)}},
+            "content": {PROBLEM: {"schema": schemas.of(Problem)}},
         }
     return described
 
 
-def _answer(status: HTTPStatus, kind: Any, route: Route) -> Json:
+def _answer(status: HTTPStatus, route: Route, schemas: Schemas) -> Json:
     described: Json = {"description": status.phrase}
-    if kind is not None:
-        schemas = [_schema(each) for each in kinds_of(kind)]
-        described["content"] = {"application/json": {"schema": {"anyOf": schemas} if len(schemas) > 1 else schemas[0]}}
+    if route.answers[status] is not None:
+        described["content"] = {"application/json": {"schema": schemas.of(*_kinds_answered(status, route))}}
     if route.paged:
         link = {"description": '`<...>; rel="next"`, if there is a next page.', "schema": {"type": "string"}}
         described["headers"] = {"Link": link}
     return described
 
 
-def kinds_of(answer: Any) -> tuple[Any, ...]:
-    """The types of an answer that may have several."""
-    return answer if isinstance(answer, tuple) else (answer,)
+def _kinds_answered(status: HTTPStatus, route: Route) -> list[Any]:
+    """The types of an answer: where it is a success, of each success, because generated methods read all of them as one
+    type."""
+    if status >= HTTPStatus.MULTIPLE_CHOICES:
+        return [*kinds_of(route.answers[status])]
+    successes = [answer for each, answer in route.answers.items() if each < HTTPStatus.MULTIPLE_CHOICES and answer]
+    found = [kind for answer in successes for kind in kinds_of(answer)]
+    return [kind for index, kind in enumerate(found) if kind not in found[:index]]
 
 
-def _parameter(parameter: Parameter) -> Json:
+def _parameter(parameter: Parameter, schemas: Schemas) -> Json:
     return {
         "name": parameter.name,
         "in": parameter.place,
         "required": parameter.required,
         "description": parameter.description,
-        "schema": parameter.schema,
+        "schema": schemas.complete(parameter.schema),
     }
 
 
-def _path_parameter(name: str, route: Route) -> Json:
+def _path_parameter(name: str, route: Route, schemas: Schemas) -> Json:
     """A name that nobody describes cannot be told: then the API does not start."""
-    schemas = {**_SEGMENTS, **route.segments}
-    return {"name": _camel(name), "in": "path", "required": True, "schema": schemas[name]}
-
-
-def _schema(kind: Any) -> Json:
-    (schema,), _ = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
-    return schema
-
-
-def _schemas(handlers: list[HTTPRouteHandler]) -> Json:
-    routes: list[Route] = [handler.opt["route"] for handler in handlers]
-    kinds: list[Any] = [Problem, *(route.body for route in routes if route.body is not None)]
-    kinds += [kind for route in routes for each in route.answers.values() if each for kind in kinds_of(each)]
-    _, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    for body in {part for kind in kinds for part in (kind, *get_args(kind)) if _is_body(part)}:
-        components[body.__name__] |= _body_fields(components[body.__name__]["properties"])
-    return components
-
-
-def _body_fields(properties: Json) -> Json:
-    """A field whose rule the unset value breaks must be given; any other may be null, which is the same as absent."""
-    needed = [name for name, schema in properties.items() if RULES_AGAINST_UNSET & schema.keys()]
-    return {
-        "properties": {
-            name: _without_default(schema) if name in needed else _or_null(schema)
-            for name, schema in properties.items()
-        },
-        "required": needed,
-    }
-
-
-def _without_default(schema: Json) -> Json:
-    return {key: value for key, value in schema.items() if key != "default"}
-
-
-def _is_body(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, wire.Body)
-
-
-def _or_null(schema: Json) -> Json:
-    about = {key: schema[key] for key in ("description", "default") if key in schema}
-    rule = {key: value for key, value in schema.items() if key not in about}
-    return about | {"anyOf": [rule, {"type": "null"}]}
-
-
-def _pascal(text: str) -> str:
-    return "".join(word.capitalize() for word in _WORD.findall(text))
+    schema = {**_SEGMENTS, **route.segments}[name]
+    about = {"name": _camel(name), "in": "path", "required": True, "description": schema.get("description", "")}
+    rule = {key: value for key, value in schema.items() if key != "description"}
+    return about | {"schema": schemas.complete(rule)}
 
 
 def _camel(name: str) -> str:

@@ -49,7 +49,7 @@ CURSOR = Parameter(
 DRY_RUN = Parameter(
     name=DRY_RUN_NAME,
     description="`true`: tell in figures what would be done, and do nothing.",
-    schema={"type": "string", "enum": ["true", "false"]},
+    schema={"type": "boolean"},
 )
 
 
@@ -89,7 +89,8 @@ class Route(Struct, frozen=True):
     def tag(self) -> str:
         """The first part of the path that groups it."""
         named = [part for part in self.path.split("/") if part and not part.startswith("{")]
-        return named[1] if len(named) > 1 and named[0] == "apps" else named[0]
+        part = named[1] if len(named) > 1 and named[0] == "apps" else named[0]
+        return "uploads" if part == "uploadurl" else part
 
     @property
     def all_parameters(self) -> tuple[Parameter, ...]:

@@ -70,7 +70,7 @@ class BatchesResource(Resource):
         who=VIEW_APP, answers={HTTPStatus.OK: list[BatchView]}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(_STATE,), paged=True,
     )  # fmt: skip
-    async def list_batches(
+    async def list_job_batches(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         asked, status = paging.read_page(request, int), _read_status(paging.first(request, _STATE.name))
@@ -84,7 +84,7 @@ class BatchesResource(Resource):
         "GET", JOB + "/rate", summary=f"Tell how fast a job went, in at most {POINTS} points.",
         who=VIEW_APP, answers={HTTPStatus.OK: RateView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show_rate(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+    async def get_job_rate(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         _, job = await job_of(self._store, app_id, job_id)
         chart = await self._watch.look(job)
         points = [RatePointView(at=format_instant(point.at), per_second=point.per_second) for point in chart]

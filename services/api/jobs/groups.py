@@ -85,14 +85,14 @@ class GroupsResource(Resource):
         "GET", GROUP, summary="Show a localized push: its zones, and the progress of all together.",
         who=VIEW_APP, answers={HTTPStatus.OK: GroupView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show(
+    async def get_group(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
         group = await self._group(app_id, group_id)
         return await self._answer(group, personal=sees_personal_data(request))
 
     @_move(GROUP + "/pause", act="group.pause", summary="Hold all its jobs that have not ended.")
-    async def pause(
+    async def pause_group(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
         pause = partial(self._groups.pause, by=caller_of(request).name)
@@ -101,13 +101,13 @@ class GroupsResource(Resource):
     @_move(
         GROUP + "/resume", act="group.resume", summary="Let all its held jobs go on, or start when their start comes."
     )
-    async def resume(
+    async def resume_group(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
         return await self._move_all(request, app_id, group_id, self._groups.resume, RESUMABLE)
 
     @_move(GROUP + "/stop", act="group.stop", summary="End all its jobs for good.")
-    async def stop(
+    async def stop_group(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
         stop = partial(self._groups.stop, by=caller_of(request).name)

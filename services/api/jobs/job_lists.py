@@ -58,7 +58,7 @@ class JobListResource(Resource):
         who=KNOWN, answers={HTTPStatus.OK: list[JobView]}, parameters=(_APP, _STATUS, _TEMPLATE), paged=True,
         problems=(HTTPStatus.FORBIDDEN,),
     )  # fmt: skip
-    async def list_all(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def list_all_jobs(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         asked, caller = paging.read_page(request, str), caller_of(request)
         wanted = JobSelection(
             app_ids=_visible_apps(caller, paging.first(request, "app")),

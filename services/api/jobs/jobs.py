@@ -67,7 +67,7 @@ class JobsResource(Resource):
         "GET", JOBS, summary="List an app's jobs, the oldest first; an unknown app has none.",
         who=VIEW_APP, answers={HTTPStatus.OK: list[JobView]}, parameters=(NAMED,), paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def list_jobs(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         asked = paging.read_page(request, JobPosition)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
@@ -85,7 +85,7 @@ class JobsResource(Resource):
         act="job.create", who=OPERATE_APP, body=JobBody, answers={HTTPStatus.CREATED: JobView, HTTPStatus.OK: JobView},
         problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE, KEY),
     )  # fmt: skip
-    async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def create_job(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
@@ -114,7 +114,7 @@ class JobsResource(Resource):
         "GET", JOB, summary="Show a job and its progress.",
         who=VIEW_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show(
+    async def get_job(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)

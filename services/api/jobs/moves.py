@@ -33,7 +33,7 @@ class JobMovesResource(Resource):
         self._flow = flow
 
     @_move(JOB + "/pause", act="job.pause", summary="Hold a job: nothing more is sent until it is resumed.")
-    async def pause(
+    async def pause_job(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
@@ -49,7 +49,7 @@ class JobMovesResource(Resource):
         act="job.resume",
         summary="Let a paused job, or one that broke its circuit, go on; before its `startsAt`, let it start then.",
     )
-    async def resume(
+    async def resume_job(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
@@ -65,7 +65,7 @@ class JobMovesResource(Resource):
         act="job.stop",
         summary="End a job for good; what is not sent is dropped. A stopped job stays stopped.",
     )
-    async def stop(
+    async def stop_job(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)

@@ -65,7 +65,7 @@ class TemplateTrialResource(Resource):
         act=UNRECORDED, who=OPERATE_APP, body=TrialBody, answers={HTTPStatus.OK: TrialView},
         problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def render(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def render_template(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         content = await request.body()
         app = await app_of(self._store, app_id)
         body = await asyncio.to_thread(wire.read, content, TrialBody)

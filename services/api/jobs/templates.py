@@ -45,7 +45,7 @@ TEMPLATE = TEMPLATES + "/{template_id:str}"
 MULTIPLE = Parameter(
     name="multiple",
     description="`true`: the body is an array of templates, which are all made or none.",
-    schema={"type": "string", "enum": ["true", "false"]},
+    schema={"type": "boolean"},
 )
 
 
@@ -71,6 +71,25 @@ class TemplateView(Struct, frozen=True, kw_only=True, rename="camel"):
     app_id: str
     created_at: int
     updated_at: int
+
+
+class TemplateItemBody(TemplateBody, frozen=True, kw_only=True):
+    """One of several templates to be made."""
+
+
+class TemplateItemView(TemplateView, frozen=True, kw_only=True):
+    """One of several templates that were made."""
+
+
+# In such a union, the generator for TypeScript needs two names for one thing.
+TemplateBodies = Annotated[
+    TemplateBody | list[TemplateItemBody],
+    Meta(title="TemplateBodies", description="A template; with `multiple=true`, several."),
+]
+Templates = Annotated[
+    TemplateView | list[TemplateItemView],
+    Meta(title="Templates", description="The template that was made; with `multiple=true`, all of them."),
+]
 
 
 def template_view(template: Template, app: App) -> TemplateView:
@@ -101,7 +120,7 @@ class TemplatesResource(Resource):
         "GET", TEMPLATES, summary="List an app's templates, the oldest first; an unknown app has none.",
         who=VIEW_APP, answers={HTTPStatus.OK: list[TemplateView]}, paged=True,
     )  # fmt: skip
-    async def index(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def list_templates(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         asked = paging.read_page(request, str)
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
@@ -112,11 +131,11 @@ class TemplatesResource(Resource):
 
     @Route(
         "POST", TEMPLATES, summary="Make a template, or with `multiple=true` several, all or none.",
-        act="template.create", who=OPERATE_APP, body=TemplateBody | list[TemplateBody],
-        answers={HTTPStatus.CREATED: TemplateView | list[TemplateView]}, problems=(HTTPStatus.CONFLICT,),
+        act="template.create", who=OPERATE_APP, body=TemplateBodies,
+        answers={HTTPStatus.CREATED: Templates}, problems=(HTTPStatus.CONFLICT,),
         parameters=(MULTIPLE,),
     )  # fmt: skip
-    async def add(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def create_template(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         wanted = read_uuid(app_id, field="appId")
         content = await request.body()
         several = paging.first(request, "multiple") == "true"
@@ -140,7 +159,7 @@ class TemplatesResource(Resource):
         "GET", TEMPLATE, summary="Show a template.",
         who=VIEW_APP, answers={HTTPStatus.OK: TemplateView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[bytes]:
+    async def get_template(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[bytes]:
         app = await app_of(self._store, app_id)
         template = await self._store.templates.get(read_uuid(template_id, field="templateId"))
         if template is None or template.app_id != app.id:
@@ -153,7 +172,7 @@ class TemplatesResource(Resource):
         act="template.update", who=OPERATE_APP, body=TemplateBody, answers={HTTPStatus.OK: TemplateView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
-    async def update(
+    async def update_template(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], template_id: FromPath[str]
     ) -> Response[bytes]:
         [body] = await asyncio.to_thread(_read_alone, await request.body())
@@ -174,7 +193,7 @@ class TemplatesResource(Resource):
         "DELETE", TEMPLATE, summary="Delete a template.",
         act="template.delete", who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def remove(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
+    async def delete_template(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
         app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")
         if not await self._store.templates.remove(app, template):
             raise _no_such_template(template_id)

@@ -44,7 +44,7 @@ class UploadUrlResource(Resource):
         "GET", "/uploadurl", summary="Give out a URL at which a file can be put without further credentials.",
         who=KNOWN, answers={HTTPStatus.OK: UploadUrlView},
     )  # fmt: skip
-    async def url(self, request: Request[Any, Any, Any]) -> Response[bytes]:
+    async def get_upload_url(self, request: Request[Any, Any, Any]) -> Response[bytes]:
         seconds = self._clock.now_ns() // 10**9
         path = f"{self._blobs.bucket}/{self._folder}/job-{seconds}-{uuid.uuid4()}.csv"
         url = await self._blobs.upload_url(path, seconds=_SECONDS)
@@ -65,10 +65,10 @@ class UploadsResource(Resource):
     @Route(
         "PUT", "/uploads/{path:path}", summary="Take a file at the URL that was given for it.",
         act=UNRECORDED, who=EVERYBODY, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.FORBIDDEN,),
-        parameters=(EXPIRES, SIGNATURE), segments={"path": {"type": "string"}},
+        parameters=(EXPIRES, SIGNATURE), segments={"path": {"type": "string", "description": "As it was given."}},
         max_body_bytes=lambda uploads: uploads.max_file_bytes, streams=True,
     )  # fmt: skip
-    async def put(self, request: Request[Any, Any, Any], path: FromPath[str]) -> Response[None]:
+    async def upload_file(self, request: Request[Any, Any, Any], path: FromPath[str]) -> Response[None]:
         await self._uploads.accept_upload(
             path.lstrip("/"),
             expires=paging.first(request, "expires"),

@@ -79,7 +79,7 @@ class PreviewResource(Resource):
         body=JobBody, answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,),
         parameters=(TEMPLATE,),
     )  # fmt: skip
-    async def preview(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def preview_job(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)

@@ -44,7 +44,7 @@ class SamplesResource(Resource):
         summary="Show what a job's records are like, for devices that are made up.",
         who=OPERATE_APP, answers={HTTPStatus.OK: SamplesView}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
-    async def show_samples(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
+    async def get_job_samples(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         _, seen = await job_of(self._store, app_id, job_id)
         job = await self._store.jobs.get(seen.key) or seen
         if not job.plan.templates:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import hashlib
 import os
 import shutil
 import socket
@@ -17,7 +16,8 @@ from aiokafka.errors import KafkaError
 
 from tests.stack import certificates, places
 from tests.stack.install import need_program
-from tests.stack.server import Command, Missing, Ports, Server, run_apart
+from tests.stack.maven import need_jars
+from tests.stack.server import Command, Ports, Server, run_apart
 
 _POM = Path(__file__).with_name("pom.xml")
 _TOOLS = Path(__file__).with_name("Tools.java")
@@ -47,14 +47,15 @@ class KafkaServer(Server):
 
     def _formatted(self, ports: Ports) -> Path:
         """A formatted, empty data folder; made once, because it costs a whole JVM of start-up."""
-        template = _jars().with_name(_jars().name + "-formatted")
+        jars = need_jars(self.name, _POM)
+        template = jars.with_name(jars.name + "-formatted")
         if not template.exists():
             with tempfile.TemporaryDirectory(dir=places.cache()) as folder:
                 data = Path(folder) / "data"
                 properties = Path(folder) / "server.properties"
                 properties.write_text(_properties(ports, data))
                 _java("kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(properties))
-                _keep(data, template)
+                places.put(data, template)
         return template
 
     def command(self, ports: Ports) -> Command:
@@ -81,16 +82,8 @@ class KafkaServer(Server):
 
 def class_path() -> str:
     """The class path of Kafka's broker and tools; fetched by Maven the first time. Raises Missing."""
-    jars = _jars()
-    if not jars.exists():
-        need_program("java", "default-jre-headless")
-        maven = need_program("mvn", "maven")
-        places.say("kafka: fetching its jars (mvn)")
-        with tempfile.TemporaryDirectory(dir=places.cache()) as folder:
-            fetched = Path(folder) / "jars"
-            _fetch(maven, fetched)
-            _keep(fetched, jars)
-    return f"{jars}{os.sep}*"
+    need_program("java", "default-jre-headless")
+    return f"{need_jars(KafkaServer.name, _POM)}{os.sep}*"
 
 
 def run_tools(servers: str, *calls: Sequence[str]) -> None:
@@ -105,28 +98,6 @@ def throttle(servers: str, bytes_a_second: int | None) -> None:
     verb = "--add-config" if bytes_a_second else "--delete-config"
     entity = ("--entity-type", "clients", "--entity-default")
     _java("kafka.admin.ConfigCommand", "--bootstrap-server", servers, "--alter", verb, change, *entity)
-
-
-def _fetch(maven: str, into: Path) -> None:
-    goal = ["-q", "-B", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={into}"]
-    done = subprocess.run([maven, *goal], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        said = done.stdout + done.stderr
-        told = next((line for line in said.splitlines() if "ERROR" in line), said.strip())
-        raise Missing(f"Maven could not fetch Kafka's jars: {told[:400]}")
-
-
-def _jars() -> Path:
-    return places.cache() / f"kafka-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]}"
-
-
-def _keep(made: Path, target: Path) -> None:
-    """Put a finished folder in its place at once, unless somebody else was faster."""
-    try:
-        made.rename(target)
-    except OSError:
-        if not target.exists():
-            raise
 
 
 def _java(*words: str) -> None:

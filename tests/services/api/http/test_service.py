@@ -45,11 +45,11 @@ async def test_one_look_serves_all_who_ask_for_health_within_a_second(house: Hou
 
     store, audience, now = Pinged(), Pinged(), 100.0
     health = HealthResource(cast("Store", store), cast("Audience", audience), monotonic=lambda: now)
-    replies = await asyncio.gather(*(health.show() for _ in range(20)))
+    replies = await asyncio.gather(*(health.check_health() for _ in range(20)))
     assert {reply.status_code for reply in replies} == {200}
     assert (store.pings, audience.pings) == (1, 1)
     now += 1
-    await health.show()
+    await health.check_health()
     assert (store.pings, audience.pings) == (2, 2)
 
 

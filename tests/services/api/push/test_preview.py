@@ -310,7 +310,7 @@ async def test_whoever_may_not_post_a_job_may_not_preview_one(house: House) -> N
 async def test_the_document_describes_the_route(house: House) -> None:
     described = (await house.admin.get("/openapi.json")).json
     operation = described["paths"]["/apps/{appId}/jobs/preview"]["post"]
-    assert operation["operationId"] == "previewJobs"
+    assert operation["operationId"] == "previewJob"
     assert operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith("/JobPreview")
     assert {"409", "422", "503"} <= operation["responses"].keys()
     fields = described["components"]["schemas"]["JobPreview"]["properties"].keys()
