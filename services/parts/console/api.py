@@ -11,6 +11,7 @@ from services.api.console.settings import SettingsResource
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.console.common import ConsolePart
+from services.parts.jobs.common import JobsPart
 from shared.domain.console.signs import ROLES
 from shared.flow.console.board import Board
 
@@ -23,7 +24,7 @@ class ConsoleApi(Part):
         board = Board(self.store, given.broker, given.time, ROLES)
         return (
             AuditResource(self.store, given.time),
-            OverviewResource(self.store, board),
+            OverviewResource(self.store, board, self.parts.of(JobsPart).watch),
             ProcessesResource(self.store, given.time, board.queues),
             SettingsResource(self.settings),
             BulkActionsResource(self.store, bulk, given.clock),
