@@ -53,6 +53,17 @@ async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: As
     await client.dead_letters.discard(id)
 
 
+async def test_many_are_retried_by_a_bulk_action_of_the_server(client: AsyncCarillon, house: House) -> None:
+    key = fresh_key()
+    await client.schedules.create(schedule(key))
+    await buried(house, key, 501)
+    assert await client.dead_letters.retry_all(key=key, reason="the target is back") == 501
+    action = await anext(aiter(client.bulk_actions.list()))
+    assert (action.act, action.filter.key, action.matched, action.reason) == (
+        "dead-letter.retry", key, 501, "the target is back",
+    )  # fmt: skip
+
+
 async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: int) -> None:
     issued = (await house.admin.post("/tokens", {"name": "dead"})).json
     key = fresh_key()
