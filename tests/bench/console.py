@@ -26,6 +26,7 @@ from tests.bench.schedules import NAMESPACE, Sizes, clock_house, database
 from tests.bench.scraped import calls, scraped
 from tests.e2e.house import House
 from tests.services.api.client import Client
+from tests.stack.places import say
 
 _TIMES, _P99_MS, _KEYS = 100, 100, 5_000
 _LOOKS, _LOOK_SECONDS, _FIRST_MS, _THEN_MS = 20, 1.1, 500, 20
@@ -54,10 +55,14 @@ async def _measure(place: Place, amounts: console_data.Amounts) -> list[Measured
         await console_data.fill_all(house, amounts)
         jobs = await console_data.add_running(house)
         paths = console_routes.paths(await house.capabilities.time.now(), jobs[-1])
+        say("measuring: the page of a large job")
         found = [await _measure_job_page(house, jobs[-1])]
+        say("measuring: routes")
         found.append(await _measure_routes(house, commands, paths, amounts))
+        say("measuring: bulk retry")
         found.append(await _measure_retry(house))
     async with clock_house(place) as house:
+        say("measuring: processes that have nothing to do")
         found.append(await _measure_idle(house))
     return found
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.api.http.ids import fresh_id
 from shared.domain.audience.ranges import KeyRange
@@ -111,7 +112,8 @@ async def _add_jobs(house: House, numbers: range, at: Callable[[int], datetime])
 def _job(house: House, at: datetime, **fields: Any) -> Job:
     chance = random.Random(ns(at))
     context = {"who": "Ana", "text": "x" * chance.randint(10, 500)}
-    return house.job(id=fresh_id(ns(at)), created_at=ns(at), context=context, locales={"en": 30_000}, **fields)
+    job = house.job(context=context, locales={"en": 30_000}, **fields)
+    return replace(job, id=fresh_id(ns(at)), created_at=ns(at))
 
 
 def _planned(batches: int) -> Plan:

@@ -45,9 +45,10 @@ class Commands(monitoring.CommandListener):
 
 
 async def explain(database: AsyncDatabase[dict[str, Any]], commands: list[dict[str, Any]]) -> Examined:
-    """Have each of these explained."""
+    """Have these explained, of those that ask alike the first one."""
     keys, documents, unknown = [0], [0], 0
-    for command in commands:
+    alike = {_shape(command): command for command in reversed(commands)}
+    for command in alike.values():
         asked = {name: value for name, value in command.items() if name not in _OF_THE_DRIVER}
         try:
             told = await database.command({"explain": asked, "verbosity": "executionStats"})
@@ -56,7 +57,14 @@ async def explain(database: AsyncDatabase[dict[str, Any]], commands: list[dict[s
             continue
         keys.append(max(_values(told, "totalKeysExamined"), default=0))
         documents.append(max(_values(told, "totalDocsExamined"), default=0))
-    return Examined(len(commands), max(keys), max(documents), unknown)
+    return Examined(len(alike), max(keys), max(documents), unknown)
+
+
+def _shape(command: dict[str, Any]) -> tuple[str, ...]:
+    """What is asked of which collection, whatever the values: the names in its query, or its whole pipeline."""
+    name, collection = next(iter(command.items()))
+    asked = command.get("filter") or command.get("query") or {}
+    return (name, collection, *sorted(asked), str(command.get("sort")), str(command.get("pipeline", "")))
 
 
 def _values(told: Any, name: str) -> Iterator[int]:
