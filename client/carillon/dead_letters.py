@@ -98,6 +98,10 @@ class DeadLetters(Resource[M]):
     async def retry_all(self, *, key: str = "", namespace: str = "", reason: str = "") -> int:
         """Try all of them again, or those of one key: how many. Those whose schedules are gone stay.
 
+        Over 500 are tried by a bulk action of the server, one page after the other: `client.bulk_actions.list` shows
+        it. The number is that of its things then, with those that stay. Raises `Conflict` where too many such actions
+        are underway.
+
         None is tried twice; but after an attempt whose answer was lost, those that it dealt with are not counted.
         """
         content = msgspec.json.encode({"key": key} if key else {})

@@ -19,6 +19,7 @@ from tests.bench import (
     accept,
     claim,
     clock_large,
+    console,
     csv_file,
     divide,
     encrypted,
@@ -67,9 +68,10 @@ _CLOCK: dict[str, ClockMeasure] = {
     "idle": idle.measure,
     "schedulers": fire.measure_schedulers,
     "recovery": recovery.measure,
+    "console": console.measure,
 }
 _LARGE_JOBS: dict[str, Measure] = {"large": large.measure, "divide": divide.measure}
-_LARGE_CLOCK: dict[str, ClockMeasure] = {"clock-large": clock_large.measure}
+_LARGE_CLOCK: dict[str, ClockMeasure] = {"clock-large": clock_large.measure, "console-large": console.measure_large}
 _RESULTS = Path(__file__).with_name("RESULTS.md")
 _DEVICES = 1_000_000
 

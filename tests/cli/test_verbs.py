@@ -5,6 +5,7 @@ import uuid
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import schedule_id
@@ -270,6 +271,13 @@ async def test_dead_letters(cli: Program, house: House, document: Document) -> N
     assert (await cli.done("dead-letters", "retry", "--key", key, "--json")).json == {"retried": 2}
     assert await shown(house, f"/dead-letters?key={key}") == []
     assert (await cli.run("dead-letters", "retry")).code == 2
+    await house.store.dead_letters.add([replace(letters[0], id=f"{key}-many-{n}") for n in range(501)])
+    begun = (await cli.done("dead-letters", "retry", "--key", key, "--json")).json
+    assert (begun["retried"], (await cli.done("dead-letters", "retry", "--key", key, "--quiet")).out.strip()) == (
+        501, begun["bulk_action"],
+    )  # fmt: skip
+    assert f"carillon bulk watch {begun['bulk_action']}" in (await cli.done("dead-letters", "retry", "--key", key)).out
+    await cli.done("bulk", "cancel", begun["bulk_action"])
 
 
 async def test_dead_tasks(cli: Program, house: House) -> None:

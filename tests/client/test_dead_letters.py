@@ -53,6 +53,15 @@ async def test_a_dead_letter_without_a_schedule_can_only_be_discarded(client: As
     await client.dead_letters.discard(id)
 
 
+async def test_many_are_retried_by_a_bulk_action_of_the_server(client: AsyncCarillon, house: House) -> None:
+    key = fresh_key()
+    await client.schedules.create(schedule(key))
+    await buried(house, key, 501)
+    assert await client.dead_letters.retry_all(key=key, reason="the target is back") == 501
+    [action] = [each async for each in client.bulk_actions.list() if each.filter.key == key]
+    assert (action.act, action.matched, action.reason) == ("dead-letter.retry", 501, "the target is back")
+
+
 async def test_all_of_the_callers_dead_letters_are_retried(house: House, port: int) -> None:
     issued = (await house.admin.post("/tokens", {"name": "dead"})).json
     key = fresh_key()

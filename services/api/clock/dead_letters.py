@@ -5,7 +5,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec import Struct
@@ -19,7 +18,6 @@ from services.api.clock.dead_letter_view import (
     error_view,
     whole_view,
 )
-from services.api.clock.schedule_body import decode_body
 from services.api.http import paging, wire
 from services.api.http.rights import OPERATE_NAMESPACE, VIEW_NAMESPACE, sees_personal_data
 from services.api.http.routes import Parameter, Resource, Route
@@ -29,7 +27,6 @@ from shared.domain.errors import Conflict, NotFound
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.store import Store
 
-RETRIED_AT_ONCE = 500
 _NAMED = Parameter(name="key", description="Only those of the schedule with this key.", schema={"type": "string"})
 
 LETTERS = "/dead-letters"
@@ -37,25 +34,10 @@ LETTER = "/dead-letters/{letter_id:str}"
 _route = partial(Route, segments={"letter_id": {"type": "string", "description": "The id of the dead letter."}})
 
 
-class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters: those of one key, or all of the namespace's."""
-
-    key: str | None = None
-
-
-class RetriedView(Struct, frozen=True):
-    """How many are tried again; those whose schedules are gone stay."""
-
-    retried: int
-
-
 class RetryView(Struct, frozen=True):
     """The dead letter that is tried again."""
 
     id: str
-
-
-_filter_decoder = msgspec.json.Decoder(RetryFilter)
 
 
 class DeadLettersResource(Resource):
@@ -103,17 +85,6 @@ class DeadLettersResource(Resource):
         return wire.answer(whole_view(letter, schedule, personal=sees_personal_data(request)))
 
     @_route(
-        "POST", LETTERS + "/retry", summary="Try all dead letters of a namespace again, or those of one key.",
-        act="dead-letter.retry-many", who=OPERATE_NAMESPACE,
-        body=RetryFilter, body_required=False, answers={HTTPStatus.OK: RetriedView},
-        parameters=(NAMESPACE,),
-    )  # fmt: skip
-    async def retry_all_dead_letters(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        namespace, content = namespace_of(request), await request.body()
-        wanted = decode_body(content, _filter_decoder) if content.strip() else RetryFilter()
-        return wire.answer(RetriedView(await self._retry_all(namespace, wanted.key or "")))
-
-    @_route(
         "POST", LETTER + "/retry", summary="Try a dead letter again, with what its schedule says now.",
         act="dead-letter.retry", who=OPERATE_NAMESPACE, answers={HTTPStatus.ACCEPTED: RetryView},
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(NAMESPACE,),
@@ -134,15 +105,6 @@ class DeadLettersResource(Resource):
         letter = await self._find(namespace_of(request), letter_id)
         await self._store.dead_letters.remove([letter])
         return wire.empty()
-
-    async def _retry_all(self, namespace: str, key: str) -> int:
-        retried, place = 0, None
-        while True:
-            letters = await self._store.dead_letters.page(namespace, key=key, before=place, limit=RETRIED_AT_ONCE)
-            retried += len(await self._flow.retry(letters)) if letters else 0
-            if not letters.more:
-                return retried
-            place = place_of(letters[-1])
 
     async def _find(self, namespace: str, letter_id: str) -> DeadLetter:
         letter = await self._store.dead_letters.get(namespace, letter_id)

@@ -22,19 +22,17 @@ from services.api.console.bulk_action_view import (
     filter_of,
     filter_view,
 )
+from services.api.console.bulk_drafts import BulkDrafts
 from services.api.http import paging, wire
-from services.api.http.acts import current_record, note_change
 from services.api.http.dry_runs import is_dry_run
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
-from services.api.http.ids import fresh_id
 from services.api.http.rights import KNOWN
 from services.api.http.routes import DRY_RUN, Parameter, Resource, Route
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import EVERYWHERE, Role, check_namespace
 from shared.domain.console.audit import REASON_CHARACTERS
 from shared.domain.console.bulk_actions import (
-    OPEN_AT_ONCE,
     BulkAct,
     BulkAction,
     BulkFilter,
@@ -45,11 +43,9 @@ from shared.domain.console.bulk_actions import (
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.domain.idempotency import Idempotency
 from shared.domain.ids import read_uuid
-from shared.domain.instants import EPOCH
 from shared.flow.console.bulk import BulkFlow
 from shared.flow.console.figures import sum_stopped
 from shared.flow.jobs.figures import MoveFigures
-from shared.runtime.clock import Clock
 from shared.store import Store
 
 BULK_ACTIONS = "/bulk-actions"
@@ -67,10 +63,10 @@ _route = partial(Route, who=KNOWN, segments={"action_id": _ACTION_ID})
 class BulkActionsResource(Resource):
     """The routes of bulk actions."""
 
-    def __init__(self, store: Store, flow: BulkFlow, clock: Clock) -> None:
+    def __init__(self, store: Store, flow: BulkFlow, drafts: BulkDrafts) -> None:
         self._store = store
         self._flow = flow
-        self._clock = clock
+        self._drafts = drafts
 
     @_route(
         "GET", BULK_ACTIONS,
@@ -102,15 +98,12 @@ class BulkActionsResource(Resource):
         used = idempotency_of(request, ("POST " + BULK_ACTIONS, "", content))
         if used is not None and (earlier := await self._find_earlier(used)):
             return wire.answer(bulk_action_view(earlier), HTTPStatus.ACCEPTED)
-        action = await self._draft(body, filter, caller)
+        reason = _read_reason(body)
+        action = await self._drafts.draft(body.act, filter, caller, reason=reason, at_most=body.at_most)
         if used is not None:
             claimed = await self._store.idempotency.claim(used.key, used.digest, made=action.id)
             action = replace(action, id=claimed.made)
-        await self._store.audit.describe(
-            action.audit_id, reason=action.reason, count=action.matched, app_id=filter.app, namespace=filter.namespace
-        )
-        note_change(None, {"act": action.act, "filter": filter_view(filter)})
-        return wire.answer(bulk_action_view(await self._flow.start(action)), HTTPStatus.ACCEPTED)
+        return wire.answer(bulk_action_view(await self._drafts.start(action)), HTTPStatus.ACCEPTED)
 
     @_route(
         "GET", BULK_ACTION, summary="Show a bulk action and how far it is.",
@@ -153,30 +146,6 @@ class BulkActionsResource(Resource):
         """What the first request with this key has made."""
         first = await self._store.idempotency.recall(used.key, used.digest)
         return None if first is None else await self._store.bulk_actions.get(first.made)
-
-    async def _draft(self, body: BulkActionBody, filter: BulkFilter, caller: Caller) -> BulkAction:
-        """The action. Raises `Conflict` where more match than its maker expects."""
-        reason = _read_reason(body)
-        if await self._store.bulk_actions.count_open(caller.namespace, most=OPEN_AT_ONCE) == OPEN_AT_ONCE:
-            raise Conflict(f"{OPEN_AT_ONCE} bulk actions of yours are underway: wait for one of them, or cancel it")
-        matched = await self._flow.count(body.act, filter)
-        if body.at_most is not None and matched > body.at_most:
-            raise Conflict(f"{matched:,} match, which is more than {body.at_most:,}", field="atMost", value=matched)
-        now, now_ns = await self._flow.now(), self._clock.now_ns()
-        return BulkAction(
-            id=fresh_id(now_ns),
-            act=body.act,
-            filter=filter,
-            reason=reason,
-            matched=matched,
-            created_by=caller.name,
-            created_at=now,
-            created_ns=now_ns,
-            namespace=caller.namespace,
-            token_id=caller.token_id,
-            audit_id=current_record(),
-            leased_until=EPOCH,
-        )
 
     async def _find(self, caller: Caller, action_id: str) -> BulkAction:
         """The action, if the caller may see it. Raises `NotFound`."""

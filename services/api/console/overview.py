@@ -29,6 +29,7 @@ from shared.domain.console.signs import SIGNS, Severity
 from shared.domain.instants import format_instant
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.flow.console.board import SECONDS, Board
+from shared.flow.jobs.watch import JobWatch
 from shared.runtime.fresh import Fresh
 from shared.store import Store
 
@@ -96,8 +97,9 @@ class _SeenJobs(Struct, frozen=True):
 class OverviewResource(Resource):
     """The route of the overview."""
 
-    def __init__(self, store: Store, board: Board) -> None:
+    def __init__(self, store: Store, board: Board, watch: JobWatch) -> None:
         self._store = store
+        self._watch = watch
         self._board = board
         self._jobs: LRUCache[_AppIds, Fresh[_SeenJobs]] = LRUCache(_REMEMBERED)
 
@@ -122,7 +124,8 @@ class OverviewResource(Resource):
     async def _read_jobs(self, app_ids: _AppIds) -> _SeenJobs:
         running = await read_jobs(self._store, JobSelection(app_ids=app_ids, status=JobStatus.RUNNING), limit=_SHOWN)
         waiting = await self._find_waiting(app_ids)
-        return _SeenJobs(await view_jobs(self._store, running), await view_jobs(self._store, waiting))
+        views = [await view_jobs(self._store, self._watch, jobs) for jobs in (running, waiting)]
+        return _SeenJobs(*views)
 
     async def _find_waiting(self, app_ids: _AppIds) -> Sequence[Job]:
         if app_ids is None:

@@ -87,7 +87,7 @@ class Acts:
             who=_actor(caller, connection),
             on=on,
             via=_text(connection.headers.get("user-agent", ""))[:AGENT_CHARACTERS],
-            reason=_reason(connection),
+            reason=reason_of(connection),
         )
         await self._store.audit.begin(record)
         log.info(
@@ -201,7 +201,8 @@ def _namespace(caller: Caller, connection: Connection) -> str:
     return paging.first(connection, NAMESPACE)[:ID_CHARACTERS] or caller.namespace
 
 
-def _reason(connection: Connection) -> str:
+def reason_of(connection: Connection) -> str:
+    """The reason that the caller gives."""
     reason = _text(connection.headers.get(REASON_HEADER, ""))
     if len(reason) > REASON_CHARACTERS:
         raise Invalid(f"a reason has at most {REASON_CHARACTERS:,} characters", field=REASON_HEADER)

@@ -86,7 +86,7 @@ class BatchesResource(Resource):
     )  # fmt: skip
     async def get_job_rate(self, app_id: FromPath[str], job_id: FromPath[str]) -> Response[bytes]:
         _, job = await job_of(self._store, app_id, job_id)
-        chart = await self._watch.look(job)
+        chart = await self._watch.read_chart(job)
         points = [RatePointView(at=format_instant(point.at), per_second=point.per_second) for point in chart]
         return wire.answer(RateView(points))
 

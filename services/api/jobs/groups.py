@@ -25,7 +25,7 @@ from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStat
 from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
-from shared.flow.jobs.progress import sum_up
+from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 
 
@@ -76,8 +76,9 @@ _move = partial(
 class GroupsResource(Resource):
     """The routes of groups."""
 
-    def __init__(self, store: Store, groups: GroupFlow, jobs: JobFlow) -> None:
+    def __init__(self, store: Store, groups: GroupFlow, jobs: JobFlow, watch: JobWatch) -> None:
         self._store = store
+        self._watch = watch
         self._groups = groups
         self._jobs = jobs
 
@@ -140,7 +141,7 @@ class GroupsResource(Resource):
 
     async def _answer(self, group: Group, *, personal: bool = True) -> Response[bytes]:
         jobs = await self._groups.jobs(group)
-        totals = await sum_up(self._store, jobs)
+        totals = await self._watch.sum_up(jobs)
         view = _view(group, jobs, totals)
         return wire.answer(view if personal else redact(view))
 

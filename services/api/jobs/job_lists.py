@@ -20,7 +20,7 @@ from shared.domain.errors import Forbidden, Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.totals import Totals
-from shared.flow.jobs.progress import sum_up
+from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 from shared.store.documents import Page
 from shared.store.jobs.job_documents import place_of_job
@@ -50,8 +50,9 @@ class JobSelection(Struct, frozen=True, kw_only=True):
 class JobListResource(Resource):
     """The route that lists jobs over apps."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, watch: JobWatch) -> None:
         self._store = store
+        self._watch = watch
 
     @Route(
         "GET", "/jobs", summary="List the jobs of all apps that the caller may see, the newest first.",
@@ -67,7 +68,7 @@ class JobListResource(Resource):
         )
         jobs = await read_jobs(self._store, wanted, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, jobs, place_of_job)
-        return wire.answer(show_jobs(await view_jobs(self._store, jobs), caller), headers=headers)
+        return wire.answer(show_jobs(await view_jobs(self._store, self._watch, jobs), caller), headers=headers)
 
 
 async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", limit: int) -> Page[Job]:
@@ -87,10 +88,10 @@ async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", lim
     return found
 
 
-async def view_jobs(store: Store, jobs: Sequence[Job]) -> list[JobView]:
+async def view_jobs(store: Store, watch: JobWatch, jobs: Sequence[Job]) -> list[JobView]:
     """These jobs, without those whose app is gone."""
     apps = await store.apps.with_ids(sorted({job.app_id for job in jobs}))
-    totals = await sum_up(store, jobs)
+    totals = await watch.sum_up(jobs)
     return [
         job_view(job, apps[job.app_id], totals.get(job.id, Totals()), listed=True) for job in jobs if job.app_id in apps
     ]

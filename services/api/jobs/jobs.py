@@ -26,7 +26,7 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
-from shared.flow.jobs.progress import measure, sum_up
+from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 
 
@@ -57,8 +57,9 @@ KEY = Parameter(
 class JobsResource(Resource):
     """The routes of jobs, but for their moves."""
 
-    def __init__(self, store: Store, drafts: JobDrafts, flow: JobFlow, groups: GroupFlow) -> None:
+    def __init__(self, store: Store, drafts: JobDrafts, flow: JobFlow, groups: GroupFlow, watch: JobWatch) -> None:
         self._store = store
+        self._watch = watch
         self._drafts = drafts
         self._flow = flow
         self._groups = groups
@@ -76,7 +77,7 @@ class JobsResource(Resource):
         after = None if asked.after is None else (asked.after.created_at, asked.after.id)
         jobs = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.limit)
         headers = paging.links(request, asked, jobs, lambda job: JobPosition(job.created_at, job.id))
-        totals = await sum_up(self._store, jobs)
+        totals = await self._watch.sum_up(jobs)
         views = [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs]
         return wire.answer(views if sees_personal_data(request) else [redact(view) for view in views], headers=headers)
 
@@ -90,8 +91,7 @@ class JobsResource(Resource):
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
         query = paging.first(request, "template")
-        names = job_body.read_names(query)
-        content = await request.body()
+        names, content = job_body.read_names(query), await request.body()
         body = wire.read(content, JobBody)
         key = idempotency_of(request, (app.id, query, content))
         # What was asked for before may break a rule by now: the answer stays.
@@ -118,7 +118,7 @@ class JobsResource(Resource):
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
-        return await answer_job(self._store, job, app, personal=sees_personal_data(request))
+        return await answer_job(self._watch, job, app, personal=sees_personal_data(request))
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
         """What the same request made before."""
@@ -140,7 +140,7 @@ class JobsResource(Resource):
 
     async def _answer_known(self, job: Job, group: Group | None, app: App) -> Response[bytes]:
         current = job if group is None else await self._store.jobs.view(job.id) or job
-        return await answer_job(self._store, current, app, group)
+        return await answer_job(self._watch, current, app, group)
 
 
 async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
@@ -158,9 +158,9 @@ async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
 
 
 async def answer_job(
-    store: Store, job: Job, app: App, group: Group | None = None, *, personal: bool = True
+    watch: JobWatch, job: Job, app: App, group: Group | None = None, *, personal: bool = True
 ) -> Response[bytes]:
     """The job and its progress, without personal data unless `personal`."""
-    totals, progress = await measure(store, job)
+    totals, progress = await watch.measure(job)
     view = job_view(job, app, totals, group, progress=progress)
     return wire.answer(view if personal else redact(view))

@@ -17,6 +17,7 @@ from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import Forbidden
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job
 from shared.flow.jobs.jobs import JobFlow
+from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 
 _move = partial(
@@ -28,8 +29,9 @@ _move = partial(
 class JobMovesResource(Resource):
     """The routes that move a job."""
 
-    def __init__(self, store: Store, flow: JobFlow) -> None:
+    def __init__(self, store: Store, flow: JobFlow, watch: JobWatch) -> None:
         self._store = store
+        self._watch = watch
         self._flow = flow
 
     @_move(JOB + "/pause", act="job.pause", summary="Hold a job: nothing more is sent until it is resumed.")
@@ -42,7 +44,7 @@ class JobMovesResource(Resource):
         paused = await self._flow.pause(job.key, by=caller_of(request).name)
         if paused is None:
             raise await self._explain_forbidden("pause", job)
-        return await answer_job(self._store, paused, app)
+        return await answer_job(self._watch, paused, app)
 
     @_move(
         JOB + "/resume",
@@ -58,7 +60,7 @@ class JobMovesResource(Resource):
         resumed = await self._flow.resume(job.key)
         if resumed is None:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
-        return await answer_job(self._store, resumed, app)
+        return await answer_job(self._watch, resumed, app)
 
     @_move(
         JOB + "/stop",
@@ -74,7 +76,7 @@ class JobMovesResource(Resource):
         stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._find_stopped(job.id)
         if stopped is None:
             raise await self._explain_forbidden("stop", job)
-        return await answer_job(self._store, stopped, app)
+        return await answer_job(self._watch, stopped, app)
 
     async def _find_stopped(self, job_id: str) -> Job | None:
         job = await self._store.jobs.view(job_id)

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 
 from services.api.console.audit import AuditResource
 from services.api.console.bulk_actions import BulkActionsResource
+from services.api.console.bulk_drafts import BulkDrafts
 from services.api.console.dead_tasks import DeadTasksResource
+from services.api.console.letter_retries import LetterRetriesResource
 from services.api.console.overview import OverviewResource
 from services.api.console.processes import ProcessesResource
 from services.api.console.settings import SettingsResource
 from services.api.http.routes import Resource
 from services.parts import Part
+from services.parts.clock.common import ClockPart
 from services.parts.console.common import ConsolePart
+from services.parts.jobs.common import JobsPart
 from shared.domain.console.signs import ROLES
 from shared.flow.console.board import Board
 
@@ -20,12 +24,14 @@ class ConsoleApi(Part):
 
     def resources(self) -> Sequence[Resource]:
         given, bulk = self.capabilities, self.parts.of(ConsolePart).bulk
+        drafts = BulkDrafts(self.store, bulk, given.clock)
         board = Board(self.store, given.broker, given.time, ROLES)
         return (
             AuditResource(self.store, given.time),
-            OverviewResource(self.store, board),
+            OverviewResource(self.store, board, self.parts.of(JobsPart).watch),
             ProcessesResource(self.store, given.time, board.queues),
             SettingsResource(self.settings),
-            BulkActionsResource(self.store, bulk, given.clock),
+            BulkActionsResource(self.store, bulk, drafts),
+            LetterRetriesResource(self.store, self.parts.of(ClockPart).schedules, drafts),
             DeadTasksResource(given.broker),
         )

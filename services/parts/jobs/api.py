@@ -15,7 +15,6 @@ from services.api.jobs.templates import TemplatesResource
 from services.api.jobs.uploads import UploadsResource, UploadUrlResource
 from services.parts import Part
 from services.parts.jobs.common import JobsPart
-from shared.flow.jobs.watch import JobWatch
 
 
 class JobsApi(Part):
@@ -38,12 +37,12 @@ class JobsApi(Part):
         jobs, given, files = self.parts.of(JobsPart), self.capabilities, self.settings.blobs
         resources = [
             TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
-            JobsResource(self.store, self.drafts, jobs.flow, jobs.groups),
-            JobListResource(self.store),
-            JobMovesResource(self.store, jobs.flow),
-            BatchesResource(self.store, JobWatch(self.store)),
+            JobsResource(self.store, self.drafts, jobs.flow, jobs.groups, jobs.watch),
+            JobListResource(self.store, jobs.watch),
+            JobMovesResource(self.store, jobs.flow, jobs.watch),
+            BatchesResource(self.store, jobs.watch),
             TemplateTrialResource(self.store, max_record_bytes=self.settings.stream.max_record_bytes),
-            GroupsResource(self.store, jobs.groups, jobs.flow),
+            GroupsResource(self.store, jobs.groups, jobs.flow, jobs.watch),
             UploadUrlResource(
                 given.blobs, given.clock, folder=files.upload_folder, public_url=self.settings.api.public_url
             ),

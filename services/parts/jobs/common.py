@@ -9,6 +9,7 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.kinds import JobKinds
+from shared.flow.jobs.watch import JobWatch
 
 
 class JobsPart(Part):
@@ -34,6 +35,10 @@ class JobsPart(Part):
     def breaker(self) -> Breaker:
         share = self.settings.worker.max_batch_failure
         return Breaker(self.store, self.capabilities.clock, max_failed_share=share, mails=self.has_mails)
+
+    @cached_property
+    def watch(self) -> JobWatch:
+        return JobWatch(self.store, self.capabilities.time)
 
     @property
     def has_mails(self) -> bool:

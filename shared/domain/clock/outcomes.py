@@ -38,7 +38,8 @@ def outcome_id(occurrence: Occurrence, attempt: int) -> str:
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
-    """An instant that was refused to the last attempt. `id` is the message id."""
+    """An instant that was refused to the last attempt. `id` is the message id. `death` is random, and tells this death
+    from others of the same instant, whatever clocks do; letters of 0.1.0 have none."""
 
     id: str
     namespace: str
@@ -49,3 +50,4 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     died_at: datetime
     attempts: int
     error: str
+    death: str = ""

@@ -29,17 +29,15 @@ class Progress(Struct, frozen=True):
 
 
 class Meter:
-    """Sums settled batches up, one at a time."""
+    """Measures the rate by batches that were settled of late, one at a time."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now
         self._since = now
         self._recent = 0
-        self._summed = Receipt()
 
     def add(self, batch: Settled) -> None:
         """Count a settled batch."""
-        self._summed = self._summed + batch.receipt
         if batch.changed_at is not None and batch.changed_at > self._now - WINDOW:
             self._recent += batch.receipt.recipients
             self._since = min(self._since, batch.taken_at or batch.changed_at)
@@ -50,8 +48,8 @@ class Meter:
         rate = self._recent / max(self._now - self._since, _AT_LEAST).total_seconds()
         left = totals.planned - totals.done if sized else _like_the_settled(totals)
         if not planned or not rate or left <= 0:
-            return Progress(self._summed, rate)
-        return Progress(self._summed, rate, self._now + timedelta(milliseconds=int(left / rate * 1_000)))
+            return Progress(rate=rate)
+        return Progress(rate=rate, ends_at=self._now + timedelta(milliseconds=int(left / rate * 1_000)))
 
 
 def _like_the_settled(totals: Totals) -> float:

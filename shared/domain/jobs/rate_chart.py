@@ -1,12 +1,16 @@
 """The chart of a job's rate: recipients a second over its time, in at most `POINTS` steps of like length."""
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from math import ceil
 
 from msgspec import Struct
 
+from shared.domain.instants import EPOCH
+
 POINTS = 120
+_SECOND = timedelta(seconds=1)
 
 
 class SettledAt(Struct, frozen=True):
@@ -24,17 +28,50 @@ class RatePoint(Struct, frozen=True):
     per_second: float
 
 
+class RateSums:
+    """What the chart is made of, second by second: a batch goes in, and comes out again when it changes."""
+
+    def __init__(self) -> None:
+        self._recipients: Counter[int] = Counter()
+        self._taken: Counter[int] = Counter()
+        self._settled: Counter[int] = Counter()
+
+    def add(self, batch: SettledAt, sign: int = 1) -> None:
+        """Put a batch in, or take it out by the sign of -1."""
+        settled = _second(batch.at)
+        _count(self._recipients, settled, sign * batch.recipients)
+        _count(self._taken, settled if batch.taken_at is None else _second(batch.taken_at), sign)
+        _count(self._settled, settled, sign)
+
+    def chart(self) -> list[RatePoint]:
+        """The chart of what is in; steps have whole seconds."""
+        if not self._settled:
+            return []
+        first = min(self._taken)
+        seconds = max(max(self._settled) - first, 0)
+        step = ceil((seconds + 1) / POINTS)
+        sums = [0] * (seconds // step + 1)
+        for second, recipients in self._recipients.items():
+            sums[max((second - first) // step, 0)] += recipients
+        return [
+            RatePoint(EPOCH + (first + place * step) * _SECOND, round(count / step, 3))
+            for place, count in enumerate(sums)
+        ]
+
+
 def rate_chart(batches: Iterable[SettledAt]) -> list[RatePoint]:
-    """The chart of these batches; steps have whole seconds."""
-    settled = list(batches)
-    if not settled:
-        return []
-    first = min(batch.taken_at or batch.at for batch in settled).replace(microsecond=0)
-    seconds = (max(batch.at for batch in settled) - first).total_seconds()
-    step = max(ceil((seconds + 1) / POINTS), 1)
-    sums = [0] * (int(seconds // step) + 1)
-    for batch in settled:
-        sums[max(int((batch.at - first).total_seconds() // step), 0)] += batch.recipients
-    return [
-        RatePoint(first + timedelta(seconds=place * step), round(count / step, 3)) for place, count in enumerate(sums)
-    ]
+    """The chart of these batches."""
+    sums = RateSums()
+    for batch in batches:
+        sums.add(batch)
+    return sums.chart()
+
+
+def _second(at: datetime) -> int:
+    return (at - EPOCH) // _SECOND
+
+
+def _count(counter: Counter[int], second: int, number: int) -> None:
+    counter[second] += number
+    if not counter[second]:
+        del counter[second]

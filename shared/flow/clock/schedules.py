@@ -11,7 +11,7 @@ round trips of a small schedule that was one, and a quarter of what it costs. Wh
 first: then a request that is repeated costs one look and writes nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once
@@ -166,13 +166,19 @@ class ScheduleFlow:
         """Have these instants attempted again, with what their schedules say now; returns the ids of those whose
         schedules exist."""
         now = await self._time.now()
-        ids = [letter.schedule_id for letter in letters]
-        await self._store.schedules.keep_finished(ids, at=now)
-        schedules = await self._store.schedules.many(ids)
+        schedules = await self._keep({letter.schedule_id for letter in letters}, now)
         possible = [letter for letter in letters if letter.schedule_id in schedules]
         await self._store.occurrences.add([revive(schedules[letter.schedule_id], letter, now) for letter in possible])
         await self._store.dead_letters.remove(possible)
         return [letter.id for letter in possible]
+
+    async def _keep(self, ids: Collection[str], now: datetime) -> dict[str, Schedule]:
+        """Those of these schedules that are there. Retention leaves the finished ones alone for a while from now on."""
+        found = await self._store.schedules.many(list(ids))
+        finished = [schedule.id for schedule in found.values() if schedule.is_finished]
+        if finished and await self._store.schedules.keep_finished(finished, at=now) < len(finished):
+            return await self._store.schedules.many(list(ids))
+        return found
 
     async def _accept_all(self, wanted: Mapping[str, Wanted]) -> dict[str, Answer]:
         """Insert; those whose key is taken, now or before, are compared with what is there."""

@@ -28,7 +28,7 @@ from shared.runtime.faults import fault
 from shared.runtime.metrics import DEAD, FIRED, LATENESS, RETRIES
 from shared.runtime.retries import Backoff, next_delay
 from shared.store import Store
-from shared.store.clock.occurrences import Retry
+from shared.store.clock.occurrences import Retry, fresh_token
 
 _SOONEST, _LATEST = timedelta(seconds=1), timedelta(seconds=10)
 
@@ -258,4 +258,5 @@ def _letter(attempt: Attempt) -> DeadLetter:
         died_at=attempt.at,
         attempts=attempt.number,
         error=str(attempt.error or ""),
+        death=fresh_token(),
     )

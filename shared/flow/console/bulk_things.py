@@ -72,8 +72,7 @@ class BulkLetters:
     async def do(self, action: BulkAction, things: Sequence[Any], *, until: float) -> BulkTally:
         _check_held(until)
         if action.act is BulkAct.DISCARD_LETTERS:
-            # What died again since the action was made is left alone.
-            done = await self._store.dead_letters.remove(things, now=min(await self._flow.now(), action.created_at))
+            done = await self._store.dead_letters.remove(things)
             return BulkTally(done=done, skipped=len(things) - done)
         retried = set(await self._flow.retry(things))
         orphans = (letter.id for letter in things if letter.id not in retried)

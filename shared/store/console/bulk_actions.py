@@ -51,6 +51,12 @@ class BulkActions:
         with translate_errors():
             return await self._actions.count_documents({"namespace": namespace, "open": True}, limit=most)
 
+    async def list_open(self, namespace: str, *, limit: int) -> list[BulkAction]:
+        """Some of this namespace that are not over."""
+        query = {"namespace": namespace, "open": True}
+        with translate_errors():
+            return [_codec.value(each) for each in await self._actions.find(query).limit(limit).to_list()]
+
     async def take(self, id: str, token: str, *, now: datetime, leased_until: datetime) -> BulkAction | None:
         """Hold an open action that nobody holds; `None` where somebody does, or it is over."""
         query = {"_id": id, "open": True, "leased_until": {"$lte": now}}

@@ -9,12 +9,14 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.breaking import Counts
 from shared.domain.jobs.progress import Settled
-from shared.domain.jobs.rate_chart import SettledAt
+from shared.domain.jobs.sums import BatchCounts
 from shared.domain.jobs.totals import Totals
 from shared.store.documents import Document, Page, read_page, translate_errors
 from shared.store.jobs.batch_documents import END, RECEIPT_COUNTS, batch_of, receipt_of
 
 _BATCH = 100  # of the devices that a list may name, or of forty reasons and locales
+_MANY = 1_000  # of what is counted alone; reading more in one go holds the loop
+_COUNTED = dict.fromkeys(("ordinal", "status", "size", "settled", "receipt", "taken_at", "changed_at"), 1) | {"_id": 0}
 
 
 class BatchSums:
@@ -88,19 +90,33 @@ class BatchSums:
             async for document in self._batches.find({"job_id": job_id, "settled": True}).sort("ordinal", ASCENDING):
                 yield batch_of(document)
 
-    async def read_settled_since(self, job_id: str, since: datetime | None) -> AsyncIterator[tuple[int, SettledAt]]:
-        """The job's batches that were settled since then, or ever, by ordinal, in any order."""
-        query: Document = {"job_id": job_id} | ({"settled": True} if since is None else {"changed_at": {"$gte": since}})
-        counts = {f"receipt.{count}": 1 for count in RECEIPT_COUNTS}
-        shown = {"ordinal": 1, "settled": 1, "taken_at": 1, "changed_at": 1} | counts
+    async def read_changed(self, job_id: str, since: datetime) -> AsyncIterator[tuple[int, BatchCounts]]:
+        """What the job's batches count that changed since then, by ordinal, in any order."""
+        query = {"job_id": job_id, "changed_at": {"$gte": since}}
         with translate_errors():
-            async for document in self._batches.find(query, shown):
-                if document.get("settled") and document.get("changed_at"):
-                    recipients = Receipt(**document["receipt"]).recipients
-                    yield document["ordinal"], SettledAt(recipients, document.get("taken_at"), document["changed_at"])
+            async for document in self._batches.find(query, _COUNTED, batch_size=_MANY):
+                yield document["ordinal"], _counts_of(document)
+
+    async def read_from(self, job_id: str, ordinal: int) -> AsyncIterator[tuple[int, BatchCounts]]:
+        """What the job's batches count from this one on, by ordinal, in their order."""
+        query = {"job_id": job_id, "ordinal": {"$gte": ordinal}}
+        with translate_errors():
+            async for document in self._batches.find(query, _COUNTED, batch_size=_MANY).sort("ordinal", ASCENDING):
+                if document["status"] != END:
+                    yield document["ordinal"], _counts_of(document)
 
     async def receipts(self, job_id: str) -> AsyncIterator[Receipt]:
         """The receipts of the job's settled batches, one at a time."""
         with translate_errors():
             async for document in self._batches.find({"job_id": job_id, "settled": True}, {"receipt": 1}):
                 yield receipt_of(document["receipt"])
+
+
+def _counts_of(document: Document) -> BatchCounts:
+    return BatchCounts(
+        document["size"],
+        document["settled"],
+        receipt_of(document["receipt"]),
+        document.get("taken_at"),
+        document.get("changed_at"),
+    )

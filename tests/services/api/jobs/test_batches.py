@@ -78,7 +78,7 @@ async def test_the_rate_of_a_running_job_is_told(house: House) -> None:
     await settle(house, job, 0, NOON, sent=30)
     await settle(house, job, 1, NOON + timedelta(seconds=1), sent=50)
     await settle(house, other, 0, NOON, sent=1_000)
-    told = await JobWatch(house.store).look(job)
+    told = await JobWatch(house.store, house.capabilities.time).read_chart(job)
     assert [point.per_second for point in told] == [30, 50]
 
 
@@ -87,22 +87,26 @@ async def test_a_look_reads_only_what_changed_since_the_last(house: House, monke
     for ordinal in range(50):
         await settle(house, job, ordinal, NOON + timedelta(seconds=ordinal), sent=10)
     sums, read = house.store.batch_sums, []
-    original = sums.read_settled_since
 
-    async def count(job_id: str, since: datetime | None) -> Any:
-        async for ordinal, settled in original(job_id, since):
-            read.append(ordinal)
-            yield ordinal, settled
+    def counted(original: Any) -> Any:
+        async def count(*asked: Any) -> Any:
+            async for ordinal, counts in original(*asked):
+                read.append(ordinal)
+                yield ordinal, counts
 
-    monkeypatch.setattr(sums, "read_settled_since", count)
+        return count
+
+    for name in ("read_changed", "read_from"):
+        monkeypatch.setattr(sums, name, counted(getattr(sums, name)))
     monkeypatch.setattr(watch, "FRESH_SECONDS", 0.0)
-    watching = JobWatch(house.store)
-    assert sum(point.per_second for point in await watching.look(job)) == 500
-    assert sorted(read) == list(range(50))
+    watching = JobWatch(house.store, house.capabilities.time)
+    assert sum(point.per_second for point in await watching.read_chart(job)) == 500
+    assert read == list(range(60))
     read.clear()
     await settle(house, job, 50, NOON + timedelta(seconds=60), sent=10)
-    assert sum(point.per_second for point in await watching.look(job)) == 510
-    assert sorted(read) == list(range(44, 51))  # five seconds more, since a batch may show late
+    assert sum(point.per_second for point in await watching.read_chart(job)) == 510
+    # Five seconds more, since a batch may show late; and the last one, behind which others may have come.
+    assert sorted(read) == [*range(44, 51), 59]
     explained = (
         await house.store._database["batches"]
         .find({"job_id": job.key, "changed_at": {"$gte": NOON + timedelta(seconds=55)}})
@@ -115,22 +119,22 @@ async def test_many_who_look_at_once_cause_one_look(house: House, monkeypatch: p
     _, job = await job_with_batches(house)
     await settle(house, job, 0, NOON, sent=10)
     sums, looks = house.store.batch_sums, []
-    original = sums.read_settled_since
+    original = sums.read_from
 
-    def count(job_id: str, since: datetime | None) -> Any:
-        looks.append(since)
-        return original(job_id, since)
+    def count(job_id: str, ordinal: int) -> Any:
+        looks.append(ordinal)
+        return original(job_id, ordinal)
 
-    monkeypatch.setattr(sums, "read_settled_since", count)
-    watching = JobWatch(house.store)
-    charts = await asyncio.gather(*(watching.look(job) for _ in range(20)))
+    monkeypatch.setattr(sums, "read_from", count)
+    watching = JobWatch(house.store, house.capabilities.time)
+    charts = await asyncio.gather(*(watching.read_chart(job) for _ in range(20)))
     assert (len(looks), {len(chart) for chart in charts}) == (1, {1})
 
 
 async def test_the_rate_of_a_closed_job_is_what_was_kept(house: House) -> None:
     path, job = await job_with_batches(house)
     await settle(house, job, 0, NOON, sent=30)
-    chart = await JobWatch(house.store).look(job)
+    chart = await JobWatch(house.store, house.capabilities.time).read_chart(job)
     await house.store.closed_jobs.keep_rate(job.key, chart)
     await house.store._database["jobs"].update_one({"_id": job.id}, {"$set": {"open": False, "status": "stopped"}})
     await house.store.batches.remove_of([job.key])

@@ -1,0 +1,111 @@
+"""The sums of a job's batches, kept up while these change: what was known of a batch comes out, what is known now goes
+in. A settled batch may change too, where its kind of job counts on after that."""
+
+from collections import Counter
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.progress import Settled
+from shared.domain.jobs.rate_chart import RatePoint, RateSums, SettledAt
+from shared.domain.jobs.totals import Totals
+
+_COUNTS = ("sent", "failed", "skipped", "held_out", "unknown")
+
+
+class BatchCounts(Struct, frozen=True, array_like=True):
+    """What a batch adds to its job's sums."""
+
+    size: int
+    settled: bool
+    receipt: Receipt = Receipt()
+    taken_at: datetime | None = None
+    changed_at: datetime | None = None
+
+
+class JobSums:
+    """The sums of one job. What each batch counts is kept packed, since a large job has tens of thousands.
+
+    `last` is the last batch that is known, -1 for none; `changed_at` when one changed last.
+    """
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.changed_at: datetime | None = None
+        self._packed: dict[int, bytes] = {}
+        self._sums: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._locales: Counter[str] = Counter()
+        self._rate = RateSums()
+        self._recent: dict[int, Settled] = {}
+
+    def __contains__(self, ordinal: int) -> bool:
+        return ordinal in self._packed
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    @property
+    def totals(self) -> Totals:
+        """The sums of all batches, settled or not."""
+        return Totals(batches=len(self), **{name: self._sums[name] for name in ("settled", "planned", *_COUNTS)})
+
+    @property
+    def by_reason(self) -> Receipt:
+        """The reasons and the locales of the settled batches."""
+        return Receipt(reasons=dict(+self._reasons), locales=dict(+self._locales))
+
+    @property
+    def recent(self) -> list[Settled]:
+        """The batches that were settled last, as far as they are not forgotten."""
+        return list(self._recent.values())
+
+    def put(self, ordinal: int, counts: BatchCounts) -> None:
+        """Count a batch in the place of what was known of it."""
+        packed, known = _encoder.encode(counts), self._packed.get(ordinal)
+        if packed == known:
+            return
+        if known is not None:
+            self._add(_decoder.decode(known), -1)
+        self._packed[ordinal] = packed
+        self._add(counts, 1)
+        self.last = max(self.last, ordinal)
+        self._note_time(ordinal, counts)
+
+    def forget_recent(self, before: datetime) -> None:
+        """Leave what was settled before then out of `recent`."""
+        kept = self._recent.items()
+        self._recent = {ordinal: each for ordinal, each in kept if each.changed_at and each.changed_at >= before}
+
+    def chart(self) -> list[RatePoint]:
+        """The chart of the rate."""
+        return self._rate.chart()
+
+    def _add(self, counts: BatchCounts, sign: int) -> None:
+        receipt, sums = counts.receipt, self._sums
+        sums["planned"] += sign * counts.size
+        for name in _COUNTS:
+            sums[name] += sign * getattr(receipt, name)
+        if not counts.settled:
+            return
+        sums["settled"] += sign
+        for reason, number in receipt.reasons.items():
+            self._reasons[reason] += sign * number
+        for locale, number in receipt.locales.items():
+            self._locales[locale] += sign * number
+        if counts.changed_at is not None:
+            self._rate.add(SettledAt(receipt.recipients, counts.taken_at, counts.changed_at), sign)
+
+    def _note_time(self, ordinal: int, counts: BatchCounts) -> None:
+        self._recent.pop(ordinal, None)
+        if counts.changed_at is None:
+            return
+        self.changed_at = max(self.changed_at or counts.changed_at, counts.changed_at)
+        if counts.settled:
+            self._recent[ordinal] = Settled(counts.receipt, counts.taken_at, counts.changed_at)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(BatchCounts)

@@ -1,0 +1,193 @@
+"""Watching jobs: what is told is what a sum over all batches tells, whatever happens to these."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.jobs.batches import Batch, Receipt
+from shared.domain.jobs.jobs import Job, JobStatus, Plan
+from shared.domain.jobs.rate_chart import SettledAt, rate_chart
+from shared.domain.jobs.totals import Totals
+from shared.flow.jobs import watch
+from shared.flow.jobs.watch import JobWatch
+from shared.flow.time import DatabaseTime
+from shared.store import Store
+from tests.store.made import a_job
+
+pytestmark = pytest.mark.native
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+OVERLAP_MS = 5_000
+
+receipts = st.builds(
+    Receipt,
+    sent=st.integers(0, 9),
+    failed=st.integers(0, 9),
+    reasons=st.dictionaries(st.sampled_from(["a.b", "$c"]), st.integers(1, 9)),
+    locales=st.dictionaries(st.sampled_from(["en", "pt"]), st.integers(1, 9)),
+)
+changes = st.tuples(
+    st.just("change"), st.integers(0, 9), st.booleans(), receipts, st.integers(0, 9_000), st.integers(0, OVERLAP_MS)
+)
+adds = st.tuples(st.just("add"), st.integers(1, 3))
+steps = st.one_of(
+    changes, changes, adds, st.just(("end",)), st.just(("look",)), st.tuples(st.just("look amid"), changes)
+)
+
+
+class Scene:
+    """A job and what happens to its batches. Each change is visible at once, and tells a time that may lie up to five
+    seconds before the latest that was told."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.job = a_job(incarnation="0123456789abcdef", plan=Plan())
+        self._batches = store._database["batches"]
+        self._count = 0
+        self._latest = NOON
+
+    async def add(self, count: int) -> None:
+        if self.job.plan.end is not None:
+            return
+        numbers = range(self._count, self._count + count)
+        self._count += count
+        assert await self.store.batches.add_page(
+            [Batch(job_id=self.job.key, ordinal=n, range=KeyRange(n, n + 1), size=10) for n in numbers]
+        )
+
+    async def end(self) -> None:
+        if self.job.plan.end is None:
+            assert await self.store.batches.add_end(self.job.key, self._count)
+            self.job = replace(self.job, plan=Plan(end=self._count))
+
+    async def change(self, ordinal: int, settled: bool, receipt: Receipt, later: int, before: int) -> None:
+        """Settle a batch, or set it back."""
+        self._latest += timedelta(milliseconds=later)
+        at = self._latest - timedelta(milliseconds=before)
+        told = {"sent": receipt.sent, "failed": receipt.failed, "skipped": 0, "held_out": 0, "unknown": 0}
+        named = {"reasons": list(receipt.reasons.items()), "locales": list(receipt.locales.items())}
+        fields = {
+            "status": "sent" if settled else "queued", "settled": settled, "changed_at": at, "size": receipt.sent + 1,
+            "receipt": told | (named if settled else {"reasons": [], "locales": []}),
+        }  # fmt: skip
+        await self._batches.update_one({"job_id": self.job.key, "ordinal": ordinal}, {"$set": fields})
+
+    async def check(self, watching: JobWatch) -> None:
+        """What is told is the sum over all batches as they stand."""
+        sums = self.store.batch_sums
+        outcomes = [each async for each in sums.outcomes(self.job.key)]
+        summed = sum((each.receipt for each in outcomes), Receipt())
+        totals, progress = await watching.measure(self.job)
+        assert totals == (await sums.totals([self.job.key])).get(self.job.key, Totals())
+        assert progress.summed == Receipt(reasons=summed.reasons, locales=summed.locales)
+        settled = [
+            SettledAt(each.receipt.recipients, each.taken_at, each.changed_at) for each in outcomes if each.changed_at
+        ]
+        assert await watching.read_chart(self.job) == rate_chart(settled)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(steps, max_size=25), st.booleans())
+async def test_what_is_told_is_the_sum_over_all_batches_whatever_happens(
+    store: Store, monkeypatch: pytest.MonkeyPatch, sequence: list[Any], removed: bool
+) -> None:
+    scene, watching = Scene(store), JobWatch(store, DatabaseTime(store))
+    with monkeypatch.context() as patched:
+        patched.setattr(watch, "FRESH_SECONDS", 0.0)
+        for step, *rest in sequence:
+            match step:
+                case "look":
+                    await scene.check(watching)
+                case "look amid":
+                    await look_amid(scene, watching, rest[0][1:])
+                case _:
+                    await getattr(scene, step)(*rest)
+        await scene.check(watching)
+        if removed:
+            await store.batches.remove_of([scene.job.key])
+            await scene.check(watching)
+
+
+async def look_amid(scene: Scene, watching: JobWatch, change: tuple[Any, ...]) -> None:
+    """Look, while a batch changes between two answers of the server. The next look must tell it."""
+    sums = scene.store.batch_sums
+    left = [change]
+
+    def meddled(original: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+        async def read(*asked: Any) -> AsyncIterator[Any]:
+            async for found in original(*asked):
+                yield found
+                while left:
+                    await scene.change(*left.pop())
+
+        return read
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("read_changed", "read_from"):
+            patched.setattr(sums, name, meddled(getattr(sums, name)))
+        await watching.measure(scene.job)
+
+
+async def watched(store: Store, **fields: Any) -> Scene:
+    scene = Scene(store)
+    scene.job = replace(scene.job, **fields)
+    await scene.add(3)
+    await scene.end()
+    await scene.change(0, True, Receipt(sent=5), 0, 0)
+    return scene
+
+
+def count_readings(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs whose batches are read from the first on."""
+    readings: list[str] = []
+    original = store.batch_sums.read_from
+
+    def read_from(job_id: str, ordinal: int) -> AsyncIterator[Any]:
+        readings.append(job_id)
+        return original(job_id, ordinal)
+
+    monkeypatch.setattr(store.batch_sums, "read_from", read_from)
+    return readings
+
+
+async def test_too_many_jobs_are_forgotten_and_read_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST_BATCHES", 2_500)  # with a thousand for each job
+    readings, watching = count_readings(store, monkeypatch), JobWatch(store, DatabaseTime(store))
+    scenes = [await watched(store) for _ in range(3)]
+    for scene in (*scenes, scenes[2], scenes[0]):
+        await scene.check(watching)
+    first, second, third = (scene.job.key for scene in scenes)
+    assert readings == [first, second, third, first]
+
+
+async def test_the_sums_of_a_closed_job_are_what_was_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings, watching = count_readings(store, monkeypatch), JobWatch(store, DatabaseTime(store))
+    scene = await watched(store)
+    written = Totals(batches=3, settled=3, sent=7)
+    closed = replace(scene.job, status=JobStatus.COMPLETED, open=False, totals=written, locales={"en": 7})
+    totals, progress = await watching.measure(closed)
+    assert (totals, progress.summed.locales, progress.rate) == (written, {"en": 7}, 0.0)
+    assert await watching.sum_up([closed]) == {closed.id: written}
+    assert readings == []
+
+
+async def test_lists_read_nothing_of_jobs_that_are_not_planned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings, watching = count_readings(store, monkeypatch), JobWatch(store, DatabaseTime(store))
+    scene, waiting = await watched(store), a_job()
+    told = await watching.sum_up([scene.job, waiting])
+    assert (told[scene.job.id].sent, told[waiting.id]) == (5, Totals())
+    assert readings == [scene.job.key]
+
+
+async def test_users_that_planning_found_unknown_are_told(store: Store) -> None:
+    scene = await watched(store)
+    job: Job = replace(scene.job, plan=replace(scene.job.plan, unknown=4))
+    watching = JobWatch(store, DatabaseTime(store))
+    assert (await watching.measure(job))[0].unknown == 4
+    assert (await watching.sum_up([job]))[job.id].unknown == 4
