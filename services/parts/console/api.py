@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from services.api.console.audit import AuditResource
 from services.api.console.bulk_actions import BulkActionsResource
 from services.api.console.dead_tasks import DeadTasksResource
+from services.api.console.namespaces import NamespacesResource
 from services.api.console.overview import OverviewResource
 from services.api.console.processes import ProcessesResource
 from services.api.console.settings import SettingsResource
@@ -28,4 +29,5 @@ class ConsoleApi(Part):
             SettingsResource(self.settings),
             BulkActionsResource(self.store, bulk, given.clock),
             DeadTasksResource(given.broker),
+            NamespacesResource(self.store),
         )
