@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call
-from carillon.errors import NotFound
+from carillon.errors import Conflict, NotFound
 from carillon.files import File, Progress, Source, file_of
 from carillon.transport import Answer
 
@@ -95,14 +95,16 @@ class Uploads(Resource[M]):
             digest = await file.digest(self._transport.runtime)
             file.report(on_progress)
             upload_id = str(uuid.uuid5(_OURS, f"{app_id}/{digest}/{SLICE_BYTES}"))
+            there = await self._find(app_id, upload_id)
+            if there is not None and there.completed:
+                return there
             try:
-                there = await self._get(app_id, upload_id)
-            except NotFound as error:
-                if error.field is None:  # the route itself: this API is older
-                    raise
-                there = None
-            if there is None or not there.completed:
                 await self._send_missing(app_id, upload_id, file, there, on_progress)
+            except Conflict:  # somebody else sends the same, and was faster
+                there = await self._get(app_id, upload_id)
+                if not there.completed:
+                    raise
+                return there
             return await self._complete(app_id, upload_id, file.size, reason)
 
     @call
@@ -132,6 +134,15 @@ class Uploads(Resource[M]):
             Conflict: a part is missing or too small, or they do not have this `size` together.
         """
         return await self._complete(app_id, upload_id, size, reason)
+
+    async def _find(self, app_id: str, upload_id: str) -> Upload | None:
+        """The upload, if it has begun. Raises `NotFound` where the API is older than uploads in parts."""
+        try:
+            return await self._get(app_id, upload_id)
+        except NotFound as error:
+            if error.field is None:
+                raise
+            return None
 
     async def _send_missing(
         self, app_id: str, upload_id: str, file: File, there: Upload | None, on_progress: Progress | None

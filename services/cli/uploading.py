@@ -59,7 +59,7 @@ def _send_in_parts(session: Session, app_id: str, file: Path, progress: _UploadP
         try:
             return str(session.api.uploads.upload_csv(app_id, file, on_progress=progress).csv_path)
         except Unavailable as error:
-            if not progress.has_begun:
+            if error.status is None and not progress.has_begun:
                 raise
             if pause is None:
                 advice = "What was sent is kept for a day: the same command goes on where this one stood."

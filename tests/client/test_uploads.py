@@ -1,5 +1,6 @@
 """Files for jobs: against the real API with S3 and with a folder."""
 
+import asyncio
 import secrets
 import tempfile
 from collections.abc import AsyncIterator
@@ -130,6 +131,19 @@ async def test_an_upload_in_parts_goes_on_where_it_stood(
     upload = await with_s3.uploads.upload_csv(app_id, file, on_progress=lambda done, _: told.append(done))
     assert told[0] == SLICE_BYTES  # nothing of the first part was read again
     assert owner.get(upload.csv_path) == content
+    owner.remove(bucket)
+
+
+async def test_two_who_send_the_same_at_once_both_get_it(
+    with_s3: AsyncCarillon, house: House, owner: BucketOwner, bucket: str, tmp_path: Path
+) -> None:
+    owner.make(bucket)
+    app_id = await house.app_with_template()
+    file = tmp_path / "users.csv"
+    file.write_bytes(b"id\n" + secrets.token_hex(8).encode())
+    one, other = await asyncio.gather(*(with_s3.uploads.upload_csv(app_id, file) for _ in range(2)))
+    assert one.csv_path == other.csv_path
+    assert owner.get(one.csv_path) == file.read_bytes()
     owner.remove(bucket)
 
 

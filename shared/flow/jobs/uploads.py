@@ -66,12 +66,12 @@ class UploadFlow:
         try:
             version = await self._blobs.write_part(upload.path, upload.token, number, content)
         except NotFound:
-            await self._store.uploads.forget(upload)
-            raise _not_found(upload_id) from None
+            await self._find_joined(upload, upload_id)
+            raise _completed_meanwhile(upload_id) from None
         part = await asyncio.to_thread(measure_part, content, version)
         await fault("upload.after_part")
         if not await self._store.uploads.note_part(upload, number, part):
-            raise Conflict("this upload was completed meanwhile", field="upload", value=upload_id)
+            raise _completed_meanwhile(upload_id)
         return part
 
     async def require(self, app_id: str, upload_id: str) -> FileUpload:
@@ -139,6 +139,10 @@ class UploadFlow:
             log.warning("upload not dropped", upload=upload.id, reason=error.reason)
             return False
         return await self._store.uploads.forget(upload)
+
+
+def _completed_meanwhile(upload_id: str) -> Conflict:
+    return Conflict("this upload was completed meanwhile", field="upload", value=upload_id)
 
 
 def _not_found(upload_id: str) -> NotFound:

@@ -213,6 +213,18 @@ async def test_a_completion_that_died_before_its_note_is_done_by_the_next(
     assert (await api.get(f"/apps/{app_id}/uploads/{upload}")).json == done.json
 
 
+async def test_a_part_behind_a_joining_that_nobody_noted_does_not_begin_anew(
+    house: House, api: Client, app_id: str
+) -> None:
+    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
+    known = await house.store.uploads.get(f"{app_id}/{upload}")
+    assert known is not None
+    await house.blobs.join_parts(known.path, known.token, [(1, known.parts["1"].version)])
+    late = await put(api, app_id, 1, b"id\nu1\n", upload)
+    assert (late.status, late.json["field"]) == (409, "upload")
+    assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 200
+
+
 async def test_the_api_drops_what_is_abandoned(house: House) -> None:
     part = Parts(house.capabilities).of(JobsApi)
     assert [component.name for component in part.components("api")] == ["abandoned uploads"]
