@@ -36,7 +36,7 @@ class BreakingProxy(CuttingProxy):
         super().__init__(target)
 
     @property
-    def carried(self) -> int:  # type: ignore[override]
+    def carried(self) -> int:
         return self._carried
 
     @carried.setter

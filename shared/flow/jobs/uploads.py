@@ -16,6 +16,7 @@ import asyncio
 from datetime import timedelta
 
 import structlog
+from msgspec.structs import replace
 
 from shared.blobs import Blobs
 from shared.domain.errors import Conflict, Invalid, NotFound
@@ -61,8 +62,10 @@ class UploadFlow:
         if upload is None:
             if number != FIRST:
                 raise _not_found(upload_id)
-            upload = await self._begin(app_id, upload_id, by)
+            upload = await self._draft(app_id, upload_id, by)
         check_part(upload, number, content, most=self._max_bytes)
+        if not upload.token:
+            upload = await self._begin(upload)
         try:
             version = await self._blobs.write_part(upload.path, upload.token, number, content)
         except NotFound:
@@ -75,10 +78,12 @@ class UploadFlow:
         return part
 
     async def require(self, app_id: str, upload_id: str) -> FileUpload:
-        """The upload. Raises `NotFound` where there is no such upload of this app."""
+        """The upload. Raises `NotFound` where there is no such upload of this app, or its file is gone."""
         upload = await self._store.uploads.get(upload_key(app_id, upload_id))
         if upload is None:
             raise _not_found(upload_id)
+        if upload.completed:
+            await self._find_joined(upload, upload_id)
         return upload
 
     async def complete(self, app_id: str, upload_id: str, *, size: int | None) -> FileUpload:
@@ -108,23 +113,26 @@ class UploadFlow:
             dropped += await self._drop(upload)
         return Swept(discarded=dropped)
 
-    async def _begin(self, app_id: str, upload_id: str, by: str) -> FileUpload:
-        path = f"{self._blobs.bucket}/{self._folder}/{app_id}/{upload_id}.csv"
-        begun = FileUpload(
+    async def _draft(self, app_id: str, upload_id: str, by: str) -> FileUpload:
+        """An upload that has not begun: it has no token."""
+        return FileUpload(
             id=upload_key(app_id, upload_id),
             app_id=app_id,
-            path=path,
-            token=await self._blobs.begin_parts(path),
+            path=f"{self._blobs.bucket}/{self._folder}/{app_id}/{upload_id}.csv",
+            token="",
             created_by=by,
             changed_at=await self._time.now(),
         )
+
+    async def _begin(self, draft: FileUpload) -> FileUpload:
+        begun = replace(draft, token=await self._blobs.begin_parts(draft.path))
         upload = await self._store.uploads.add(begun)
         if upload.token != begun.token:
-            await self._blobs.drop_parts(path, begun.token)
+            await self._blobs.drop_parts(begun.path, begun.token)
         return upload
 
     async def _find_joined(self, upload: FileUpload, upload_id: str) -> None:
-        """Somebody has joined the parts and could not note it: the file is there. Raises `NotFound` where it is not."""
+        """Find the file, whoever has joined its parts. Raises `NotFound`, and forgets the upload, where it is gone."""
         try:
             await self._blobs.stat(upload.path)
         except NotFound:

@@ -138,6 +138,13 @@ async def test_a_part_that_cannot_be_is_refused(
     assert (refused.status, refused.json["field"]) == (status, field)
 
 
+async def test_a_first_part_that_cannot_be_begins_nothing(house: House, api: Client, app_id: str) -> None:
+    upload = str(uuid.uuid4())
+    assert (await put(api, app_id, 1, b"", upload)).status == 422
+    assert (await put(house.admin, app_id, 1, bytes(101), upload)).status == 422
+    assert (await api.get(f"/apps/{app_id}/uploads/{upload}")).status == 404
+
+
 async def test_a_file_that_is_too_large_for_the_deployment_is_refused_with_the_part_that_makes_it_so(
     house: House, app_id: str
 ) -> None:
@@ -199,6 +206,17 @@ async def test_an_upload_whose_parts_are_gone_begins_again(house: House, api: Cl
     assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 404
     assert (await put(api, app_id, 1, b"id\nu1\n", upload)).status == 200
     assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 200
+
+
+async def test_a_file_that_somebody_deletes_can_be_brought_again(house: House, api: Client, app_id: str) -> None:
+    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
+    path = f"/apps/{app_id}/uploads/{upload}"
+    file = (await api.post(f"{path}/complete")).json["csvPath"]
+    (house.blobs._folder / file).unlink()
+    assert (await api.get(path)).status == 404
+    assert (await put(api, app_id, 1, b"id\nu1\n", upload)).status == 200
+    assert (await api.post(f"{path}/complete")).json["csvPath"] == file
+    assert await content_of(house, file) == b"id\nu1\n"
 
 
 async def test_a_completion_that_died_before_its_note_is_done_by_the_next(
