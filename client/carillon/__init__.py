@@ -40,7 +40,7 @@ from carillon.definitions import (
     ScheduleState,
     StoredSchedule,
 )
-from carillon.deployment import Caller
+from carillon.deployment import Caller, Namespace
 from carillon.errors import (
     CarillonError,
     Conflict,
@@ -70,7 +70,7 @@ from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
 from carillon.templates import Rendering, StoredTemplate, Template, Templates
 from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
-from carillon.uploads import Uploads
+from carillon.uploads import Upload, UploadPart, Uploads
 from carillon.users import Role, StoredUser, User, Users
 
 __all__ = [
@@ -122,6 +122,7 @@ __all__ = [
     "Minute",
     "Move",
     "MoveFigures",
+    "Namespace",
     "NotFound",
     "Notice",
     "OpenJobs",
@@ -161,6 +162,8 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unknown",
+    "Upload",
+    "UploadPart",
     "Uploads",
     "User",
     "Users",

@@ -1,13 +1,15 @@
 """What concerns a deployment as a whole: who calls it, whether it is well, and what runs."""
 
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 
 import msgspec
 from msgspec import Struct
 
-from carillon.calls import M, Resource, call
+from carillon.calls import M, Resource, call, listing
 from carillon.errors import CarillonError
 from carillon.overview import Overview
+from carillon.paging import PAGE_SIZE, items
 from carillon.processes import Minute, Process, Setting
 
 _UNWELL = int(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -24,11 +26,21 @@ class Caller(Struct, frozen=True, kw_only=True, rename="camel"):
     roles: dict[str, str]
 
 
+class Namespace(Struct, frozen=True, kw_only=True):
+    """A namespace: how many tokens share it, and how many schedules it has, finished ones too. 1,001 stands for more
+    than 1,000."""
+
+    namespace: str
+    tokens: int
+    schedules: int
+
+
 _caller = msgspec.json.Decoder(Caller)
 _overview = msgspec.json.Decoder(Overview)
 _processes = msgspec.json.Decoder(tuple[Process, ...])
 _minutes = msgspec.json.Decoder(tuple[Minute, ...])
 _settings = msgspec.json.Decoder(tuple[Setting, ...])
+_namespaces = msgspec.json.Decoder(list[Namespace])
 
 
 class Deployment(Resource[M]):
@@ -58,6 +70,11 @@ class Deployment(Resource[M]):
     async def settings(self) -> tuple[Setting, ...]:
         """The settings, with secrets masked. Raises `Forbidden` for who is no admin."""
         return (await self._transport.call("GET", "/settings")).read(_settings)
+
+    @listing
+    def list_namespaces(self, *, limit: int | None = None, page_size: int = PAGE_SIZE) -> AsyncGenerator[Namespace]:
+        """The namespaces over which the caller has a role, by name; read page by page."""
+        return items(self._transport, "/namespaces", {}, _namespaces, limit=limit, page_size=page_size)
 
     @call
     async def healthcheck(self) -> bool:

@@ -1,17 +1,23 @@
 """Files to be uploaded, read in small pieces: however large they are, little of them is in memory."""
 
+import copy
+import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 from carillon.errors import Invalid
 from carillon.iterables import each
 from carillon.runtimes import Runtime
 
 PART_BYTES = 256 * 2**10
+
+Progress = Callable[[int, int], None]
+"""Hears of how many bytes are on their way, of how many."""
 
 Source = str | os.PathLike[str] | Iterable[bytes] | AsyncIterable[bytes]
 
@@ -30,21 +36,47 @@ class File:
             raise ValueError(f"{path} is no regular file")
         path.open("rb").close()
         self.size = found.st_size
+        self._start = 0
+        self._whole = found.st_size
         self._path = path
         self._version = _version(found)
         self._unread: OSError | None = None
+        self._on_progress: Progress | None = None
+
+    def report(self, on_progress: Progress | None) -> None:
+        """Tell of all that is read from now on, also of slices."""
+        self._on_progress = on_progress
+
+    def slices(self, size: int) -> Iterator[Self]:
+        """The same file in slices of this size; the last may be shorter, and is empty of an empty file."""
+        for start in range(0, max(self.size, 1), size):
+            part = copy.copy(self)
+            vars(part).update(_start=start, size=min(size, self.size - start))
+            yield part
+
+    async def digest(self, runtime: Runtime) -> str:
+        """The SHA-256 of its content. Raises as `parts`."""
+        found, silent = hashlib.sha256(), copy.copy(self)
+        silent.report(None)
+        async with aclosing(silent.parts(runtime)) as parts:
+            async for part in parts:
+                found.update(part)
+        return found.hexdigest()
 
     async def parts(self, runtime: Runtime) -> AsyncGenerator[bytes]:
         """All of it. Raises `Invalid` where it ends too early, and `OSError` where it cannot be read."""
         left = self.size
         try:
             with self._path.open("rb") as file:
+                file.seek(self._start)
                 while left:
                     part = await runtime.read(file, min(PART_BYTES, left))
                     if not part:
                         raise self._changed()
                     left -= len(part)
                     yield part
+                    if self._on_progress is not None:
+                        self._on_progress(self._start + self.size - left, self._whole)
         except OSError as error:
             self._unread = error
             raise

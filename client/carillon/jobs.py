@@ -1,6 +1,7 @@
 """`client.jobs`: try out and start push jobs, watch them, and pause, resume or stop them."""
 
 from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
 from http import HTTPStatus
 
 import msgspec
@@ -9,6 +10,7 @@ from carillon.addresses import path_of, query_of
 from carillon.batches import Batch, Rate, Samples
 from carillon.calls import M, Resource, call, listing
 from carillon.errors import error_of
+from carillon.instants import written
 from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.paging import PAGE_SIZE, items
 from carillon.previews import JobPreview
@@ -78,12 +80,23 @@ class Jobs(Resource[M]):
         app_id: str = "",
         status: str = "",
         templates: Sequence[str] = (),
+        by: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int | None = None,
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[StoredJob]:
         """The jobs of all apps that the caller may see, the newest first, or only those of one app, in this `status`,
-        with exactly these templates; read page by page."""
-        query = query_of(app=app_id, status=status, template=",".join(templates))
+        with exactly these templates, made `by` this user or token, from `since` on and before `until`; read page by
+        page. Raises `ValueError` where one of these has no time zone."""
+        query = query_of(
+            app=app_id,
+            status=status,
+            template=",".join(templates),
+            by=by,
+            since=written(since, "since") if since else "",
+            until=written(until, "until") if until else "",
+        )
         return items(self._transport, "/jobs", query, _page, limit=limit, page_size=page_size)
 
     @listing

@@ -141,6 +141,20 @@ class Transport:
         with self._underway():
             return await self._answer(request)
 
+    async def send_file(self, method: str, path: str, query: Query, file: File) -> Answer:
+        """The answer to a call whose body is a file, which is read again from its start on each attempt.
+
+        Raises:
+            CarillonError: as `call`; `Invalid` where the file changed meanwhile.
+            OSError: the file cannot be read.
+        """
+        headers = {"Content-Type": CSV, "Content-Length": str(file.size)}
+        request = Request(
+            method=method, url=self._base + path, query=query, content=file, headers={**self._headers, **headers}
+        )
+        with self._underway():
+            return await self._persistent(partial(self._send_once, request, file))
+
     async def upload(self, path: str, url_of: Callable[[Answer], str], file: File) -> Answer:
         """Send the file to the URL that the answer to GET of `path` tells, and give that answer.
 
@@ -181,9 +195,13 @@ class Transport:
     async def _put(self, upload: _Upload) -> Answer | Failed:
         """One attempt of an upload; its answer is the place."""
         place = await self._answer(upload.asking)
-        outcome = await self._attempt(upload.sending(place))
-        upload.file.check()
+        outcome = await self._send_once(upload.sending(place), upload.file)
         return outcome if isinstance(outcome, Failed) else place
+
+    async def _send_once(self, request: Request, file: File) -> Answer | Failed:
+        outcome = await self._attempt(request)
+        file.check()
+        return outcome
 
     async def _attempt(self, request: Request) -> Answer | Failed:
         try:

@@ -1,11 +1,41 @@
 """`client.uploads`: bring files with audiences to where jobs find them."""
 
+import uuid
+
 import msgspec
 from msgspec import Struct, field
 
+from carillon.addresses import path_of, query_of
 from carillon.calls import M, Resource, call
-from carillon.files import Source, file_of
+from carillon.errors import Conflict, NotFound
+from carillon.files import File, Progress, Source, file_of
 from carillon.transport import Answer
+
+SLICE_BYTES = 8 * 2**20
+"""The most that a part has: it is what a process of the API holds in memory."""
+
+_OURS = uuid.UUID("5f1b1a0e-6f5a-5d0c-9a3e-6f7c0a1f5b42")
+
+
+class UploadPart(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part that is stored, and the upload that it belongs to."""
+
+    upload_id: str
+    number: int
+    bytes: int
+
+
+class Upload(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An upload in parts, and the `bytes` and `lines` (the header among them) that it has so far. Once it is
+    `completed`, its `csv_path` is that of a `PushJob`; it is empty until then."""
+
+    id: str
+    app_id: str
+    completed: bool
+    csv_path: str
+    bytes: int
+    lines: int
+    parts: tuple[UploadPart, ...]
 
 
 class _Place(Struct, frozen=True):
@@ -16,13 +46,15 @@ class _Place(Struct, frozen=True):
 
 
 _place = msgspec.json.Decoder(_Place)
+_part = msgspec.json.Decoder(UploadPart)
+_upload = msgspec.json.Decoder(Upload)
 
 
 class Uploads(Resource[M]):
     """Files for push jobs."""
 
     @call
-    async def put(self, source: Source) -> str:
+    async def put(self, source: Source, *, on_progress: Progress | None = None) -> str:
         """Upload a CSV file, given as a path or as a stream of bytes: what it returns is the `csv_path` of a `PushJob`.
 
         A file is read in small pieces and sent with its length, again from its start on each attempt. A stream can be
@@ -42,8 +74,104 @@ class Uploads(Resource[M]):
             ValueError: it is a folder, a pipe or the like.
         """
         async with file_of(source, self._transport.runtime) as file:
+            file.report(on_progress)
             return (await self._transport.upload("/uploadurl", _url, file)).read(_place).csv_path
+
+    @call
+    async def upload_csv(
+        self, app_id: str, source: Source, *, on_progress: Progress | None = None, reason: str = ""
+    ) -> Upload:
+        """Upload a CSV file of up to 1 GiB through the API, in parts: S3 need not be within reach. Its `csv_path` is
+        that of a `PushJob`. New in 0.2.
+
+        It takes up what is there: called again within a day, after whatever went wrong, it sends what is missing, and
+        nothing of a file that is complete. What a file is called does not matter; the upload is known by its content.
+
+        Raises:
+            CarillonError: the API refuses it; `Unavailable` after all attempts at a part.
+            Invalid, OSError, ValueError: as `put`.
+        """
+        async with file_of(source, self._transport.runtime) as file:
+            digest = await file.digest(self._transport.runtime)
+            file.report(on_progress)
+            upload_id = str(uuid.uuid5(_OURS, f"{app_id}/{digest}/{SLICE_BYTES}"))
+            there = await self._find(app_id, upload_id)
+            if there is not None and there.completed:
+                return there
+            try:
+                await self._send_missing(app_id, upload_id, file, there, on_progress)
+            except Conflict:  # somebody else sends the same, and was faster
+                there = await self._get(app_id, upload_id)
+                if not there.completed:
+                    raise
+                return there
+            return await self._complete(app_id, upload_id, file.size, reason)
+
+    @call
+    async def put_part(self, app_id: str, part: int, source: Source, *, upload_id: str = "") -> UploadPart:
+        """Send one part; the first one begins an upload, under an id of your choice if you give one. A part that comes
+        again replaces itself. All but the last have 5 to 8 MiB.
+
+        Raises:
+            NotFound: the upload is gone, or another app's.
+            Conflict: it is completed.
+            Invalid: the part is empty or too large, or the file would be.
+        """
+        async with file_of(source, self._transport.runtime) as file:
+            return await self._put(app_id, part, file, upload_id)
+
+    @call
+    async def get(self, app_id: str, upload_id: str) -> Upload:
+        """An upload, and which parts of it are there. Raises `NotFound`."""
+        return await self._get(app_id, upload_id)
+
+    @call
+    async def complete(self, app_id: str, upload_id: str, *, size: int | None = None, reason: str = "") -> Upload:
+        """Make the parts a file that jobs can read; again, where they are one already.
+
+        Raises:
+            NotFound: the upload is gone, or another app's.
+            Conflict: a part is missing or too small, or they do not have this `size` together.
+        """
+        return await self._complete(app_id, upload_id, size, reason)
+
+    async def _find(self, app_id: str, upload_id: str) -> Upload | None:
+        """The upload, if it has begun. Raises `NotFound` where the API is older than uploads in parts."""
+        try:
+            return await self._get(app_id, upload_id)
+        except NotFound as error:
+            if error.field is None:
+                raise
+            return None
+
+    async def _send_missing(
+        self, app_id: str, upload_id: str, file: File, there: Upload | None, on_progress: Progress | None
+    ) -> None:
+        known = {part.number: part.bytes for part in there.parts} if there else {}
+        sent = 0
+        for number, part in enumerate(file.slices(SLICE_BYTES), 1):
+            if known.get(number) != part.size:
+                await self._put(app_id, number, part, upload_id)
+            sent += part.size
+            if on_progress is not None:
+                on_progress(sent, file.size)
+
+    async def _put(self, app_id: str, number: int, part: File, upload_id: str) -> UploadPart:
+        query = query_of(part=str(number), upload=upload_id)
+        return (await self._transport.send_file("PUT", _of(app_id), query, part)).read(_part)
+
+    async def _get(self, app_id: str, upload_id: str) -> Upload:
+        return (await self._transport.call("GET", _of(app_id, upload_id))).read(_upload)
+
+    async def _complete(self, app_id: str, upload_id: str, size: int | None, reason: str) -> Upload:
+        content = b"" if size is None else msgspec.json.encode({"bytes": size})
+        path = _of(app_id, upload_id, "complete")
+        return (await self._transport.call("POST", path, content=content, reason=reason)).read(_upload)
 
 
 def _url(told: Answer) -> str:
     return told.read(_place).url
+
+
+def _of(app_id: str, *rest: str) -> str:
+    return path_of("apps", app_id, "uploads", *rest)

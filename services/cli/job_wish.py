@@ -10,6 +10,7 @@ import click
 from services.cli import complete
 from services.cli.options import Instant, JsonText, Pair
 from services.cli.session import Session
+from services.cli.uploading import upload_file
 
 Function = Callable[..., Any]
 
@@ -44,6 +45,7 @@ def job_options(function: Function) -> Function:
 
 def job_body(
     session: Session,
+    app_id: str,
     *,
     service: str,
     filters: Sequence[tuple[str, str]],
@@ -61,8 +63,7 @@ def job_body(
     if file and csv_path:
         raise click.UsageError("--csv uploads a file, --csv-path names one that is there: give one of them")
     if file:
-        session.out.tell(f"Uploading {file} …")
-        csv_path = session.api.uploads.put(file)
+        csv_path = upload_file(session, app_id, file)
     body = {
         "service": service,
         "filters": dict(filters),

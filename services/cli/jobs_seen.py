@@ -58,6 +58,16 @@ def show_samples(session: Session, app_id: str, job_id: str) -> None:
     session.out.show_list(samples, _SAMPLE_COLUMNS, id="templateName", limit=0)
 
 
+def show_rate(session: Session, app_id: str, job_id: str) -> None:
+    """How fast a job was, a point a line."""
+    rate = session.api.get("apps", app_id, "jobs", job_id, "rate")
+    columns = (
+        TableColumn("AT", lambda point: session.out.when(point["at"]), "word"),
+        TableColumn("DEVICES/s", lambda point: round(point["perSecond"]), "number"),
+    )
+    session.out.show_list(rate["points"], columns, id="at", limit=0)
+
+
 def show_batches(session: Session, jobs: Sequence[tuple[str, str]], *, state: str, limit: int | None) -> None:
     """The batches of these jobs."""
     found: Iterable[Json] = chain.from_iterable(

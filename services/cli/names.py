@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -106,21 +107,27 @@ def find_listed(
     return pick(typed, session.api.items(path, **query), what=what, names=names, see=see)
 
 
-def newest_jobs(session: Session, *, limit: int | None = None, by: str = "", **query: Any) -> Iterator[Json]:
-    """The jobs of the app that is named, or of all, the newest first; with `by`, those that this one has made."""
-    if by:
-        yield from islice((job for job in newest_jobs(session, **query) if job["createdBy"] == by), limit or None)
-        return
+def newest_jobs(
+    session: Session,
+    *,
+    limit: int | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    **query: Any,
+) -> Iterator[Json]:
+    """The jobs of the app that is named, or of all, the newest first: those made from `since` on and before `until`."""
     from carillon.errors import NotFound
     from services.cli import older
 
     app_id = find_app(session) if session.app else None
+    times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
     try:
-        yield from session.api.items("jobs", app=app_id, limit=limit, **query)
+        yield from session.api.items("jobs", app=app_id, limit=limit, **times, **query)
     except NotFound as error:
         if error.field is not None:
             raise
-        yield from islice(older.newest_jobs(session.api, app_id, **query), limit or None)
+        jobs = older.newest_jobs(session.api, app_id, since=since, until=until, **query)
+        yield from islice(jobs, limit or None)
 
 
 def _how_to_name(what: str) -> str:

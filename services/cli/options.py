@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from services.cli.output.times import read_given, read_span
+from services.cli.output.times import read_given, read_past, read_span
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -36,6 +36,20 @@ class Instant(click.ParamType[datetime]):
             return read_given(value, datetime.now(UTC))
         except ValueError:
             self.fail(f"{value!r} is no instant: 2030-12-24T14:00Z, '2030-12-24 14:00' and +10m are", param, ctx)
+
+
+class Past(click.ParamType[datetime]):
+    """An instant that is past: RFC 3339, a date or a time in the reader's zone, or `2h` for two hours ago."""
+
+    name = "instant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return read_past(value, datetime.now(UTC))
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no instant: 2h (ago), 2030-12-24 and '2030-12-24 14:00' are", param, ctx)
 
 
 class Span(click.ParamType[timedelta]):

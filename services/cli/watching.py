@@ -30,13 +30,15 @@ class Glance(Struct, frozen=True, kw_only=True):
     over: bool = False
 
 
-class _Drawing(Protocol):
+class Drawing(Protocol):
+    """Draws what there is, in the place of what was drawn before or below it."""
+
     def draw(self, glance: Glance) -> None: ...
 
 
 def watch(look: Callable[[], Glance]) -> Glance:
     """Look once a second and draw what is there, until it is over. The last look."""
-    with _open_drawing() as drawing:
+    with open_drawing() as drawing:
         while True:
             began = time.monotonic()
             glance = look()
@@ -47,7 +49,8 @@ def watch(look: Callable[[], Glance]) -> Glance:
 
 
 @contextmanager
-def _open_drawing() -> Iterator[_Drawing]:
+def open_drawing() -> Iterator[Drawing]:
+    """A bar on a terminal, lines elsewhere."""
     if not sys.stderr.isatty():
         yield _Lines()
         return

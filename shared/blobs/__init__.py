@@ -8,6 +8,9 @@ Guarantees:
 - **A read is of one version.** What comes is exactly the bytes of the object that `stat` saw, or `Invalid`: one that
   was replaced, changed or deleted since is never read on from. Memory is bounded whatever the range.
 - **A write shows whole or not at all**, whatever is killed, and replaces what was there. Repeating it is harmless.
+- **An upload in parts** is remembered by whoever takes its parts, by a path and a token: each part may come to another
+  process. Nobody sees an object before the parts are joined. A part that comes again takes the place of the one before.
+  All but the last have at least 5 MiB, as S3 wants it.
 - A server that is down or slow is `Unavailable`, and one that denies us is `Denied`, which is a kind of it; what works
   again afterwards is simply used. A read whose connection breaks goes on where it stopped, and is given up once that
   brings too little, several times over.
@@ -15,7 +18,7 @@ Guarantees:
 Every implementation passes `tests/blobs`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Protocol
 
 from shared.domain.audience.sources import File
@@ -59,6 +62,31 @@ class Blobs(Protocol):
                 there is no such bucket (`field` is `csvPath`).
             Unavailable: it cannot be written now, or nobody knows whether it was.
         """
+
+    async def begin_parts(self, path: str) -> str:
+        """Begin an upload in parts to this path: the token by which it goes on. Raises as `write`."""
+
+    async def write_part(self, path: str, token: str, number: int, content: bytes) -> str:
+        """Keep this as the part with this number (from 1), and give its version.
+
+        Raises:
+            NotFound: there is no such upload, any more.
+            Invalid, Unavailable: as `write`.
+        """
+
+    async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
+        """Make these parts, in the order of their numbers and each in this version, the object at the path. The upload
+        is over then, and its token means nothing any more.
+
+        Raises:
+            NotFound: there is no such upload, any more: what is at the path tells whether its parts have been joined.
+                S3 may also answer as it did when they were.
+            Conflict: a part is not there, has another version, or is too small.
+            Invalid, Unavailable: as `write`.
+        """
+
+    async def drop_parts(self, path: str, token: str) -> None:
+        """Forget an upload and its parts; one that is over stays as it is. Raises `Invalid`, `Unavailable`."""
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
         """Where anybody may PUT the object for so long, without credentials. It begins with `/` if it is one of our own

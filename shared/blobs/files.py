@@ -2,6 +2,7 @@
 
     <folder>/carillon/jobs/job-1.csv    an object of the bucket `carillon`
     <folder>/.partial/…                 what is being written; what a kill left there is removed after a day
+    <folder>/.parts/…                   uploads in parts (`folder_parts.py`), kept for a day if nobody completes them
     <folder>/.upload-secret             signs the URLs of uploads (`permits.py`)
 
 - Links are not followed, wherever in a path one stands, so that no path leaves the folder. Only regular files are read.
@@ -17,7 +18,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -25,6 +26,7 @@ from typing import ParamSpec, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from shared.blobs import CHUNK_BYTES
+from shared.blobs.folder_parts import FolderParts
 from shared.blobs.paths import FIELD, Place, buckets_of, find_place, invalid_path
 from shared.blobs.permits import check_permit, permitted_url
 from shared.domain.audience.sources import File
@@ -51,6 +53,7 @@ class FolderBlobs:
         self.bucket = BUCKET
         self._folder = folder
         self._drafts = folder / ".partial"
+        self._parts = FolderParts(folder / ".parts", abandoned_seconds=ABANDONED_SECONDS)
         self._buckets = buckets
         self._clock = clock
 
@@ -84,6 +87,28 @@ class FolderBlobs:
             await _on_thread(self._show, draft, path, place)
         finally:
             await _on_thread(draft.unlink, missing_ok=True)
+
+    async def begin_parts(self, path: str) -> str:
+        self._place(path)
+        return await _on_thread(self._parts.begin)
+
+    async def write_part(self, path: str, token: str, number: int, content: bytes) -> str:
+        return await _on_thread(self._parts.put, path, token, number, content)
+
+    async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
+        place = self._place(path)
+        draft = self._drafts / secrets.token_hex(16)
+        try:
+            await _on_thread(self._begin, draft)
+            await _on_thread(self._parts.join, path, token, parts, draft)
+            await _on_thread(self._show, draft, path, place)
+            await _on_thread(self._parts.drop, token)
+        finally:
+            await _on_thread(draft.unlink, missing_ok=True)
+
+    async def drop_parts(self, path: str, token: str) -> None:
+        self._place(path)
+        await _on_thread(self._parts.drop, token)
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
         self._place(path)

@@ -1,6 +1,6 @@
 """Blobs that are opened with the first use of a file: the driver of S3 takes a third of a second to load, and 40 MB."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
 from shared.blobs import Blobs
@@ -29,6 +29,18 @@ class LateBlobs:
 
     async def write(self, path: str, parts: AsyncIterator[bytes]) -> None:
         await (await self._late.get()).write(path, parts)
+
+    async def begin_parts(self, path: str) -> str:
+        return await (await self._late.get()).begin_parts(path)
+
+    async def write_part(self, path: str, token: str, number: int, content: bytes) -> str:
+        return await (await self._late.get()).write_part(path, token, number, content)
+
+    async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
+        await (await self._late.get()).join_parts(path, token, parts)
+
+    async def drop_parts(self, path: str, token: str) -> None:
+        await (await self._late.get()).drop_parts(path, token)
 
     async def upload_url(self, path: str, *, seconds: int) -> str:
         return await (await self._late.get()).upload_url(path, seconds=seconds)

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 _READS = {"HeadObject", "GetObject"}
-_WRITES = {"PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"}
+_WRITES = {
+    "PutObject",
+    "CreateMultipartUpload",
+    "UploadPart",
+    "CompleteMultipartUpload",
+    "AbortMultipartUpload",
+}
 _BY_STATUS = {"403": "AccessDenied", "404": "NoSuchKey", "412": "PreconditionFailed", "416": "InvalidRange"}
 
 MISSING = {
@@ -32,6 +38,15 @@ UNWRITABLE = {
     "NoSuchBucket": "there is no such bucket",
 }
 """What it means to somebody who writes."""
+
+NO_UPLOAD = "NoSuchUpload"
+
+MISMATCHED = {
+    "InvalidPart": "a part is not there, or another content has taken its place",
+    "InvalidPartOrder": "the parts are not in order",
+    "EntityTooSmall": "a part that is not the last is too small",
+}
+"""What it means to somebody who joins the parts of an upload."""
 
 
 DENIALS = {"ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed"}

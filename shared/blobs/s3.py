@@ -11,7 +11,7 @@
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,17 +24,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.paths import FIELD, Place, find_place
-from shared.blobs.refusals import CHANGED, MISSING, UNWRITABLE, is_denial, refusal
+from shared.blobs.refusals import CHANGED, MISMATCHED, MISSING, NO_UPLOAD, UNWRITABLE, is_denial, refusal
+from shared.blobs.s3_parts import S3Parts, upload_of
 from shared.blobs.s3_settings import check_settings
 from shared.domain.audience.sources import File
-from shared.domain.errors import Denied, Hidden, Invalid, NotFound, Unavailable
+from shared.domain.errors import Conflict, Denied, Hidden, Invalid, NotFound, Unavailable
 from shared.runtime.server_settings import NO_FILES, TlsSettings
 from shared.runtime.tls import client_context
 
 if TYPE_CHECKING:  # stubs, which only development has
     from aiobotocore.response import StreamingBody
     from types_aiobotocore_s3 import S3Client
-    from types_aiobotocore_s3.type_defs import CompletedPartTypeDef
 
 CONNECT_SECONDS = 3.0
 ATTEMPTS = 3  # of one request
@@ -73,6 +73,8 @@ class S3Blobs:
         self._timeout_seconds = timeout_seconds
         self._silence_seconds = silence_seconds
         self._tls = tls
+        self._own_parts = S3Parts(self._write_client, buckets)
+        self._parts = S3Parts(self._part_client, buckets)
         self._clients: dict[str, S3Client] = {}
         self._connecting = asyncio.Lock()
         self._connections = AsyncExitStack()
@@ -168,6 +170,19 @@ class S3Blobs:
         else:
             await self._write_in_parts(path, place, first, pieces)
 
+    async def begin_parts(self, path: str) -> str:
+        return await self._parts.begin(path)
+
+    async def write_part(self, path: str, token: str, number: int, content: bytes) -> str:
+        return await self._parts.put(path, token, number, content)
+
+    async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
+        await self._parts.join(path, token, parts)
+
+    async def drop_parts(self, path: str, token: str) -> None:
+        with suppress(NotFound):
+            await self._parts.drop(path, token)
+
     async def upload_url(self, path: str, *, seconds: int) -> str:
         place = find_place(path, self._buckets)
         async with self._ask(self._timeout_seconds, self._public_endpoint_url) as client:
@@ -207,23 +222,15 @@ class S3Blobs:
         return answer["Body"]
 
     async def _write_in_parts(self, path: str, place: Place, first: bytes, rest: AsyncIterator[bytes]) -> None:
-        async with self._write_client(path) as client:
-            created = await client.create_multipart_upload(Bucket=place.bucket, Key=place.key)
-        upload: dict[str, Any] = {"Bucket": place.bucket, "Key": place.key, "UploadId": created["UploadId"]}
+        token = await self._own_parts.begin(path)
         try:
-            parts = [await self._write_part(path, upload, 1, first)]
+            versions = [await self._own_parts.put(path, token, 1, first)]
             async for piece in rest:
-                parts.append(await self._write_part(path, upload, len(parts) + 1, piece))
-            async with self._write_client(path) as client:
-                await client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+                versions.append(await self._own_parts.put(path, token, len(versions) + 1, piece))
+            await self._own_parts.join(path, token, [*enumerate(versions, 1)])
         except BaseException:
-            await self._abort(upload)
+            await self._abort(upload_of(place, token))
             raise
-
-    async def _write_part(self, path: str, upload: dict[str, Any], number: int, piece: bytes) -> "CompletedPartTypeDef":
-        async with self._write_client(path) as client:
-            part = await client.upload_part(**upload, PartNumber=number, Body=piece)
-        return {"PartNumber": number, "ETag": part["ETag"]}
 
     async def _abort(self, upload: dict[str, Any]) -> None:
         """Abort the upload, if that can be done. Nobody waits for it, and what hinders it has mostly been told
@@ -233,6 +240,20 @@ class S3Blobs:
                 await client.abort_multipart_upload(**upload)
         except Unavailable as error:
             log.warning("upload left unfinished", bucket=upload["Bucket"], key=upload["Key"], error=str(error))
+
+    @asynccontextmanager
+    async def _part_client(self, path: str) -> AsyncIterator["S3Client"]:
+        """As `_write_client`, for an upload whose parts come from outside."""
+        async with self._write_client(path) as client:
+            try:
+                yield client
+            except ClientError as error:
+                code = refusal(error.response, error.operation_name)
+                if code == NO_UPLOAD:
+                    raise NotFound(f"{path}: there is no such upload", field=FIELD, value=path) from error
+                if reason := MISMATCHED.get(code):
+                    raise Conflict(f"{path}: {reason}", field=FIELD, value=path) from error
+                raise
 
     @asynccontextmanager
     async def _write_client(self, path: str) -> AsyncIterator["S3Client"]:

@@ -53,6 +53,8 @@ POINTS: dict[str, str] = {
     "revocation.after_note": "An API process that has noted a revocation and not removed the token or user.",
     "revocation.after_removal": "Whoever has removed a token or user and paused none of their schedules.",
     "revocation.after_page": "Whoever has paused one page of the schedules of a revoked caller.",
+    "upload.after_part": "An API process that has stored a part of a file and not noted it.",
+    "upload.after_join": "An API process that has joined the parts of a file and not noted that.",
     "bulk.after_insert": "An API process that has stored a bulk action and not told workers.",
     "bulk.after_page": "A worker that has acted on a page of a bulk action and not counted it.",
     "clock.after_claim": "A scheduler that has claimed a slice and read nothing of it.",

@@ -35,6 +35,7 @@ from shared.store.console.audit import AuditLog
 from shared.store.console.bulk_actions import BulkActions
 from shared.store.console.bulk_jobs import BulkJobsOf
 from shared.store.console.minutes import Minutes
+from shared.store.console.namespaces import NamespaceLists
 from shared.store.console.processes import Processes
 from shared.store.documents import Document, translate_errors
 from shared.store.idempotency import IdempotencyKeys
@@ -50,6 +51,7 @@ from shared.store.jobs.job_lists import JobLists
 from shared.store.jobs.jobs import Jobs
 from shared.store.jobs.mails import Mails
 from shared.store.jobs.templates import Templates
+from shared.store.jobs.uploads import FileUploads
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
 from shared.store.schema import Schema
@@ -104,6 +106,7 @@ class Store:
         self.batch_sums = self.add("batch_sums", BatchSums)
         self.groups = self.add("groups", Groups)
         self.files = self.add("files", Files)
+        self.uploads = self.add("uploads", FileUploads)
         self.divisions = self.add("divisions", Divisions)
         self.held_out = self.add("held_out", HeldOut)
         self.feedbacks = self.add("feedbacks", lambda database: Feedbacks(client, database))
@@ -120,6 +123,7 @@ class Store:
         self.minutes = self.add("minutes", Minutes)
         self.bulk_actions = self.add("bulk_actions", BulkActions)
         self.bulk_jobs = self.add("bulk_jobs", BulkJobsOf)
+        self.namespaces = self.add("namespaces", NamespaceLists)
         self.schema = self.add("schema", Schema)
 
     @classmethod

@@ -76,8 +76,8 @@ class FolderOwner:
         (self.folder / path).unlink()
 
     def unfinished(self, bucket: str) -> int:
-        drafts = self.folder / ".partial"
-        return len(list(drafts.iterdir())) if drafts.exists() else 0
+        drafts = (self.folder / ".partial", self.folder / ".parts")
+        return sum(len(list(each.iterdir())) for each in drafts if each.exists())
 
 
 async def parts(*contents: bytes) -> AsyncIterator[bytes]:

@@ -11,7 +11,7 @@ import pytest
 from shared.blobs.late import LateBlobs
 from shared.blobs.s3 import S3Blobs
 from shared.domain.audience.sources import File
-from shared.domain.errors import Denied, Hidden, Invalid, Unavailable
+from shared.domain.errors import Conflict, Denied, Hidden, Invalid, NotFound, Unavailable
 from tests.blobs.answers import Answering, Asked, answer, answering, refusal
 from tests.blobs.conftest import closing
 from tests.blobs.owners import parts
@@ -292,3 +292,27 @@ def test_an_endpoint_that_is_no_url_is_refused(name: str, url: str) -> None:
     with pytest.raises(Invalid, match="host") as caught:
         S3Blobs.open("s3://bucket", **{name: url})  # type: ignore[arg-type]
     assert caught.value.field == f"blobs.{name}"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "raised"),
+    [
+        ("NoSuchUpload", 404, NotFound),
+        ("InvalidPart", 400, Conflict),
+        ("InvalidPartOrder", 400, Conflict),
+        ("EntityTooSmall", 400, Conflict),
+        ("AccessDenied", 403, Invalid),
+        ("SlowDown", 503, Unavailable),
+    ],
+)
+async def test_what_s3_says_of_an_upload_in_parts(code: str, status: int, raised: type[Exception]) -> None:
+    async with served(lambda asked: refusal(asked, status, code)) as blobs:
+        with pytest.raises(raised):
+            await blobs.write_part(PATH, "token", 1, b"x")
+        with pytest.raises(raised):
+            await blobs.join_parts(PATH, "token", [(1, ETAG)])
+        if raised is NotFound:
+            await blobs.drop_parts(PATH, "token")
+        else:
+            with pytest.raises(raised):
+                await blobs.drop_parts(PATH, "token")

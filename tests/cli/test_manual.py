@@ -36,19 +36,23 @@ def test_the_page_is_what_the_commands_say() -> None:
 
 def test_all_that_was_asked_for_is_there() -> None:
     wanted = {
-        "jobs": "list show create preview watch pause resume stop batches samples",
+        "jobs": "list show create preview watch pause resume stop batches samples rate",
         "groups": "list show create preview watch pause resume stop batches samples",
         "apps": "list show create edit delete",
         "templates": "list show create edit delete render diff",
-        "schedules": "list due show create apply preview fire pause resume delete",
-        "dead-letters": "list show retry discard",
+        "schedules": "list due show create apply preview fire pause resume cancel delete",
+        "dead-letters": "list show errors retry discard",
         "bulk": "list show start watch cancel",
         "queues": "list peek return purge",
-        "users": "list create delete",
+        "users": "list show create edit delete",
         "tokens": "list create rotate revoke",
         "audit": "list",
         "events": "list follow",
         "processes": "list",
+        "minutes": "list",
+        "namespaces": "list",
+        "settings": "list",
+        "signing-secrets": "create",
         "context": "add use list show remove",
     }
     names = {f"{noun} {verb}" for noun, verbs in wanted.items() for verb in verbs.split()}

@@ -1,5 +1,6 @@
 """Files for jobs: against the real API with S3 and with a folder."""
 
+import asyncio
 import secrets
 import tempfile
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from carillon import AsyncCarillon, Invalid, NotFound, PushJob
+from carillon.uploads import SLICE_BYTES
 from shared.blobs.s3 import S3Blobs
 from shared.runtime.serving import HttpServer
 from tests.blobs.owners import BucketOwner
@@ -80,6 +82,89 @@ async def test_a_file_and_a_stream_are_put_where_a_job_finds_them(
         assert (await with_s3.jobs.start(app_id, job)).csv_path == path
     assert list(tmp_path.iterdir()) == [file]
     owner.remove(bucket)
+
+
+async def test_a_file_in_parts_is_sent_once_whatever_it_is_called_and_a_job_finds_it(
+    with_s3: AsyncCarillon, house: House, owner: BucketOwner, bucket: str, tmp_path: Path
+) -> None:
+    owner.make(bucket)
+    app_id = await house.app_with_template()
+    content = b"id\n" + b"u1\n" * (SLICE_BYTES // 3 + 1_000)
+    (tmp_path / "users.csv").write_bytes(content)
+    (tmp_path / "again.csv").write_bytes(content)
+    told: list[tuple[int, int]] = []
+    upload = await with_s3.uploads.upload_csv(
+        app_id, tmp_path / "users.csv", on_progress=lambda *each: told.append(each)
+    )
+    assert (upload.completed, upload.bytes, upload.lines) == (True, len(content), content.count(b"\n"))
+    assert [part.bytes for part in upload.parts] == [SLICE_BYTES, len(content) - SLICE_BYTES]
+    assert owner.get(upload.csv_path) == content
+    assert told == sorted(told)
+    assert told[-1] == (len(content), len(content))
+    silent: list[int] = []
+    again = await with_s3.uploads.upload_csv(
+        app_id, tmp_path / "again.csv", on_progress=lambda done, _: silent.append(done)
+    )
+    assert (again, silent) == (upload, [])
+    assert (await with_s3.uploads.upload_csv(app_id, in_lines(LINES))).csv_path != upload.csv_path
+    job = PushJob(service="apns", templates=["like"], csv_path=upload.csv_path)
+    assert (await with_s3.jobs.start(app_id, job)).csv_path == upload.csv_path
+    owner.remove(bucket)
+
+
+async def test_an_upload_in_parts_goes_on_where_it_stood(
+    with_s3: AsyncCarillon, house: House, owner: BucketOwner, bucket: str, tmp_path: Path
+) -> None:
+    owner.make(bucket)
+    app_id = await house.app_with_template()
+    content = b"id\n" + b"u2\n" * (SLICE_BYTES // 3 + 1_000)
+    file = tmp_path / "users.csv"
+    file.write_bytes(content)
+
+    def break_off(done: int, _: int) -> None:
+        if done > SLICE_BYTES:
+            raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        await with_s3.uploads.upload_csv(app_id, file, on_progress=break_off)
+    told: list[int] = []
+    upload = await with_s3.uploads.upload_csv(app_id, file, on_progress=lambda done, _: told.append(done))
+    assert told[0] == SLICE_BYTES  # nothing of the first part was read again
+    assert owner.get(upload.csv_path) == content
+    owner.remove(bucket)
+
+
+async def test_two_who_send_the_same_at_once_both_get_it(
+    with_s3: AsyncCarillon, house: House, owner: BucketOwner, bucket: str, tmp_path: Path
+) -> None:
+    owner.make(bucket)
+    app_id = await house.app_with_template()
+    file = tmp_path / "users.csv"
+    file.write_bytes(b"id\n" + secrets.token_hex(8).encode())
+    one, other = await asyncio.gather(*(with_s3.uploads.upload_csv(app_id, file) for _ in range(2)))
+    assert one.csv_path == other.csv_path
+    assert owner.get(one.csv_path) == file.read_bytes()
+    owner.remove(bucket)
+
+
+async def test_answers_that_are_lost_double_nothing(
+    cut_off: AsyncCarillon, proxy: CuttingProxy, house: House, tmp_path: Path
+) -> None:
+    app_id = await house.app_with_template()
+    file = tmp_path / "users.csv"
+    file.write_bytes(b"id\n" + secrets.token_hex(8).encode())
+    proxy.to_lose = 3  # of the question, the part and the completion
+    upload = await cut_off.uploads.upload_csv(app_id, file)
+    assert (proxy.to_lose, upload.completed, len(upload.parts)) == (0, True, 1)
+    assert (await house.blobs.stat(upload.csv_path)).size == file.stat().st_size
+
+
+async def test_an_empty_file_is_refused(client: AsyncCarillon, house: House, tmp_path: Path) -> None:
+    file = tmp_path / "users.csv"
+    file.write_bytes(b"")
+    with pytest.raises(Invalid, match="a part has 1 to") as caught:
+        await client.uploads.upload_csv(await house.app_with_template(), file)
+    assert caught.value.field == "body"
 
 
 async def test_what_s3_refuses_is_told_in_its_words(with_s3: AsyncCarillon, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 FAR_NS = 6_000_000_000 * 10**9  # in 2160: nothing that the suite makes comes due
 FAR = "2160-01-01T00:00:00Z"
 
-QUERY = {"template": "like", "expires": "1", "signature": "none"}
+QUERY = {"template": "like", "part": "1", "expires": "1", "signature": "none"}
 
 
 def app(ids: Mapping[str, str]) -> dict[str, Any]:
@@ -65,6 +65,10 @@ def bulk_action(ids: Mapping[str, str]) -> dict[str, Any]:
     return {"act": "schedule.pause", "filter": {"prefix": ids["key"]}, "reason": ids["mark"], "atMost": 10}
 
 
+def csv(ids: Mapping[str, str]) -> bytes:
+    return f"id\n{ids['mark']}\n".encode()
+
+
 VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "AppBody": app,
     "TemplateBody": template,
@@ -77,5 +81,7 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "TrialBody": lambda ids: {"name": "like", "context": {"who": ids["mark"]}},
     "RotationBody": lambda _: {"overlapSeconds": 3_600},
     "BulkActionBody": bulk_action,
+    "UploadCompletion": lambda ids: {"bytes": len(csv(ids))},
+    "text/csv": csv,
     "RetryFilter": lambda ids: {"key": ids["key"]},
 }

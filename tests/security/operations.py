@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 from tests.security import bodies
 
 _METHODS = ("get", "post", "put", "delete", "patch")
+CSV = "text/csv"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -59,6 +60,10 @@ class Operation:
     @property
     def changes(self) -> bool:
         return self.method != "GET"
+
+    @property
+    def takes_json(self) -> bool:
+        return self.body is not None and self.body != CSV
 
     @property
     def makes(self) -> bool:
@@ -131,9 +136,11 @@ def _role(security: list[dict[str, list[str]]]) -> str:
 
 
 def _body(described: Mapping[str, Any] | None) -> str | None:
-    """The name of what a body is: that of its schema, with `[]` behind an array's. A file is none."""
-    if described is None or "application/json" not in described["content"]:
+    """The name of what a body is: that of its schema, with `[]` behind an array's. A file has none but its media type."""
+    if described is None:
         return None
+    if CSV in described["content"]:
+        return CSV
     schema = described["content"]["application/json"]["schema"]
     return _name(schema["items"]) + "[]" if schema.get("type") == "array" else _name(schema)
 

@@ -19,6 +19,7 @@ from shared.domain.console.bulk_actions import BulkAction
 from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.templates import Template
+from shared.domain.jobs.uploads import FileUpload
 
 Document = dict[str, Any]
 
@@ -33,6 +34,7 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "occurrences": Occurrence,
     "dead_letters": DeadLetter,
     "bulk_actions": BulkAction,
+    "uploads": FileUpload,
 }
 AUDIT = "audit"
 OF_PROCESSES = {"processes", "minutes"}

@@ -86,6 +86,9 @@ class Town:
             "name": "swagger-ui.css",
             "queue": "push.mail",
         }
+        tenant.ids["uploadId"] = (await self._made("PUT", f"{app}/uploads?part=1", bodies.csv(ids), mine, 200))[
+            "uploadId"
+        ]
         tenant.ids["letterId"] = self._dead_letter(tenant)
         bulk = await self._made("POST", "/bulk-actions", bodies.bulk_action(tenant.ids), mine, 202)
         tenant.ids["actionId"] = bulk["id"]

@@ -82,7 +82,7 @@ FREE = {"alert", "body", "context", "defaults", "filters", "headers", "key", "la
 async def test_no_body_stops_the_process(target: Target, town: Town, api: list[Operation], name: str) -> None:
     """Once for each schema of a body, at its free places."""
     tenant = await town.tenant()
-    by_schema = {each.body: each for each in reversed(api) if each.body}
+    by_schema = {each.body: each for each in reversed(api) if each.takes_json}
     async with target.attack(f"bodies of {name}", seconds=60):
         await hostile_to(target, tenant, by_schema.values(), HOSTILE[name], FREE)
 
@@ -114,7 +114,7 @@ async def sent(target: Target, operation: Operation, tenant: Tenant, body: bytes
 
 def placed(operation: Operation, tenant: Tenant, hostile: str, places: AbstractSet[str] | None) -> Iterator[bytes]:
     """The hostile value as the whole body, and at these places of a valid one, or at each."""
-    if operation.body is None:
+    if not operation.takes_json:
         return
     yield hostile.encode()
     valid: Any = operation.valid(tenant.ids)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from heapq import merge
 from http import HTTPStatus
 from typing import Any
@@ -18,6 +19,7 @@ from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import Role
 from shared.domain.errors import Forbidden, Invalid
 from shared.domain.ids import read_uuid
+from shared.domain.instants import read_instant
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.watch import JobWatch
@@ -37,6 +39,18 @@ _TEMPLATE = Parameter(
     description="Only jobs with exactly these names of templates, joined by commas.",
     schema={"type": "string"},
 )
+_BY = Parameter(
+    name="by",
+    description="Only jobs of this maker, as `createdBy` tells them: an e-mail address, or the name of a token.",
+    schema={"type": "string"},
+)
+_SINCE = Parameter(
+    name="since", description="Only jobs made then or later.", schema={"type": "string", "format": "date-time"}
+)
+_UNTIL = Parameter(
+    name="until", description="Only jobs made before then.", schema={"type": "string", "format": "date-time"}
+)
+_FILTERS = (_APP, _STATUS, _TEMPLATE, _BY, _SINCE, _UNTIL)
 
 
 class JobSelection(Struct, frozen=True, kw_only=True):
@@ -45,6 +59,9 @@ class JobSelection(Struct, frozen=True, kw_only=True):
     app_ids: tuple[str, ...] | None
     status: JobStatus | None = None
     template: str = ""
+    by: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 class JobListResource(Resource):
@@ -56,7 +73,7 @@ class JobListResource(Resource):
 
     @Route(
         "GET", "/jobs", summary="List the jobs of all apps that the caller may see, the newest first.",
-        who=KNOWN, answers={HTTPStatus.OK: list[JobView]}, parameters=(_APP, _STATUS, _TEMPLATE), paged=True,
+        who=KNOWN, answers={HTTPStatus.OK: list[JobView]}, parameters=_FILTERS, paged=True,
         problems=(HTTPStatus.FORBIDDEN,),
     )  # fmt: skip
     async def list_all_jobs(self, request: Request[Any, Any, Any]) -> Response[bytes]:
@@ -65,6 +82,9 @@ class JobListResource(Resource):
             app_ids=_visible_apps(caller, paging.first(request, "app")),
             status=_read_status(paging.first(request, "status")),
             template=paging.first(request, "template"),
+            by=paging.first(request, "by"),
+            since=_read_instant(request, "since"),
+            until=_read_instant(request, "until"),
         )
         jobs = await read_jobs(self._store, wanted, before=asked.after or "", limit=asked.limit)
         headers = paging.links(request, asked, jobs, place_of_job)
@@ -77,7 +97,14 @@ async def read_jobs(store: Store, wanted: JobSelection, *, before: str = "", lim
     pages = await asyncio.gather(
         *(
             store.job_lists.page(
-                app_id=app_id, status=wanted.status, template=wanted.template, before=before, limit=limit
+                app_id=app_id,
+                status=wanted.status,
+                template=wanted.template,
+                by=wanted.by,
+                since=wanted.since,
+                until=wanted.until,
+                before=before,
+                limit=limit,
             )
             for app_id in ids
         )
@@ -131,6 +158,11 @@ def _read_status(text: str) -> JobStatus | None:
         return JobStatus(text) if text else None
     except ValueError:
         raise Invalid(f"one of {', '.join(JobStatus)}", field="status", value=text) from None
+
+
+def _read_instant(request: Request[Any, Any, Any], name: str) -> datetime | None:
+    text = paging.first(request, name)
+    return read_instant(text, field=name) if text else None
 
 
 def _whole(pages: Sequence[Page[Job]], limit: int) -> int:

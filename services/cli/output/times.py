@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 NANOSECONDS = 1_000_000_000
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def read_wire(value: Any) -> datetime | None:
@@ -52,14 +53,25 @@ def read_given(text: str, now: datetime) -> datetime:
     return instant if instant.tzinfo else instant.astimezone()
 
 
+def read_past(text: str, now: datetime) -> datetime:
+    """The instant that somebody typed: RFC 3339, a date or a time of the reader's own zone, or `2h` for two hours ago.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if text[-1:] in UNITS:
+        return now - read_span(text)
+    instant = datetime.fromisoformat(text)
+    return instant if instant.tzinfo else instant.astimezone()
+
+
 def read_span(text: str) -> timedelta:
     """The duration that somebody typed: `90`, `90s`, `10m`, `2h`, `7d`.
 
     Raises:
         ValueError: it is none of these.
     """
-    units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in units else (text, "s")
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in UNITS else (text, "s")
     if not (number.isascii() and number.isdigit()):
         raise ValueError(f"{text!r} is no duration: 90s, 10m, 2h and 7d are")
-    return timedelta(seconds=int(number) * units[unit])
+    return timedelta(seconds=int(number) * UNITS[unit])

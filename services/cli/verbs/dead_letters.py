@@ -43,6 +43,20 @@ def show(session: Session, id_: str, namespace: str) -> None:
     session.out.show(letter, lambda: [(visible(name), value) for name, value in letter.items()], id="id")
 
 
+@command.verb("errors")
+@click.option("--key", default="", shell_complete=complete.schedules, help="Only those of this schedule.")
+@options.namespace
+def errors(session: Session, key: str, namespace: str) -> None:
+    """Tell what the last 1,000 dead letters died of, the most frequent error first."""
+    columns = (
+        TableColumn("COUNT", lambda each: each["count"], "number"),
+        TableColumn("LAST DIED", lambda each: session.out.when(each["last_died_at"]), "word"),
+        TableColumn("ERROR", lambda each: each["error"]),
+    )
+    found = session.api.get("dead-letters", "errors", key=key, namespace=namespace)
+    session.out.show_list(found, columns, id="error", limit=0)
+
+
 @command.verb("retry", changes=True)
 @_ids
 @click.option("--key", default="", shell_complete=complete.schedules, help="All of this schedule.")

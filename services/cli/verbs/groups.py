@@ -50,7 +50,7 @@ def show(session: Session, group_name: str) -> None:
 def create(session: Session, templates: tuple[str, ...], watches: bool, **wish: Any) -> None:
     """Make a localized push: a job for each time zone, at what --at reads in UTC."""
     app_id = find_app(session)
-    body = job_body(session, **wish | {"localized": True})
+    body = job_body(session, app_id, **wish | {"localized": True})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
     if watches:
         watch_group(session, app_id, job["jobGroupId"])
@@ -64,7 +64,7 @@ def create(session: Session, templates: tuple[str, ...], watches: bool, **wish: 
 def preview(session: Session, templates: tuple[str, ...], **wish: Any) -> None:
     """Tell who would get a localized push and what they would get; nothing is stored."""
     app_id = find_app(session)
-    body = job_body(session, **wish | {"localized": True})
+    body = job_body(session, app_id, **wish | {"localized": True})
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
 
 

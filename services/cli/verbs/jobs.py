@@ -8,8 +8,9 @@ from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.job_shape import BAD, ENDED, job_columns, job_fields, state_of
 from services.cli.job_wish import job_body, job_options
-from services.cli.jobs_seen import show_batches, show_preview, show_samples, watch_group, watch_job
+from services.cli.jobs_seen import show_batches, show_preview, show_rate, show_samples, watch_group, watch_job
 from services.cli.names import find_app, find_job, newest_jobs
+from services.cli.options import Past
 from services.cli.output.tables import Json, group_digits
 from services.cli.output.text import visible
 from services.cli.session import NAMED_FROM_DEVICES, Session
@@ -25,10 +26,12 @@ _job = click.argument("job_name", metavar="JOB", shell_complete=complete.jobs)
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--template", default="", shell_complete=complete.templates, help="Only those of this template.")
 @click.option("--by", default="", metavar="WHO", help="Only those that this user or service made.")
+@click.option("--since", type=Past(), help="Only those made then or later: 2h (ago), 2030-12-24, '2030-12-24 14:00'.")
+@click.option("--until", type=Past(), help="Only those made before then.")
 @options.limit
-def list_jobs(session: Session, status: str | None, template: str, by: str, limit: int | None) -> None:
+def list_jobs(session: Session, limit: int | None, **wanted: Any) -> None:
     """List the jobs, the newest first."""
-    jobs = newest_jobs(session, limit=limit, status=status, template=template, by=by)
+    jobs = newest_jobs(session, limit=limit, **wanted)
     session.out.show_list(jobs, job_columns(session.out), id="id", limit=limit)
 
 
@@ -47,7 +50,7 @@ def show(session: Session, job_name: str) -> None:
 def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool, **wish: Any) -> None:
     """Make a job, which starts at once or at --at."""
     app_id = find_app(session)
-    body = job_body(session, **wish) | ({"id": id_} if id_ else {})
+    body = job_body(session, app_id, **wish) | ({"id": id_} if id_ else {})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
     if not watches:
         jobs = f" with {len(job['zones'])} jobs, group {job['jobGroupId']}" if job["zones"] else ""
@@ -63,7 +66,7 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
 def preview(session: Session, templates: tuple[str, ...], **wish: Any) -> None:
     """Tell who would get a job and what they would get; nothing is stored."""
     app_id = find_app(session)
-    body = job_body(session, **wish)
+    body = job_body(session, app_id, **wish)
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
 
 
@@ -126,6 +129,13 @@ def batches(session: Session, job_name: str, state: str, limit: int | None) -> N
 def samples(session: Session, job_name: str) -> None:
     """Show what a job's templates make, a sample for each template and locale."""
     show_samples(session, *find_job(session, job_name))
+
+
+@command.verb("rate", of_app=True)
+@_job
+def rate(session: Session, job_name: str) -> None:
+    """Show how fast a job was, from its start on."""
+    show_rate(session, *find_job(session, job_name))
 
 
 def _get(session: Session, job_name: str) -> Json:

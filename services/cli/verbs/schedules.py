@@ -1,7 +1,7 @@
 """`carillon schedules`."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -9,7 +9,7 @@ import click
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
-from services.cli.options import Span
+from services.cli.options import Instant, Span
 from services.cli.output.tables import Json, TableColumn
 from services.cli.schedule_shape import schedule_columns, schedule_fields
 from services.cli.schedule_wish import definition_options, schedule_body
@@ -110,6 +110,18 @@ def pause(session: Session, key: str, namespace: str) -> None:
 def resume(session: Session, key: str, namespace: str) -> None:
     """Let a schedule go on; what came due meanwhile goes by its misfire rule."""
     _move(session, key, namespace, "resume", "Resumed")
+
+
+@command.verb("cancel", changes=True)
+@_key
+@click.argument("instant", metavar="INSTANT", type=Instant())
+@options.namespace
+def cancel(session: Session, key: str, instant: datetime, namespace: str) -> None:
+    """Take one pending instant out of a schedule's list: 2030-12-24T14:00Z."""
+    found = find_schedule(session, key, namespace=namespace)
+    at = instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    session.api.delete("schedules", found, "occurrences", at, namespace=namespace)
+    session.out.confirm({"key": found}, f"Schedule {found} does not fire at {session.out.when(at)}.", id="key")
 
 
 @command.verb("delete", destroys=True)

@@ -7,11 +7,13 @@ import click
 from services.cli import complete, options
 from services.cli.access import access_body, access_options, may
 from services.cli.names import find_listed
-from services.cli.output.tables import TableColumn
+from services.cli.output.tables import Json, TableColumn
 from services.cli.session import Session
 from services.cli.verb import noun
 
 command = noun("users")
+
+_user = click.argument("user_name", metavar="USER", shell_complete=complete.users)
 
 
 @command.verb("list")
@@ -27,6 +29,20 @@ def list_users(session: Session, limit: int | None) -> None:
     session.out.show_list(session.api.items("users", limit=limit), columns, id="id", limit=limit)
 
 
+@command.verb("show")
+@_user
+def show(session: Session, user_name: str) -> None:
+    """Show a user, by e-mail address or id, and what they may do."""
+    user = session.api.get("users", _find(session, user_name)["id"])
+    fields = [
+        ("id", user["id"]),
+        ("e-mail", user["email"]),
+        ("may", may(user)),
+        ("made", f"{session.out.when(user['createdAt'])} by {user['createdBy']}"),
+    ]
+    session.out.show(user, lambda: fields, id="id")
+
+
 @command.verb("create", changes=True)
 @click.argument("email", metavar="E-MAIL")
 @access_options
@@ -36,11 +52,25 @@ def create(session: Session, email: str, **access: Any) -> None:
     session.out.confirm(user, f"Made user {user['email']}, {user['id']}.", id="id")
 
 
+@command.verb("edit", changes=True)
+@_user
+@access_options
+def edit(session: Session, user_name: str, **access: Any) -> None:
+    """Let a user do this, by e-mail address or id, in the place of all that they might do before."""
+    found = _find(session, user_name)
+    user = session.api.put("users", found["id"], body={"email": found["email"], **access_body(session, **access)})
+    session.out.confirm(user, f"User {user['email']} may now do: {may(user) or 'nothing'}.", id="id")
+
+
 @command.verb("delete", destroys=True)
-@click.argument("user_name", metavar="USER", shell_complete=complete.users)
+@_user
 def delete(session: Session, user_name: str) -> None:
     """Delete a user, by e-mail address or id, and pause all that they have scheduled."""
-    user = find_listed(session, user_name, "users", what="user", names=("id", "email"))
+    user = _find(session, user_name)
     session.ask(f"This deletes user {user['email']} and pauses all that they have scheduled.")
     session.api.delete("users", user["id"])
     session.out.confirm(user, f"Deleted user {user['email']}.", id="id")
+
+
+def _find(session: Session, typed: str) -> Json:
+    return find_listed(session, typed, "users", what="user", names=("id", "email"))

@@ -7,6 +7,7 @@ from services.api.console.bulk_actions import BulkActionsResource
 from services.api.console.bulk_drafts import BulkDrafts
 from services.api.console.dead_tasks import DeadTasksResource
 from services.api.console.letter_retries import LetterRetriesResource
+from services.api.console.namespaces import NamespacesResource
 from services.api.console.overview import OverviewResource
 from services.api.console.processes import ProcessesResource
 from services.api.console.settings import SettingsResource
@@ -34,4 +35,5 @@ class ConsoleApi(Part):
             BulkActionsResource(self.store, bulk, drafts),
             LetterRetriesResource(self.store, self.parts.of(ClockPart).schedules, drafts),
             DeadTasksResource(given.broker),
+            NamespacesResource(self.store),
         )

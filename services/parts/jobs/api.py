@@ -10,11 +10,16 @@ from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_lists import JobListResource
 from services.api.jobs.jobs import JobsResource
 from services.api.jobs.moves import JobMovesResource
+from services.api.jobs.part_uploads import PartUploadsResource
 from services.api.jobs.template_trial import TemplateTrialResource
 from services.api.jobs.templates import TemplatesResource
 from services.api.jobs.uploads import UploadsResource, UploadUrlResource
 from services.parts import Part
 from services.parts.jobs.common import JobsPart
+from shared.domain.jobs.uploads import MAX_BYTES
+from shared.flow.jobs.uploads import UploadFlow
+from shared.runtime.lifecycle import Component
+from shared.runtime.loops import Periodic
 
 
 class JobsApi(Part):
@@ -33,6 +38,19 @@ class JobsApi(Part):
             mails=self.parts.of(JobsPart).has_mails,
         )
 
+    @cached_property
+    def uploads(self) -> UploadFlow:
+        given, files = self.capabilities, self.settings.blobs
+        most = min(files.max_file_bytes, MAX_BYTES)
+        return UploadFlow(self.store, given.blobs, given.time, folder=files.upload_folder, max_bytes=most)
+
+    def components(self, process: str) -> Sequence[Component]:
+        if process != "api":
+            return ()
+        # Here, and not in schedulers: of those who do not read files, only the API reaches S3.
+        every = self.settings.scheduler.retention_seconds
+        return (Periodic("abandoned uploads", self.uploads.drop_abandoned, interval_seconds=every),)
+
     def resources(self) -> Sequence[Resource]:
         jobs, given, files = self.parts.of(JobsPart), self.capabilities, self.settings.blobs
         resources = [
@@ -43,6 +61,7 @@ class JobsApi(Part):
             BatchesResource(self.store, jobs.watch),
             TemplateTrialResource(self.store, max_record_bytes=self.settings.stream.max_record_bytes),
             GroupsResource(self.store, jobs.groups, jobs.flow, jobs.watch),
+            PartUploadsResource(self.store, self.uploads),
             UploadUrlResource(
                 given.blobs, given.clock, folder=files.upload_folder, public_url=self.settings.api.public_url
             ),

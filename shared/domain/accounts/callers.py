@@ -12,7 +12,14 @@ from enum import StrEnum
 from msgspec import Struct
 
 from shared.domain.accounts.apps import NAME_CHARACTERS
-from shared.domain.accounts.roles import EVERYWHERE, Role, apps_named, role_over_app, role_over_namespace
+from shared.domain.accounts.roles import (
+    EVERYWHERE,
+    Role,
+    apps_named,
+    namespaces_named,
+    role_over_app,
+    role_over_namespace,
+)
 from shared.domain.errors import Invalid
 from shared.domain.instants import format_instant
 
@@ -101,6 +108,11 @@ class Caller(Struct, frozen=True, kw_only=True):
     def apps_with_role(self) -> frozenset[str]:
         """The ids of the apps over which the caller has a role by name."""
         return self.allowed_apps | apps_named(self.roles)
+
+    @property
+    def namespaces_with_role(self) -> frozenset[str]:
+        """The namespaces over which the caller has a role by name."""
+        return namespaces_named(self.roles)
 
     def role_over_app(self, app_id: str) -> Role | None:
         """What the caller may do with this app and what belongs to it; `None` for nothing."""

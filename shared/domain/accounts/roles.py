@@ -55,6 +55,11 @@ def role_over_namespace(roles: Mapping[str, Role], namespace: str) -> Role | Non
     return _highest(roles, _NAMESPACE + namespace)
 
 
+def namespaces_named(roles: Mapping[str, Role]) -> frozenset[str]:
+    """The namespaces that these roles name."""
+    return frozenset(place.removeprefix(_NAMESPACE) for place in roles if place.startswith(_NAMESPACE))
+
+
 def read_roles(given: Mapping[str, str]) -> dict[str, Role]:
     """Roles as somebody wrote them, by what they hold over.
 

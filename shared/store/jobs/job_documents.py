@@ -1,7 +1,9 @@
 """How a job stands in its document."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
+from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, job_key, split_key
 from shared.domain.jobs.templates import Template, check_copies
 from shared.runtime.tracing import current_trace
@@ -61,6 +63,11 @@ def job_of(document: Document) -> Job:
 def place_of(document: Document) -> str:
     """Where the job stands among all jobs by age: texts of one length for ages, then ids."""
     return f"{document['created_at']:019}/{document['_id']}"
+
+
+def place_at(instant: datetime) -> str:
+    """Where the jobs begin that were made at this instant or later."""
+    return f"{ns(instant):019}"
 
 
 def place_of_job(job: Job) -> str:

@@ -5,13 +5,14 @@ list is one range of one index. What release 0.1.0 writes has no place: `place_m
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING, UpdateOne
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.jobs import STARTABLE, Job, JobStatus
 from shared.store.documents import Document, Page, read_page, translate_errors
-from shared.store.jobs.job_documents import job_of, place_of
+from shared.store.jobs.job_documents import job_of, place_at, place_of
 
 COUNTED = 100_000
 """Where counting ends."""
@@ -24,8 +25,10 @@ _INDEXES = (
     ("app_id", "place"),
     ("status", "place"),
     ("template_names", "place"),
+    ("created_by", "place"),
     ("app_id", "status", "place"),
     ("app_id", "template_names", "place"),
+    ("app_id", "created_by", "place"),
 )
 
 
@@ -54,14 +57,26 @@ class JobLists:
         return len(found)
 
     async def page(
-        self, *, app_id: str = "", status: JobStatus | None = None, template: str = "", before: str = "", limit: int
+        self,
+        *,
+        app_id: str = "",
+        status: JobStatus | None = None,
+        template: str = "",
+        by: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: str = "",
+        limit: int,
     ) -> Page[Job]:
-        """The jobs of this app, or of all, in this status, with exactly these names of templates, the newest first:
-        those before this place. Without their contexts."""
-        wanted = {"app_id": app_id, "status": status, "template_names": template.split(",") if template else ""}
+        """The jobs of this app, or of all, in this status, with exactly these names of templates, by this maker, made
+        from `since` on and before `until`, the newest first: those before this place. Without their contexts."""
+        templates = template.split(",") if template else ""
+        wanted = {"app_id": app_id, "status": status, "template_names": templates, "created_by": by}
         query: Document = {field: value for field, value in wanted.items() if value}
         # What has no place yet is left out, rather than stand anywhere.
-        query["place"] = {"$gt": ""} | ({"$lt": before} if before else {})
+        query["place"] = {"$gt": place_at(since) if since else ""}
+        if ends := [end for end in (before, place_at(until) if until else "") if end]:
+            query["place"]["$lt"] = min(ends)
         return await read_page(
             self._jobs, query, job_of, order=("place",), direction=DESCENDING, limit=limit, without=_LISTED
         )

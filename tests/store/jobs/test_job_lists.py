@@ -1,7 +1,9 @@
 """Lists of jobs over apps, the newest first."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shared.domain.instants import ns
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.store import Store
 from shared.store.jobs.job_documents import place_of_job
@@ -44,6 +46,31 @@ async def test_each_list_is_whole_and_in_order(store: Store) -> None:
     assert await pages(store, app_id="b", template="like,love") == [
         job.id for job in jobs if job.app_id == "b" and len(job.template_names) == 2
     ]
+
+
+async def test_a_list_is_of_one_maker_and_of_a_time(store: Store) -> None:
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    jobs = [
+        a_job(app_id="ab"[n % 2], created_by=f"{'xyz'[n % 3]}@example.com", created_at=ns(start + timedelta(hours=n)))
+        for n in range(12)
+    ]
+    for job in jobs:
+        await store.jobs.add(job)
+    newest = jobs[::-1]
+    by_x = [job.id for job in newest if job.created_by == "x@example.com"]
+    assert await pages(store, by="x@example.com") == by_x
+    assert await pages(store, by="x@example.com", app_id="a") == [
+        job.id for job in newest if job.id in by_x and job.app_id == "a"
+    ]
+    assert await pages(store, by="x") == []
+    since, until = start + timedelta(hours=3), start + timedelta(hours=9)
+    assert await pages(store, since=since) == [job.id for job in newest[:9]]
+    assert await pages(store, until=until) == [job.id for job in newest[3:]]
+    assert await pages(store, since=since, until=until) == [job.id for job in newest[3:9]]
+    assert await pages(store, since=since, until=until, by="x@example.com") == [
+        job.id for job in newest[3:9] if job.id in by_x
+    ]
+    assert await pages(store, since=until, until=since) == []
 
 
 async def test_what_the_first_release_writes_gets_its_place(store: Store) -> None:

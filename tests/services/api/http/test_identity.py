@@ -137,5 +137,6 @@ async def test_what_asks_for_an_identity_is_known(house: House) -> None:
     ]
     assert protected_paths(handlers) == {
         "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami", "audit",
-        "bulk-actions", "jobs", "minutes", "overview", "processes", "queues", "settings",
+        "bulk-actions", "jobs", "minutes", "overview", "namespaces", "processes", "queues",
+        "settings",
     }  # fmt: skip

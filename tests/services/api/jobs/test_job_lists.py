@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from shared.domain.instants import format_instant, from_ns
 from shared.domain.jobs.jobs import JobStatus
-from tests.services.api.client import Client
+from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 from tests.store.made import a_job
 
@@ -76,7 +77,42 @@ async def test_who_may_see_too_many_apps_names_one(house: House) -> None:
     assert (await (await house.service()).get("/jobs")).json == []
 
 
-@pytest.mark.parametrize(("query", "field"), [("status=gone", "status"), ("app=x", "app"), ("cursor=x", "cursor")])
+async def test_jobs_of_one_maker_and_of_a_time_are_found_page_by_page(house: House) -> None:
+    app_id = await house.app_with_template()
+    service = await house.service(app_id, name="billing")
+    ids: list[str] = []
+    for n in range(6):
+        house.clock.advance(60)
+        client = service if n % 2 else house.admin
+        made = await client.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})
+        ids.insert(0, made.json["id"])
+    jobs = await follow(house.admin, f"/jobs?app={app_id}")
+    assert [job["id"] for job in jobs] == ids
+    third, fifth = [format_instant(from_ns(jobs[place]["createdAt"])) for place in (3, 1)]
+    for limit in (1, 100):
+        for query, expected in (
+            ("by=billing", ids[::2]),
+            (f"by={ADMIN}", ids[1::2]),
+            ("by=nobody", []),
+            (f"since={third}", ids[:4]),
+            (f"until={third}", ids[4:]),
+            (f"since={third}&until={fifth}", ids[2:4]),
+            (f"since={third}&until={fifth}&by=billing", ids[2:3]),
+        ):
+            found = await follow(house.admin, f"/jobs?app={app_id}&limit={limit}&{query}")
+            assert [job["id"] for job in found] == expected, query
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("status=gone", "status"),
+        ("app=x", "app"),
+        ("cursor=x", "cursor"),
+        ("since=yesterday", "since"),
+        ("until=2030-01-01", "until"),
+    ],
+)
 async def test_a_question_that_makes_no_sense_is_refused_by_its_field(house: House, query: str, field: str) -> None:
     answer = await house.admin.get(f"/jobs?{query}")
     assert (answer.status, answer.json["field"]) == (422, field)

@@ -1,0 +1,157 @@
+"""`/apps/{appId}/uploads`: files with audiences that come through this API in parts, where S3 is out of the caller's
+reach, a browser's for instance, or where the way is long and breaks off.
+
+    PUT  /apps/{appId}/uploads?part=1              begins an upload, which the answer names
+    PUT  /apps/{appId}/uploads?part=2&upload=…     any order, any process; what comes again replaces itself
+    GET  /apps/{appId}/uploads/{uploadId}          which parts are there, for whoever goes on
+    POST /apps/{appId}/uploads/{uploadId}/complete gives the csvPath for a job
+"""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from litestar import Request, Response
+from litestar.params import FromPath
+from msgspec import Meta, Struct
+
+from services.api.accounts.apps import app_of
+from services.api.http import paging, wire
+from services.api.http.acts import UNRECORDED
+from services.api.http.identity import caller_of
+from services.api.http.rights import OPERATE_APP
+from services.api.http.routes import Parameter, Resource, Route
+from shared.domain.accounts.apps import check_not_deleting
+from shared.domain.errors import Invalid, TooMany
+from shared.domain.ids import read_uuid
+from shared.domain.jobs.uploads import MAX_BYTES, MAX_PART_BYTES, MAX_PARTS, MIN_PART_BYTES, FileUpload
+from shared.flow.jobs.uploads import UploadFlow
+from shared.store import Store
+
+UPLOADS = "/apps/{app_id:str}/uploads"
+UPLOAD = UPLOADS + "/{upload_id:str}"
+CSV = "text/csv"
+PARTS_AT_ONCE = 8
+"""How many parts a process takes at the same time: each is in memory until it is stored."""
+
+_SEGMENTS = {"upload_id": {"type": "string", "format": "uuid"}}
+_PART = Parameter(
+    name="part",
+    description="The number of the part.",
+    schema={"type": "integer", "minimum": 1, "maximum": MAX_PARTS},
+    required=True,
+)
+_UPLOAD = Parameter(
+    name="upload",
+    description="Which upload it belongs to. The first part may choose the id: then it can be repeated without a "
+    "second upload.",
+    schema={"type": "string", "format": "uuid"},
+)
+
+
+class UploadCompletion(wire.Body, frozen=True, kw_only=True):
+    """What an upload is to be."""
+
+    bytes: Annotated[
+        int | None, Meta(description="How many bytes it has: nothing is completed where it has not so many.")
+    ] = None
+
+
+class UploadPartView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part that is stored, and the upload that it belongs to."""
+
+    upload_id: str
+    number: int
+    bytes: int
+
+
+class UploadView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An upload, and the `bytes` and `lines` (the header among them) that it has so far. A job can name its `csvPath`
+    once it is `completed`; it is empty until then."""
+
+    id: str
+    app_id: str
+    completed: bool
+    csv_path: str
+    bytes: int
+    lines: int
+    parts: list[UploadPartView]
+
+
+class PartUploadsResource(Resource):
+    """The routes of uploads in parts."""
+
+    def __init__(self, store: Store, flow: UploadFlow) -> None:
+        self._store = store
+        self._flow = flow
+        self._underway = 0
+
+    @Route(
+        "PUT", UPLOADS,
+        summary=f"Take a part of a CSV file of up to {MAX_BYTES:,} bytes. All but the last have {MIN_PART_BYTES:,} to "
+        f"{MAX_PART_BYTES:,} bytes.",
+        act=UNRECORDED, who=OPERATE_APP, body=str, body_media=(CSV,), answers={HTTPStatus.OK: UploadPartView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(_PART, _UPLOAD),
+        max_body_bytes=MAX_PART_BYTES,
+    )  # fmt: skip
+    async def put_part(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        rule = f"part is an integer from 1 to {MAX_PARTS}"
+        number = paging.read_integer(request, _PART.name, most=MAX_PARTS, default=0, rule=rule)
+        if not number:
+            raise Invalid(rule, field=_PART.name)
+        named = paging.first(request, _UPLOAD.name)
+        upload_id = read_uuid(named, field=_UPLOAD.name) if named else str(uuid.uuid4())
+        app = await app_of(self._store, app_id)
+        check_not_deleting(app, app.id)
+        with self._make_room():
+            content = await request.body()
+            part = await self._flow.put_part(app.id, upload_id, number, content, by=caller_of(request).name)
+        return wire.answer(UploadPartView(upload_id=upload_id, number=number, bytes=part.size))
+
+    @Route(
+        "GET", UPLOAD, summary="Show an upload: which parts of it are there.",
+        who=OPERATE_APP, answers={HTTPStatus.OK: UploadView}, problems=(HTTPStatus.NOT_FOUND,), segments=_SEGMENTS,
+    )  # fmt: skip
+    async def show_upload(self, app_id: FromPath[str], upload_id: FromPath[str]) -> Response[bytes]:
+        upload_id = read_uuid(upload_id, field="uploadId")
+        upload = await self._flow.require(read_uuid(app_id, field="appId"), upload_id)
+        return wire.answer(_view(upload, upload_id))
+
+    @Route(
+        "POST", UPLOAD + "/complete", summary="Make the parts of an upload a file that jobs can read.",
+        act="upload.complete", who=OPERATE_APP, body=UploadCompletion, body_required=False,
+        answers={HTTPStatus.OK: UploadView}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), segments=_SEGMENTS,
+    )  # fmt: skip
+    async def complete_upload(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], upload_id: FromPath[str]
+    ) -> Response[bytes]:
+        content = await request.body()
+        body = wire.read(content, UploadCompletion) if content.strip() else UploadCompletion()
+        upload_id = read_uuid(upload_id, field="uploadId")
+        upload = await self._flow.complete(read_uuid(app_id, field="appId"), upload_id, size=body.bytes)
+        return wire.answer(_view(upload, upload_id))
+
+    @contextmanager
+    def _make_room(self) -> Iterator[None]:
+        """Room in memory for a part. Raises `TooMany` before anything of the part is read."""
+        if self._underway >= PARTS_AT_ONCE:
+            raise TooMany(f"{PARTS_AT_ONCE} parts of files are underway in this process", retry_after_seconds=1)
+        self._underway += 1
+        try:
+            yield
+        finally:
+            self._underway -= 1
+
+
+def _view(upload: FileUpload, upload_id: str) -> UploadView:
+    return UploadView(
+        id=upload_id,
+        app_id=upload.app_id,
+        completed=upload.completed,
+        csv_path=upload.path if upload.completed else "",
+        bytes=upload.size,
+        lines=upload.lines,
+        parts=[UploadPartView(upload_id=upload_id, number=number, bytes=part.size) for number, part in upload.in_order],
+    )

@@ -1,0 +1,69 @@
+"""Bringing a file to where a job finds it, with progress on stderr.
+
+Up to 1 GiB goes through the API, in parts: who can ask the API needs no way to S3, and after a broken connection the
+upload goes on where it stood, in this run or when the command is typed again. What is larger, or for an API of the
+release before this one, is put where the API says, all at once.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from services.cli.exits import Exit, Failure
+from services.cli.session import Session
+from services.cli.watching import PERIOD_SECONDS, Drawing, Glance, open_drawing
+
+IN_PARTS_BYTES = 2**30
+PAUSES = (1, 2, 4, 8, 16, 30)
+_BAR_SECONDS = 0.1
+
+
+def upload_file(session: Session, app_id: str, file: Path) -> str:
+    """Upload the file: what a job calls it."""
+    from carillon.errors import NotFound
+
+    with open_drawing() as drawing:
+        progress = _UploadProgress(drawing, file.name)
+        if file.stat().st_size <= IN_PARTS_BYTES:
+            try:
+                return _send_in_parts(session, app_id, file, progress)
+            except NotFound as error:
+                if error.field is not None:
+                    raise
+        return str(session.api.uploads.put(file, on_progress=progress))
+
+
+class _UploadProgress:
+    """Draws how much is sent, now and then; the end always."""
+
+    def __init__(self, drawing: Drawing, title: str) -> None:
+        self.has_begun = False
+        self._drawing = drawing
+        self._title = title
+        self._period = _BAR_SECONDS if sys.stderr.isatty() else PERIOD_SECONDS
+        self._drawn_at = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        self.has_begun = True
+        now, over = time.monotonic(), done == total
+        if over or now - self._drawn_at >= self._period:
+            self._drawn_at = now
+            self._drawing.draw(Glance(title=self._title, state="uploading", done=done, total=total, over=over))
+
+
+def _send_in_parts(session: Session, app_id: str, file: Path, progress: _UploadProgress) -> str:
+    """Send it, and go on where it stood after a broken connection. An API that never answered is not waited for."""
+    from carillon.errors import Unavailable
+
+    for pause in (*PAUSES, None):
+        try:
+            return str(session.api.uploads.upload_csv(app_id, file, on_progress=progress).csv_path)
+        except Unavailable as error:
+            if error.status is None and not progress.has_begun:
+                raise
+            if pause is None:
+                advice = "What was sent is kept for a day: the same command goes on where this one stood."
+                raise Failure(Exit.UNREACHABLE, str(error), advice) from error
+            session.out.tell(f"{error}; going on in {pause} s.")
+            time.sleep(pause)
+    raise AssertionError("the last pause is none")

@@ -1,0 +1,18 @@
+"""`carillon signing-secrets`."""
+
+from services.cli import options
+from services.cli.session import Session
+from services.cli.verb import noun
+
+command = noun("signing-secrets")
+
+
+@command.verb("create", changes=True)
+@options.namespace
+def create(session: Session, namespace: str) -> None:
+    """Give a namespace a new signing secret, printed for this one time. The old one signs beside it for a while."""
+    issued = session.api.post("signing-secrets", once=True, namespace=namespace)
+    if not session.out.json:
+        until = session.out.when(issued["alone_from"])
+        session.out.tell(f"Secret {issued['version']} of {issued['namespace']}; those before it sign until {until}.")
+    session.out.confirm(issued, issued["secret"], id="secret")

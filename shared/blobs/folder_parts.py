@@ -1,0 +1,96 @@
+"""Uploads in parts where files lie in a folder.
+
+    <.parts>/<token>/00001    the first part
+    <.parts>/<token>/.<…>     a part that is being written
+
+A part shows whole, and its version is the hash of its content. So what another process has replaced, or what a crash of
+the machine has left half written, is found when the parts are joined. All of it blocks.
+"""
+
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from shared.blobs.paths import FIELD
+from shared.blobs.refusals import MISMATCHED
+from shared.domain.errors import Conflict, NotFound
+from shared.domain.jobs.uploads import MIN_PART_BYTES
+
+
+class FolderParts:
+    """The parts of uploads, a folder each. What nobody touches for `abandoned_seconds` goes when another one begins."""
+
+    def __init__(self, folder: Path, *, abandoned_seconds: float) -> None:
+        self._folder = folder
+        self._abandoned = abandoned_seconds
+
+    def begin(self) -> str:
+        """The token of a new upload."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for old in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                if time.time() - old.stat().st_mtime > self._abandoned:
+                    shutil.rmtree(old)
+        token = secrets.token_hex(16)
+        (self._folder / token).mkdir(mode=0o700)
+        return token
+
+    def put(self, path: str, token: str, number: int, content: bytes) -> str:
+        """Store a part, in the place of what had its number; its version."""
+        folder = self._folder / token
+        draft = folder / f".{secrets.token_hex(8)}"
+        try:
+            draft.write_bytes(content)
+            draft.replace(folder / _name(number))
+        except FileNotFoundError:
+            raise _no_upload(path) from None
+        finally:
+            draft.unlink(missing_ok=True)
+        return _version(content)
+
+    def join(self, path: str, token: str, parts: Sequence[tuple[int, str]], target: Path) -> None:
+        """Write these parts, each in its version, into the file that is there."""
+        folder = self._folder / token
+        if not folder.exists():
+            raise _no_upload(path)
+        with target.open("ab") as joined:
+            for number, version in parts:
+                content = _read(path, folder / _name(number), version)
+                if len(content) < MIN_PART_BYTES and number != parts[-1][0]:
+                    raise _mismatch(path, "EntityTooSmall")
+                joined.write(content)
+
+    def drop(self, token: str) -> None:
+        """Forget an upload; one that is gone stays so."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._folder / token)
+
+
+def _name(number: int) -> str:
+    return f"{number:05}"
+
+
+def _version(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def _read(path: str, part: Path, version: str) -> bytes:
+    try:
+        content = part.read_bytes()
+    except FileNotFoundError:
+        raise _mismatch(path, "InvalidPart") from None
+    if _version(content) != version:
+        raise _mismatch(path, "InvalidPart")
+    return content
+
+
+def _no_upload(path: str) -> NotFound:
+    return NotFound(f"{path}: there is no such upload", field=FIELD, value=path)
+
+
+def _mismatch(path: str, code: str) -> Conflict:
+    return Conflict(f"{path}: {MISMATCHED[code]}", field=FIELD, value=path)

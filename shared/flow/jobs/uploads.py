@@ -1,0 +1,157 @@
+"""Uploads in parts. Any process may take the next part: MongoDB knows which parts there are, and the place of files has
+them. Nothing of an upload can be read before it is completed.
+
+| what is repeated | what happens |
+| --- | --- |
+| the first part, under the id that its caller has chosen | it replaces itself; no second upload begins |
+| another part | it replaces itself |
+| the completion | the answer of the first, also where a process died between the joining and the note of it |
+
+What nobody touches for a day is dropped, its parts first: a death in between leaves a note, by which the next run does
+it again. A death between the begin of an upload and its note leaves an upload without a part, which a lifecycle rule of
+the bucket takes away.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import structlog
+from msgspec.structs import replace
+
+from shared.blobs import Blobs
+from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.jobs.uploads import (
+    ABANDONED_AFTER,
+    FileUpload,
+    UploadedPart,
+    check_part,
+    check_whole,
+    measure_part,
+    upload_key,
+)
+from shared.flow.time import DatabaseTime
+from shared.runtime.faults import fault
+from shared.runtime.loops import Swept
+from shared.store import Store
+
+FIRST = 1
+_STEP = 100
+
+log = structlog.get_logger(__name__)
+
+
+class UploadFlow:
+    """Takes files of up to `max_bytes` in parts. They come to lie below `folder`, in one of their app."""
+
+    def __init__(self, store: Store, blobs: Blobs, time: DatabaseTime, *, folder: str, max_bytes: int) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._time = time
+        self._folder = folder
+        self._max_bytes = max_bytes
+
+    async def put_part(self, app_id: str, upload_id: str, number: int, content: bytes, *, by: str) -> UploadedPart:
+        """Store a part; the first one begins the upload, unless it is there.
+
+        Raises:
+            NotFound: there is no such upload of this app, and this is not the first part; or its parts are gone.
+            Conflict: the upload is completed.
+            Invalid: the part is empty, or it or the file would be too large.
+        """
+        upload = await self._store.uploads.get(upload_key(app_id, upload_id))
+        if upload is None:
+            if number != FIRST:
+                raise _not_found(upload_id)
+            upload = await self._draft(app_id, upload_id, by)
+        check_part(upload, number, content, most=self._max_bytes)
+        if not upload.token:
+            upload = await self._begin(upload)
+        try:
+            version = await self._blobs.write_part(upload.path, upload.token, number, content)
+        except NotFound:
+            await self._find_joined(upload, upload_id)
+            raise _completed_meanwhile(upload_id) from None
+        part = await asyncio.to_thread(measure_part, content, version)
+        await fault("upload.after_part")
+        if not await self._store.uploads.note_part(upload, number, part):
+            raise _completed_meanwhile(upload_id)
+        return part
+
+    async def require(self, app_id: str, upload_id: str) -> FileUpload:
+        """The upload. Raises `NotFound` where there is no such upload of this app, or its file is gone."""
+        upload = await self._store.uploads.get(upload_key(app_id, upload_id))
+        if upload is None:
+            raise _not_found(upload_id)
+        if upload.completed:
+            await self._find_joined(upload, upload_id)
+        return upload
+
+    async def complete(self, app_id: str, upload_id: str, *, size: int | None) -> FileUpload:
+        """Make the parts a file that jobs can read.
+
+        Raises:
+            NotFound: there is no such upload of this app.
+            Conflict: a part is missing, too small or just being replaced, or they do not have this `size` together.
+        """
+        upload = await self.require(app_id, upload_id)
+        check_whole(upload, size)
+        if upload.completed:
+            return upload
+        parts = [(number, part.version) for number, part in upload.in_order]
+        try:
+            await self._blobs.join_parts(upload.path, upload.token, parts)
+        except NotFound:
+            await self._find_joined(upload, upload_id)
+        await fault("upload.after_join")
+        return await self._store.uploads.complete(upload) or await self.require(app_id, upload_id)
+
+    async def drop_abandoned(self, *, after: timedelta = ABANDONED_AFTER) -> Swept:
+        """Drop what nobody has touched for so long, and forget what was completed then."""
+        before = await self._time.now() - after
+        dropped = 0
+        for upload in await self._store.uploads.find_unchanged(before, limit=_STEP):
+            dropped += await self._drop(upload)
+        return Swept(discarded=dropped)
+
+    async def _draft(self, app_id: str, upload_id: str, by: str) -> FileUpload:
+        """An upload that has not begun: it has no token."""
+        return FileUpload(
+            id=upload_key(app_id, upload_id),
+            app_id=app_id,
+            path=f"{self._blobs.bucket}/{self._folder}/{app_id}/{upload_id}.csv",
+            token="",
+            created_by=by,
+            changed_at=await self._time.now(),
+        )
+
+    async def _begin(self, draft: FileUpload) -> FileUpload:
+        begun = replace(draft, token=await self._blobs.begin_parts(draft.path))
+        upload = await self._store.uploads.add(begun)
+        if upload.token != begun.token:
+            await self._blobs.drop_parts(begun.path, begun.token)
+        return upload
+
+    async def _find_joined(self, upload: FileUpload, upload_id: str) -> None:
+        """Find the file, whoever has joined its parts. Raises `NotFound`, and forgets the upload, where it is gone."""
+        try:
+            await self._blobs.stat(upload.path)
+        except NotFound:
+            await self._store.uploads.forget(upload)
+            raise _not_found(upload_id) from None
+
+    async def _drop(self, upload: FileUpload) -> bool:
+        try:
+            if not upload.completed:
+                await self._blobs.drop_parts(upload.path, upload.token)
+        except Invalid as error:
+            log.warning("upload not dropped", upload=upload.id, reason=error.reason)
+            return False
+        return await self._store.uploads.forget(upload)
+
+
+def _completed_meanwhile(upload_id: str) -> Conflict:
+    return Conflict("this upload was completed meanwhile", field="upload", value=upload_id)
+
+
+def _not_found(upload_id: str) -> NotFound:
+    return NotFound("there is no such upload of this app: it begins with part 1", field="uploadId", value=upload_id)

@@ -1,0 +1,73 @@
+"""Which namespaces there are: those of users and tokens, and those whose owner is gone and that have schedules left.
+
+There is no list of them. Each kind is read in its order from an index, so a page costs what a page has.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo import ASCENDING
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.accounts.callers import token_namespace, user_namespace
+from shared.store.documents import Document, Page, translate_errors
+
+_UNNAMED = ["", None]  # as the first release writes it, too
+
+
+class NamespaceLists:
+    """Reads the collections `users`, `tokens` and `schedules`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._users = database["users"]
+        self._tokens = database["tokens"]
+        self._schedules = database["schedules"]
+
+    async def setup(self) -> None:
+        """Make the index of the tokens that own a namespace by their id."""
+        await self._tokens.create_index([("namespace", ASCENDING), ("_id", ASCENDING)])
+
+    async def page(self, *, after: str = "", limit: int) -> Page[str]:
+        """The namespaces behind this one, in the order of their names."""
+        found = {
+            *await self._read(self._users, "email", {}, user_namespace(""), after, limit + 1),
+            *await self._read(
+                self._tokens, "_id", {"namespace": {"$in": _UNNAMED}}, token_namespace(""), after, limit + 1
+            ),
+            *await self._step(self._tokens, after, limit + 1),
+            *await self._step(self._schedules, after, limit + 1),
+        }
+        page = Page(sorted(found)[:limit])
+        page.more = len(found) > limit
+        return page
+
+    async def count_tokens(self, namespace: str, *, most: int) -> int:
+        """How many tokens share a namespace; `most` where there are more."""
+        with translate_errors():
+            named = await self._tokens.count_documents({"namespace": namespace}, limit=most)
+            own = {"_id": namespace.removeprefix(token_namespace("")), "namespace": {"$in": _UNNAMED}}
+            return min(named + (await self._tokens.find_one(own, {"_id": 1}) is not None), most)
+
+    async def _read(
+        self, collection: AsyncCollection[Document], field: str, query: Document, prefix: str, after: str, limit: int
+    ) -> Sequence[str]:
+        """The namespaces behind this one that are this prefix and what stands in a field."""
+        if after > prefix and not after.startswith(prefix):
+            return []
+        behind: Any = {field: {"$gt": after.removeprefix(prefix) if after.startswith(prefix) else ""}}
+        with translate_errors():
+            found = collection.find(query | behind, {field: 1}).sort(field, ASCENDING).limit(limit)
+            return [prefix + document[field] async for document in found]
+
+    async def _step(self, collection: AsyncCollection[Document], after: str, limit: int) -> Sequence[str]:
+        """The namespaces behind this one that documents name: one look for each, however many name it."""
+        found: list[str] = []
+        while len(found) < limit:
+            behind = {"namespace": {"$gt": found[-1] if found else after}}
+            with translate_errors():
+                following = await collection.find_one(behind, {"namespace": 1}, sort=[("namespace", ASCENDING)])
+            if following is None:
+                break
+            found.append(following["namespace"])
+        return found

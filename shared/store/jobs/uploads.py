@@ -1,0 +1,64 @@
+"""Uploads in parts: one document each, so that every process of the API can take the next part."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs.uploads import FileUpload, UploadedPart
+from shared.store.documents import Codec, Document, insert_once, translate_errors
+
+_codec = Codec(FileUpload)
+_NOW = {"changed_at": True}
+
+
+class FileUploads:
+    """The `uploads` collection."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._uploads = database["uploads"]
+
+    async def setup(self) -> None:
+        """Make the index."""
+        await self._uploads.create_index([("changed_at", ASCENDING)])
+
+    async def add(self, upload: FileUpload) -> FileUpload:
+        """Insert an upload; the one that is there, where somebody else was faster."""
+        return _codec.value(await insert_once(self._uploads, _codec.document(upload)))
+
+    async def get(self, key: str) -> FileUpload | None:
+        """The upload with this key, if there is one."""
+        with translate_errors():
+            return _codec.maybe(await self._uploads.find_one({"_id": key}))
+
+    async def note_part(self, upload: FileUpload, number: int, part: UploadedPart) -> bool:
+        """Note that this part is stored; `False` where the upload is completed or gone."""
+        change = {"$set": {f"parts.{number}": msgspec.to_builtins(part)}, "$currentDate": _NOW}
+        with translate_errors():
+            return (await self._uploads.update_one(_open(upload), change)).matched_count == 1
+
+    async def complete(self, upload: FileUpload) -> FileUpload | None:
+        """Note that the parts are joined; `None` where that is noted already, or the upload is gone."""
+        change = {"$set": {"completed": True}, "$currentDate": _NOW}
+        with translate_errors():
+            found = await self._uploads.find_one_and_update(_open(upload), change, return_document=ReturnDocument.AFTER)
+        return _codec.maybe(found)
+
+    async def find_unchanged(self, before: datetime, *, limit: int) -> Sequence[FileUpload]:
+        """Some uploads to which nothing was added since then."""
+        with translate_errors():
+            found = await self._uploads.find({"changed_at": {"$lt": before}}).limit(limit).to_list()
+        return [_codec.value(document) for document in found]
+
+    async def forget(self, upload: FileUpload) -> bool:
+        """Forget an upload, unless it was changed meanwhile."""
+        with translate_errors():
+            result = await self._uploads.delete_one({"_id": upload.id, "changed_at": upload.changed_at})
+        return result.deleted_count == 1
+
+
+def _open(upload: FileUpload) -> Document:
+    """The query for an upload that is not completed. One that was begun anew under the same key has another token."""
+    return {"_id": upload.id, "token": upload.token, "completed": False}

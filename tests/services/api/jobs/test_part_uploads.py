@@ -1,0 +1,249 @@
+"""Uploads in parts: what the API takes, what it refuses, and what it remembers."""
+
+import asyncio
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from services.parts import Parts
+from services.parts.jobs.api import JobsApi
+from shared.domain.jobs.uploads import MAX_PART_BYTES, MIN_PART_BYTES
+from shared.flow.jobs.uploads import UploadFlow
+from tests.services.api.client import Client, Reply
+from tests.services.api.conftest import House
+from tests.services.api.http.test_service import rebuilt
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+LARGE = b"id\n" + b"u1\n" * (MIN_PART_BYTES // 3)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def api(house: House) -> Client:
+    """An admin of an API that takes files of 100 GiB."""
+    return Client(rebuilt(house), house.admin.headers)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def app_id(house: House) -> str:
+    return await house.app_with_template()
+
+
+@pytest.fixture
+def flow(house: House) -> UploadFlow:
+    return UploadFlow(house.store, house.blobs, house.capabilities.time, folder="jobs", max_bytes=2**30)
+
+
+async def put(api: Client, app_id: str, part: Any, content: bytes, upload: str = "") -> Reply:
+    return await api.send("PUT", f"/apps/{app_id}/uploads?part={part}&upload={upload}", content)
+
+
+async def content_of(house: House, path: str) -> bytes:
+    blob = await house.blobs.stat(path)
+    return b"".join([chunk async for chunk in house.blobs.read(blob, 0, blob.size)])
+
+
+async def test_a_file_comes_in_parts_and_a_job_can_read_it(house: House, api: Client, app_id: str) -> None:
+    first = await put(api, app_id, 1, LARGE)
+    upload = first.json["uploadId"]
+    assert (first.status, first.json) == (200, {"uploadId": upload, "number": 1, "bytes": len(LARGE)})
+    assert (await put(api, app_id, 2, b"u2\nu3", upload)).status == 200
+    path = f"/apps/{app_id}/uploads/{upload}"
+    shown = (await api.get(path)).json
+    assert (shown["completed"], shown["csvPath"], shown["bytes"]) == (False, "", len(LARGE) + 5)
+    assert [(part["number"], part["bytes"]) for part in shown["parts"]] == [(1, len(LARGE)), (2, 5)]
+    done = await api.post(f"{path}/complete", {"bytes": len(LARGE) + 5})
+    lines = LARGE.count(b"\n") + 2
+    assert done.json == shown | {"completed": True, "csvPath": done.json["csvPath"], "lines": lines}
+    assert done.json["csvPath"] == f"{house.blobs.bucket}/jobs/{app_id}/{upload}.csv"
+    assert await content_of(house, done.json["csvPath"]) == LARGE + b"u2\nu3"
+    body = {"service": "apns", "csvPath": done.json["csvPath"]}
+    assert (await api.post(f"/apps/{app_id}/jobs?template=like", body)).status == 201
+
+
+async def test_what_is_repeated_changes_nothing(house: House, api: Client, app_id: str) -> None:
+    upload = str(uuid.uuid4())
+    for content in (b"wrong", b"id\nu1\n", b"id\nu1\n"):
+        assert (await put(api, app_id, 1, content, upload)).json["uploadId"] == upload
+    path = f"/apps/{app_id}/uploads/{upload}"
+    answers = [await api.post(f"{path}/complete") for _ in range(3)]
+    assert {answer.status for answer in answers} == {200}
+    assert answers[0].json == answers[1].json == answers[2].json
+    assert await content_of(house, answers[0].json["csvPath"]) == b"id\nu1\n"
+    late = await put(api, app_id, 1, b"id\nu2\n", upload)
+    assert (late.status, late.json["field"]) == (409, "upload")
+
+
+async def test_two_first_parts_at_once_begin_one_upload(house: House, api: Client, app_id: str) -> None:
+    upload = str(uuid.uuid4())
+    replies = await asyncio.gather(*(put(api, app_id, 1, b"id\nu1\n", upload) for _ in range(4)))
+    assert {reply.status for reply in replies} == {200}
+    done = await api.post(f"/apps/{app_id}/uploads/{upload}/complete", {"bytes": 6})
+    assert done.status == 200, done.body
+
+
+async def test_an_upload_of_another_app_is_not_there(house: House, api: Client, app_id: str) -> None:
+    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
+    other = await house.app()
+    path = f"/apps/{other}/uploads/{upload}"
+    for reply in (
+        await put(api, other, 2, b"u2\n", upload),
+        await api.get(path),
+        await api.post(f"{path}/complete"),
+    ):
+        assert (reply.status, reply.json["field"]) == (404, "uploadId")
+    unknown = await put(api, str(uuid.uuid4()), 1, b"id\n")
+    assert (unknown.status, unknown.json["field"]) == (404, "appId")
+
+
+@pytest.mark.parametrize(
+    ("parts", "size", "field"),
+    [
+        ({1: b"id\nu1\n", 3: b"u2\n"}, None, "part"),
+        ({1: b"id\nu1\n", 2: b"u2\n"}, None, "part"),
+        ({1: b"id\nu1\n"}, 7, "bytes"),
+    ],
+)
+async def test_what_makes_no_file_is_not_completed(
+    api: Client, app_id: str, parts: dict[int, bytes], size: int | None, field: str
+) -> None:
+    upload = str(uuid.uuid4())
+    for number, content in parts.items():
+        assert (await put(api, app_id, number, content, upload)).status == 200
+    path = f"/apps/{app_id}/uploads/{upload}"
+    refused = await api.post(f"{path}/complete", {"bytes": size})
+    assert (refused.status, refused.json["field"]) == (409, field)
+    assert (await api.get(path)).json["completed"] is False
+
+
+@pytest.mark.parametrize(
+    ("query", "content", "status", "field"),
+    [
+        ("part=0", b"x", 422, "part"),
+        ("part=206", b"x", 422, "part"),
+        ("", b"x", 422, "part"),
+        ("part=1&upload=../../x", b"x", 422, "upload"),
+        ("part=1", b"", 422, "body"),
+        ("part=1", bytes(MAX_PART_BYTES + 1), 413, None),
+        ("part=2", b"x", 404, "uploadId"),
+    ],
+)
+async def test_a_part_that_cannot_be_is_refused(
+    api: Client, app_id: str, query: str, content: bytes, status: int, field: str | None
+) -> None:
+    refused = await api.send("PUT", f"/apps/{app_id}/uploads?{query}", content)
+    assert (refused.status, refused.json["field"]) == (status, field)
+
+
+async def test_a_first_part_that_cannot_be_begins_nothing(house: House, api: Client, app_id: str) -> None:
+    upload = str(uuid.uuid4())
+    assert (await put(api, app_id, 1, b"", upload)).status == 422
+    assert (await put(house.admin, app_id, 1, bytes(101), upload)).status == 422
+    assert (await api.get(f"/apps/{app_id}/uploads/{upload}")).status == 404
+
+
+async def test_a_file_that_is_too_large_for_the_deployment_is_refused_with_the_part_that_makes_it_so(
+    house: House, app_id: str
+) -> None:
+    upload = (await put(house.admin, app_id, 1, bytes(60))).json["uploadId"]  # 100 bytes are all that it takes
+    refused = await put(house.admin, app_id, 2, bytes(60), upload)
+    assert (refused.status, refused.json["field"]) == (422, "body")
+    assert (await put(house.admin, app_id, 1, bytes(90), upload)).status == 200
+
+
+async def test_who_comes_while_many_parts_are_underway_is_told_when_to_come_again(
+    house: House, api: Client, app_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.api.jobs.part_uploads.PARTS_AT_ONCE", 1)
+    entered, leave = asyncio.Event(), asyncio.Event()
+    write = house.blobs.write_part
+
+    async def wait_and_write(*args: Any) -> str:
+        entered.set()
+        await leave.wait()
+        return await write(*args)
+
+    monkeypatch.setattr(house.blobs, "write_part", wait_and_write)
+    first = asyncio.create_task(put(api, app_id, 1, b"id\nu1\n"))
+    await entered.wait()
+    refused = await put(api, app_id, 1, b"id\nu1\n")
+    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    leave.set()
+    assert (await first).status == 200
+    assert (await put(api, app_id, 1, b"id\nu1\n")).status == 200
+
+
+async def test_a_viewer_brings_no_files(house: House, api: Client, app_id: str) -> None:
+    made = await house.admin.post("/tokens", {"name": "viewer", "roles": {f"app/{app_id}": "viewer"}})
+    viewer = api.service(made.json["token"])
+    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
+    assert (await put(viewer, app_id, 1, b"id\nu1\n")).status == 403
+    assert (await viewer.get(f"/apps/{app_id}/uploads/{upload}")).status == 403
+
+
+async def test_what_nobody_completes_is_dropped_after_its_time(
+    house: House, api: Client, app_id: str, flow: UploadFlow
+) -> None:
+    left, done = [(await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"] for _ in range(2)]
+    path = (await api.post(f"/apps/{app_id}/uploads/{done}/complete")).json["csvPath"]
+    assert (await flow.drop_abandoned()).discarded == 0
+    assert (await flow.drop_abandoned(after=timedelta(seconds=-60))).discarded >= 2
+    for upload in (left, done):
+        assert (await api.get(f"/apps/{app_id}/uploads/{upload}")).status == 404
+        assert (await put(api, app_id, 2, b"u2\n", upload)).status == 404
+    assert await content_of(house, path) == b"id\nu1\n"
+    assert not [*(house.blobs._folder / ".parts").iterdir()]
+
+
+async def test_an_upload_whose_parts_are_gone_begins_again(house: House, api: Client, app_id: str) -> None:
+    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
+    known = await house.store.uploads.get(f"{app_id}/{upload}")
+    assert known is not None
+    await house.blobs.drop_parts(known.path, known.token)  # as a rule of the bucket does
+    assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 404
+    assert (await put(api, app_id, 1, b"id\nu1\n", upload)).status == 200
+    assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 200
+
+
+async def test_a_file_that_somebody_deletes_can_be_brought_again(house: House, api: Client, app_id: str) -> None:
+    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
+    path = f"/apps/{app_id}/uploads/{upload}"
+    file = (await api.post(f"{path}/complete")).json["csvPath"]
+    (house.blobs._folder / file).unlink()
+    assert (await api.get(path)).status == 404
+    assert (await put(api, app_id, 1, b"id\nu1\n", upload)).status == 200
+    assert (await api.post(f"{path}/complete")).json["csvPath"] == file
+    assert await content_of(house, file) == b"id\nu1\n"
+
+
+async def test_a_completion_that_died_before_its_note_is_done_by_the_next(
+    house: House, api: Client, app_id: str
+) -> None:
+    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
+    known = await house.store.uploads.get(f"{app_id}/{upload}")
+    assert known is not None
+    await house.blobs.join_parts(known.path, known.token, [(1, known.parts["1"].version)])
+    done = await api.post(f"/apps/{app_id}/uploads/{upload}/complete")
+    assert (done.status, done.json["csvPath"]) == (200, known.path)
+    assert (await api.get(f"/apps/{app_id}/uploads/{upload}")).json == done.json
+
+
+async def test_a_part_behind_a_joining_that_nobody_noted_does_not_begin_anew(
+    house: House, api: Client, app_id: str
+) -> None:
+    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
+    known = await house.store.uploads.get(f"{app_id}/{upload}")
+    assert known is not None
+    await house.blobs.join_parts(known.path, known.token, [(1, known.parts["1"].version)])
+    late = await put(api, app_id, 1, b"id\nu1\n", upload)
+    assert (late.status, late.json["field"]) == (409, "upload")
+    assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 200
+
+
+async def test_the_api_drops_what_is_abandoned(house: House) -> None:
+    part = Parts(house.capabilities).of(JobsApi)
+    assert [component.name for component in part.components("api")] == ["abandoned uploads"]
+    assert part.components("worker") == ()
