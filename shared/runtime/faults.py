@@ -53,6 +53,8 @@ POINTS: dict[str, str] = {
     "revocation.after_note": "An API process that has noted a revocation and not removed the token or user.",
     "revocation.after_removal": "Whoever has removed a token or user and paused none of their schedules.",
     "revocation.after_page": "Whoever has paused one page of the schedules of a revoked caller.",
+    "audit.before_system_records": "A scheduler that has found what the audit is to be told, and told nothing.",
+    "audit.after_system_records": "A scheduler that has told the audit, and not noted that it has.",
     "bulk.after_insert": "An API process that has stored a bulk action and not told workers.",
     "bulk.after_page": "A worker that has acted on a page of a bulk action and not counted it.",
     "clock.after_claim": "A scheduler that has claimed a slice and read nothing of it.",

@@ -16,6 +16,7 @@ from services.api.http.routes import Resource, Route
 from shared.domain.accounts.apps import App, check_app, name_key
 from shared.domain.errors import Conflict, Forbidden, NotFound
 from shared.domain.ids import read_uuid
+from shared.flow.console.system_records import SystemRecords
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -91,9 +92,10 @@ def _check_own_name(app: App, name: str) -> None:
 class AppsResource(Resource):
     """The routes of apps."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, system_records: SystemRecords) -> None:
         self._store = store
         self._clock = clock
+        self._system_records = system_records
 
     @Route(
         "GET", APPS, summary="List the apps, the oldest first.",
@@ -183,6 +185,7 @@ class AppsResource(Resource):
 
     async def _remove_jobs(self, app_id: str) -> None:
         while job_keys := await self._store.closed_jobs.find_of_app(app_id, limit=PAGE):
+            await self._system_records.tell_of_jobs(job_keys)
             await self._store.batches.remove_of(job_keys)
             await self._store.held_out.remove_of(job_keys)
             jobs = (await self._store.jobs.with_ids(job_keys)).values()

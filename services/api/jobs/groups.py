@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from services.api.accounts.apps import APP, app_of
 from services.api.http import wire
 from services.api.http.dry_runs import is_dry_run
-from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import DRY_RUN, Resource, Route
+from services.api.jobs.doers import doer_of
 from services.api.jobs.job_view import STATUS
 from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import NotFound
@@ -95,7 +95,7 @@ class GroupsResource(Resource):
     async def pause(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        pause = partial(self._groups.pause, by=caller_of(request).name)
+        pause = partial(self._groups.pause, by=doer_of(request))
         return await self._move_all(request, app_id, group_id, pause, PAUSABLE)
 
     @_move(
@@ -104,13 +104,14 @@ class GroupsResource(Resource):
     async def resume(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        return await self._move_all(request, app_id, group_id, self._groups.resume, RESUMABLE)
+        resume = partial(self._groups.resume, by=doer_of(request))
+        return await self._move_all(request, app_id, group_id, resume, RESUMABLE)
 
     @_move(GROUP + "/stop", act="group.stop", summary="End all its jobs for good.")
     async def stop(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        stop = partial(self._groups.stop, by=caller_of(request).name)
+        stop = partial(self._groups.stop, by=doer_of(request))
         return await self._move_all(request, app_id, group_id, stop, STOPPABLE)
 
     async def _move_all(
