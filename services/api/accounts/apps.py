@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
-from services.api.http.acts import note_change
+from services.api.http.acts import note_change, note_name
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN, KNOWN, OWN_APP, VIEW_APP
@@ -80,6 +80,7 @@ async def app_of(store: Store, app_id: str) -> App:
     app = await store.apps.get(read_uuid(app_id, field="appId"))
     if app is None:
         raise NotFound("there is no app with this id", field="appId", value=app_id)
+    note_name("app", app.name)
     return app
 
 

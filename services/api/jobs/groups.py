@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import wire
+from services.api.http.acts import note_name
 from services.api.http.dry_runs import is_dry_run
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import DRY_RUN, Resource, Route
@@ -137,6 +138,7 @@ class GroupsResource(Resource):
                 field="groupId",
                 value=group_id,
             )
+        note_name("group", ",".join(group.job.template_names))
         return group
 
     async def _answer(self, group: Group, *, personal: bool = True) -> Response[bytes]:

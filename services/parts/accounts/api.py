@@ -23,5 +23,5 @@ class AccountsApi(Part):
             UsersResource(self.store, accounts.revocations, clock, first_admin=self.settings.api.first_admin),
             TokensResource(self.store, accounts.revocations, clock),
             SigningSecretsResource(accounts.signing),
-            WhoamiResource(),
+            WhoamiResource(self.settings.audit),
         )
