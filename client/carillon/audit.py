@@ -13,27 +13,32 @@ from carillon.paging import PAGE_SIZE, items
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """Who did it: a caller, how they proved who they are (`token` or `proxy`), and from where."""
+    """Who did it: a `user` or a `token`, how they proved who they are (`token` or `proxy`), and from where. Or it was
+    `system`, Carillon by itself: then `name` is the role of the process."""
 
     namespace: str
     name: str
     way: str
     address: str
+    kind: str = ""
 
 
 class ActedOn(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What it was done to, and the app or the namespace that this belongs to."""
+    """What it was done to, what people call that, where it is known, and the app or the namespace that it belongs
+    to."""
 
     kind: str
     id: str
     app_id: str
     namespace: str
+    name: str = ""
 
 
-class AuditRecord(Struct, frozen=True, kw_only=True):
+class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
     """An act, `job.stop` for instance. `outcome` is `begun`, `done`, `refused`, `failed` or `unknown`; `status` that of
-    the answer, 0 until there is one; `via` the caller's program; `reason` what they gave. `count` is how many things an
-    act on many was done to; `before` and `after` have what it changed, by field, as far as the audit keeps that."""
+    the answer, 0 until there is one; `via` the caller's program; `reason` what they gave. `request_id` is what the
+    answer bore in `X-Request-Id`, `trace` the id of the request's trace. `count` is how many things an act on many was
+    done to; `before` and `after` have what it changed, by field, as far as the audit keeps that."""
 
     id: str
     at: datetime
@@ -47,6 +52,8 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     before: Mapping[str, Any] = {}
     after: Mapping[str, Any] = {}
     count: int = 0
+    request_id: str = ""
+    trace: str = ""
 
 
 _page = msgspec.json.Decoder(list[AuditRecord])

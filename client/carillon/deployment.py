@@ -17,13 +17,15 @@ _UNWELL = int(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 class Caller(Struct, frozen=True, kw_only=True, rename="camel"):
     """Who is calling. `namespace` owns their schedules, `allowed_apps` are apps whose admin they are, and `roles` are
-    what else they may do. Who `is_admin` needs neither."""
+    what else they may do. Who `is_admin` needs neither. Where `reasons` are `required`, whoever ends something says why
+    by `reason=`."""
 
     namespace: str
     name: str
     is_admin: bool
     allowed_apps: tuple[str, ...]
     roles: dict[str, str]
+    reasons: str = "optional"
 
 
 class Namespace(Struct, frozen=True, kw_only=True):

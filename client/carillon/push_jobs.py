@@ -84,12 +84,20 @@ class ZoneStart(Struct, frozen=True, kw_only=True, rename="camel"):
         return from_nanoseconds(self.starts_at_ns)
 
 
+class EventDoer(Struct, frozen=True, kw_only=True):
+    """Who did something to a job: a `user`, a `token`, or `system`, Carillon by itself."""
+
+    kind: str
+    name: str
+
+
 class JobEvent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A step of a stage."""
+    """A step of a stage. `by` is `None` where a server of 0.1 has written it."""
 
     message: str
     state: str
     created_at_ns: int = field(name="createdAt")
+    by: EventDoer | None = None
 
     @property
     def created_at(self) -> datetime | None:

@@ -65,6 +65,8 @@ def failure_of(error: "CarillonError") -> Failure:
             return Failure(Exit.REFUSED, sentence)
         case errors.Forbidden():
             return Failure(Exit.NOT_ALLOWED, sentence, "An admin gives roles; `carillon context show` tells yours.")
+        case errors.Invalid(field="reason"):
+            return Failure(Exit.REFUSED, sentence, "`--reason` gives one.")
         case errors.Invalid() | errors.Conflict():
             return Failure(Exit.REFUSED, sentence)
         case errors.Unavailable():

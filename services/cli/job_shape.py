@@ -136,7 +136,14 @@ def events_of(job: Json) -> list[dict[str, Any]]:
 
 def event_line(out: Output, event: Json) -> str:
     """An event on a line."""
-    return visible(f"{out.when(event['createdAt'])}  {event['stage']}  {event['state']}  {event['message']}".rstrip())
+    parts = (out.when(event["createdAt"]), event["stage"], event["state"], event["message"], _doer(event))
+    return visible("  ".join(part for part in parts if part))
+
+
+def _doer(event: Json) -> str:
+    """Who did it, where that was somebody: most is done by Carillon itself."""
+    by = event.get("by") or {"kind": "system"}
+    return "" if by["kind"] == "system" else f"by {by['name']}"
 
 
 def time_left(job: Json) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.cli import target
 from services.cli.exits import Exit, Failure
@@ -67,13 +68,18 @@ class Session:
             deployment = self.found.deployment
             self._opened = Api.connect(
                 deployment.url,
-                token=target.token_of(deployment),
+                token=self._token,
                 user=deployment.user,
                 reason=self.wishes.reason,
                 agent=AGENT,
                 patient=self._patient,
             )
         return self._opened
+
+    @cached_property
+    def _token(self) -> str:
+        """Looked up once: a `token_command` may ask somebody for it."""
+        return target.token_of(self.found.deployment)
 
     @property
     def app(self) -> str:
@@ -84,9 +90,11 @@ class Session:
         """Close the connections, if any are open."""
         if self._opened is not None:
             self._opened.close()
+            self._opened = None
 
     def ask(self, sentence: str, *, type_name: str = "") -> None:
-        """Have it confirmed that this shall happen; where much is at stake, by typing a name as it is shown.
+        """Have it confirmed that this shall happen, where much is at stake by typing a name as it is shown. Then ask
+        why, unless that was said.
 
         Raises:
             UsageError: nobody is there to be asked, and `--yes` was not given.
@@ -95,10 +103,39 @@ class Session:
         if self.wishes.yes:
             return
         sentence, type_name = visible(sentence), visible(type_name)
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not _has_somebody():
             raise click.UsageError(f"{sentence} Nobody is here to be asked: --yes does it.")
         if not _is_confirmed(sentence, type_name):
             raise Failure(Exit.FAILED, "Nothing was done.")
+        if not self.wishes.reason:
+            self._ask_why(needed=self._demands_reasons())
+
+    def require_reason(self) -> str:
+        """Why this shall happen. Raises `UsageError` where nobody has said that, and nobody is there to be asked."""
+        if not self.wishes.reason:
+            if self.wishes.yes or not _has_somebody():
+                raise click.UsageError("why? --reason says so, for the audit")
+            self._ask_why(needed=True)
+        return self.wishes.reason
+
+    def _ask_why(self, *, needed: bool) -> None:
+        question = "Why? The audit keeps it" if needed else "Why? The audit keeps it; Enter: no reason"
+        reason: str = click.prompt(question, err=True, default=None if needed else "", show_default=False)
+        if reason.strip():
+            self.wishes = replace(self.wishes, reason=reason.strip())
+            self.close()  # what is asked from now on goes with the reason
+
+    def _demands_reasons(self) -> bool:
+        from carillon.errors import NotFound
+
+        try:
+            return bool(self.api.get("whoami").get("reasons") == "required")
+        except NotFound:  # release 0.1.0
+            return False
+
+
+def _has_somebody() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _is_confirmed(sentence: str, type_name: str) -> bool:

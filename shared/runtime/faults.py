@@ -55,6 +55,8 @@ POINTS: dict[str, str] = {
     "revocation.after_page": "Whoever has paused one page of the schedules of a revoked caller.",
     "upload.after_part": "An API process that has stored a part of a file and not noted it.",
     "upload.after_join": "An API process that has joined the parts of a file and not noted that.",
+    "audit.before_system_records": "A scheduler that has found what the audit is to be told, and told nothing.",
+    "audit.after_system_records": "A scheduler that has told the audit, and not noted that it has.",
     "bulk.after_insert": "An API process that has stored a bulk action and not told workers.",
     "bulk.after_page": "A worker that has acted on a page of a bulk action and not counted it.",
     "clock.after_claim": "A scheduler that has claimed a slice and read nothing of it.",

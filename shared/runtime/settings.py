@@ -359,6 +359,10 @@ class AuditSettings(Section, frozen=True):
             "request: skipped or written."
         ),
     ] = "skipped"
+    reasons: Annotated[
+        Literal["optional", "required"],
+        rarely("Whether to stop, delete, discard or otherwise end something takes a reason: optional or required."),
+    ] = "optional"
     retention_days: Annotated[float, Meta(ge=0.001, le=36_500), rarely("How long it is remembered who did what.")] = (
         400.0
     )

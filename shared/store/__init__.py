@@ -50,6 +50,7 @@ from shared.store.jobs.groups import Groups
 from shared.store.jobs.job_lists import JobLists
 from shared.store.jobs.jobs import Jobs
 from shared.store.jobs.mails import Mails
+from shared.store.jobs.milestones import Milestones
 from shared.store.jobs.templates import Templates
 from shared.store.jobs.uploads import FileUploads
 from shared.store.push.feedbacks import Feedbacks
@@ -102,6 +103,7 @@ class Store:
         self.closed_jobs = self.add("closed_jobs", ClosedJobs)
         self.job_lists = self.add("job_lists", JobLists)
         self.mails = self.add("mails", Mails)
+        self.milestones = self.add("milestones", Milestones)
         self.batches = self.add("batches", Batches)
         self.batch_sums = self.add("batch_sums", BatchSums)
         self.groups = self.add("groups", Groups)

@@ -37,7 +37,9 @@ PAGE_BYTES = 8_000_000
 BATCH = 8
 """How many documents of a megabyte or more a reply may hold: a reply has at most 48 MB."""
 
-_BSON = (datetime, bytes)
+BSON_TYPES = (datetime, bytes)
+"""What BSON has beside JSON's types."""
+
 _AWAY = (ConnectionFailure, NetworkTimeout, NotPrimaryError, ExecutionTimeout, WTimeoutError)
 _DUPLICATE_KEY = 11000
 _NAMESPACE_EXISTS = 48
@@ -72,7 +74,7 @@ class Codec(Generic[T]):
 
     def document(self, value: T) -> Document:
         """The document of a value; `derived` properties are stored for queries and ignored when read."""
-        document: Document = msgspec.to_builtins(value, builtin_types=_BSON)
+        document: Document = msgspec.to_builtins(value, builtin_types=BSON_TYPES)
         for field in self.json:
             document[field] = json_text(document[field])
         for name in self.derived:
@@ -87,7 +89,7 @@ class Codec(Generic[T]):
         for field in self.json:
             if field in fields:
                 fields[field] = msgspec.json.decode(fields[field])
-        return msgspec.convert(fields, self.kind, builtin_types=_BSON)
+        return msgspec.convert(fields, self.kind, builtin_types=BSON_TYPES)
 
     def maybe(self, document: Mapping[str, Any] | None) -> T | None:
         """The value, or `None` for no document."""

@@ -144,7 +144,7 @@ async def test_a_question_is_shown_and_not_obeyed_and_the_name_is_typed_as_it_is
     shown = visible(EVIL)
     async with answering(http(group)) as url:
         terminal = Terminal(bare, *words, CARILLON_TARGET=url)
-        assert await terminal.run(f"type {shown}", nothing, f"{shown}\r") == 0
+        assert await terminal.run(f"type {shown}", nothing, f"{shown}\r\r") == 0
         unasked = await bare.run(*words, CARILLON_TARGET=url)
     assert all(part not in terminal.seen for part in ("\x1b]0", "\x1b[2J", "\x9b", "\u202e")), repr(terminal.seen)
     assert_harmless(unasked.err)

@@ -110,7 +110,10 @@ async def test_what_happened_to_a_job_is_listed_and_followed_to_its_end(cli: Pro
     assert await house.store.jobs.end_plan(job_id, end=0, events=[event])
     await house.admin.put(f"/apps/{app_id}/jobs/{job_id}/stop")
     job = ("--app", app_id, job_id)
-    assert "Split CSV  fail  line 7" in (await cli.done("events", "list", *job)).out
+    listed = (await cli.done("events", "list", *job)).out
+    assert "Split CSV  fail  line 7\n" in listed
+    assert f"job_stopped  success  by {ADMIN}\n" in listed
+    assert f"by {ADMIN}" in (await cli.done("jobs", "show", *job)).out
     assert (await cli.done("events", "follow", *job, "--json")).lines[0]["message"] == "line 7"
 
 

@@ -83,7 +83,7 @@ async def test_whoever_sits_at_a_terminal_is_asked(cli: Program, house: House) -
     assert await refused.run("[y/N]", nothing, "n\r") == 1
     assert "Nothing was done." in refused.seen
     assert (await house.admin.get(f"/apps/{app_id}/jobs/{job_id}")).json["status"] == ""
-    assert await Terminal(cli, *words).run("[y/N]", nothing, "y\r") == 0
+    assert await Terminal(cli, *words).run("[y/N]", nothing, "y\r\r") == 0
     assert (await house.admin.get(f"/apps/{app_id}/jobs/{job_id}")).json["status"] == "stopped"
 
 
@@ -92,7 +92,7 @@ async def test_where_much_is_at_stake_a_name_is_typed(cli: Program, house: House
     name = (await house.admin.get(f"/apps/{app_id}")).json["name"]
     wrong = Terminal(cli, "apps", "delete", app_id)
     assert await wrong.run(f"type {name}", nothing, "y\r") == 1
-    assert await Terminal(cli, "apps", "delete", app_id).run(f"type {name}", nothing, f"{name}\r") == 0
+    assert await Terminal(cli, "apps", "delete", app_id).run(f"type {name}", nothing, f"{name}\r\r") == 0
     assert (await house.admin.get(f"/apps/{app_id}")).status == 404
 
 

@@ -136,7 +136,7 @@ def _role(security: list[dict[str, list[str]]]) -> str:
 
 
 def _body(described: Mapping[str, Any] | None) -> str | None:
-    """The name of what a body is: that of its schema, with `[]` behind an array's. A file has none but its media type."""
+    """The name of what a body is: that of its schema, with `[]` behind an array's; of a file, its media type."""
     if described is None:
         return None
     if CSV in described["content"]:

@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
-from services.api.http.acts import note_change
+from services.api.http.acts import note_change, note_name
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN, KNOWN, OWN_APP, VIEW_APP
@@ -16,6 +16,7 @@ from services.api.http.routes import Resource, Route
 from shared.domain.accounts.apps import App, check_app, name_key
 from shared.domain.errors import Conflict, Forbidden, NotFound
 from shared.domain.ids import read_uuid
+from shared.flow.console.system_records import SystemRecords
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -79,6 +80,7 @@ async def app_of(store: Store, app_id: str) -> App:
     app = await store.apps.get(read_uuid(app_id, field="appId"))
     if app is None:
         raise NotFound("there is no app with this id", field="appId", value=app_id)
+    note_name("app", app.name)
     return app
 
 
@@ -91,9 +93,10 @@ def _check_own_name(app: App, name: str) -> None:
 class AppsResource(Resource):
     """The routes of apps."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, system_records: SystemRecords) -> None:
         self._store = store
         self._clock = clock
+        self._system_records = system_records
 
     @Route(
         "GET", APPS, summary="List the apps, the oldest first.",
@@ -183,6 +186,7 @@ class AppsResource(Resource):
 
     async def _remove_jobs(self, app_id: str) -> None:
         while job_keys := await self._store.closed_jobs.find_of_app(app_id, limit=PAGE):
+            await self._system_records.tell_of_jobs(job_keys)
             await self._store.batches.remove_of(job_keys)
             await self._store.held_out.remove_of(job_keys)
             jobs = (await self._store.jobs.with_ids(job_keys)).values()

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.users import AllowedApps, Roles, read_apps
 from services.api.http import paging, wire
-from services.api.http.acts import note_change
+from services.api.http.acts import note_change, note_name
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
@@ -171,6 +171,7 @@ class TokensResource(Resource):
         token = await self._store.tokens.get(read_uuid(token_id, field="tokenId"))
         if token is None:
             raise NotFound("there is no token with this id", field="tokenId", value=token_id)
+        note_name("token", token.name)
         return token
 
     def _read_expiry(self, text: str | None) -> datetime | None:

@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from msgspec import Meta, Struct
 
 from services.api.http import paging, wire
-from services.api.http.acts import note_change
+from services.api.http.acts import note_change, note_name
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN
@@ -174,6 +174,7 @@ def _allowed_apps(body: UserBody) -> tuple[str, ...] | None:
 def _require_user(user: User | None, user_id: str) -> User:
     if user is None:
         raise _no_such_user(user_id)
+    note_name("user", user.email)
     return user
 
 

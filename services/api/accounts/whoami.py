@@ -1,7 +1,7 @@
 """`/whoami`: what the API takes its caller for, and what they may do."""
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from litestar import Request, Response
 from msgspec import Struct
@@ -11,21 +11,27 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import Resource, Route
 from shared.domain.accounts.roles import Role
+from shared.runtime.settings import AuditSettings
 
 
 class CallerView(Struct, frozen=True, kw_only=True, rename="camel"):
     """The caller. `namespace` owns their schedules, `allowedApps` are apps whose admin they are, and `roles` are what
-    else they may do. Who `isAdmin` needs neither."""
+    else they may do. Who `isAdmin` needs neither. `reasons` says whether they have to give one (`X-Carillon-Reason`) to
+    stop, delete, cancel, discard, revoke or purge something."""
 
     namespace: str
     name: str
     is_admin: bool
     allowed_apps: list[str]
     roles: dict[str, Role]
+    reasons: Literal["optional", "required"]
 
 
 class WhoamiResource(Resource):
     """The route that tells callers who they are."""
+
+    def __init__(self, settings: AuditSettings) -> None:
+        self._reasons = settings.reasons
 
     @Route(
         "GET", "/whoami", summary="Show who the caller is, and what they may do.",
@@ -39,5 +45,6 @@ class WhoamiResource(Resource):
             is_admin=caller.is_admin,
             allowed_apps=sorted(caller.allowed_apps),
             roles=dict(caller.roles),
+            reasons=self._reasons,
         )
         return wire.answer(view)

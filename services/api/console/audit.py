@@ -25,8 +25,10 @@ _BY = Parameter(name="by", description="Only acts of this namespace.", schema={"
 
 
 class ActorView(Struct, frozen=True, kw_only=True):
-    """Who did it: a caller, how they proved who they are (`token` or `proxy`), and from where."""
+    """Who did it: a `user` or a `token`, how they proved who they are (`token` or `proxy`), and from where. Or it was
+    `system`, Carillon by itself: then `name` is the role of the process."""
 
+    kind: str
     namespace: str
     name: str
     way: str
@@ -34,17 +36,20 @@ class ActorView(Struct, frozen=True, kw_only=True):
 
 
 class ActedOnView(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What it was done to, and the app or the namespace that this belongs to."""
+    """What it was done to, what people call that, where it is known, and the app or the namespace that it belongs
+    to."""
 
     kind: str
     id: str
+    name: str
     app_id: str
     namespace: str
 
 
-class AuditView(Struct, frozen=True, kw_only=True):
+class AuditView(Struct, frozen=True, kw_only=True, rename="camel"):
     """An act. `outcome` is `begun`, `done`, `refused`, `failed`, or `unknown`: the process died, or a server was away.
-    `status` is that of the answer, 0 until there is one; `via` the caller's program; `reason` what they gave. `count`
+    `status` is that of the answer, 0 until there is one; `via` the caller's program; `reason` what they gave.
+    `requestId` is what the answer bore in `X-Request-Id`, `trace` the id of the request's trace, if it has one. `count`
     is how many things an act on many was done to. `before` and `after` have what it changed, by field, where it was
     done to an app, a template, a user or a token."""
 
@@ -54,6 +59,8 @@ class AuditView(Struct, frozen=True, kw_only=True):
     who: ActorView
     on: ActedOnView
     via: str
+    request_id: str
+    trace: str
     reason: str
     outcome: ActOutcome
     status: int
@@ -69,9 +76,11 @@ def audit_view(record: AuditRecord, now: datetime) -> AuditView:
         id=record.id,
         at=format_instant(record.at),
         act=record.act,
-        who=ActorView(namespace=who.namespace, name=who.name, way=who.way, address=who.address),
-        on=ActedOnView(kind=on.kind, id=on.id, app_id=on.app_id, namespace=on.namespace),
+        who=ActorView(kind=who.kind, namespace=who.namespace, name=who.name, way=who.way, address=who.address),
+        on=ActedOnView(kind=on.kind, id=on.id, name=on.name, app_id=on.app_id, namespace=on.namespace),
         via=record.via,
+        request_id=record.request_id,
+        trace=record.trace,
         reason=record.reason,
         outcome=record.outcome_at(now),
         status=record.status,

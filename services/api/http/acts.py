@@ -14,6 +14,7 @@ from services.api.http import errors, paging
 from services.api.http.dry_runs import is_dry_run
 from services.api.http.identity import Connection, caller_of
 from services.api.http.ids import fresh_id
+from services.api.http.request_ids import current_request_id, sole_header
 from services.api.http.rights import NAMESPACE
 from shared.domain.accounts.callers import Caller
 from shared.domain.console.audit import (
@@ -25,6 +26,7 @@ from shared.domain.console.audit import (
     AuditRecord,
     Fields,
     compare,
+    ends_something,
     is_written_of_services,
     kind_of,
     outcome_of,
@@ -35,6 +37,8 @@ from shared.domain.instants import ns
 from shared.flow.time import DatabaseTime
 from shared.runtime.metrics import AUDIT_RECORDS
 from shared.runtime.settings import AuditSettings
+from shared.runtime.tracing import name_trace
+from shared.runtime.tracing.context import TRACEPARENT
 from shared.store import Store
 
 ACTS = "acts"
@@ -48,6 +52,7 @@ UNRECORDED = ""
 
 _APP = "app_id"
 _CHANGE = "change"
+_NAMES = "names"
 _connection: ContextVar[Connection] = ContextVar("connection")
 _record: ContextVar[str] = ContextVar("record", default="")
 
@@ -71,14 +76,20 @@ class Acts:
         self._store = store
         self._time = time
         self._of_services = settings.services == "written"
+        self._demands_reasons = settings.reasons == "required"
 
     async def begin(self, act: str, connection: Connection) -> AuditRecord | None:
-        """Write down that an act begins; `None` for one that is not written down. Raises `Unavailable`: then it must
-        not be done."""
+        """Write down that an act begins; `None` for one that is not written down. It must not be done where this
+        fails.
+
+        Raises:
+            Invalid: its reason is too long, or the deployment demands one.
+            Unavailable: the store is away.
+        """
         caller = caller_of(connection)
         if self._leaves_out(act, caller, connection):
             return None
-        on = _acted_on(act, caller, connection)
+        reason, on = self._read_reason(act, connection), _acted_on(act, caller, connection)
         now = await self._time.now()
         record = AuditRecord(
             id=fresh_id(ns(now)),
@@ -87,7 +98,9 @@ class Acts:
             who=_actor(caller, connection),
             on=on,
             via=_text(connection.headers.get("user-agent", ""))[:AGENT_CHARACTERS],
-            reason=reason_of(connection),
+            request_id=current_request_id(),
+            trace=name_trace(sole_header(connection.scope, TRACEPARENT)),
+            reason=reason,
         )
         await self._store.audit.begin(record)
         log.info(
@@ -108,17 +121,27 @@ class Acts:
             return False
         return _namespace(caller, connection) == caller.namespace
 
-    async def end(self, record: AuditRecord, status: int, made: str = "", change: Change = ({}, {})) -> None:
+    async def end(
+        self, record: AuditRecord, status: int, made: str = "", name: str = "", change: Change = ({}, {})
+    ) -> None:
         """Write down how it ended, and what it changed. Where that cannot be, its end stays unknown."""
         outcome = outcome_of(status)
         log.info("act ended", record=record.id, on=made or record.on.id, status=status, outcome=outcome.value)
         try:
             before, after = compare(*change)
-            await self._store.audit.end(record, outcome=outcome, status=status, made=made, before=before, after=after)
+            await self._store.audit.end(
+                record, outcome=outcome, status=status, made=made, name=name, before=before, after=after
+            )
             AUDIT_RECORDS.labels(record.act, outcome).inc()
         except Exception as error:  # noqa: BLE001 - what was done is done, and its answer must not change
             AUDIT_RECORDS.labels(record.act, ActOutcome.UNKNOWN).inc()
             log.warning("the end of an act is not written down", record=record.id, reason=str(error))
+
+    def _read_reason(self, act: str, connection: Connection) -> str:
+        reason = reason_of(connection)
+        if self._demands_reasons and not reason and ends_something(act):
+            raise Invalid(f"a reason is needed here: give it in the header {REASON_HEADER}", field="reason")
+        return reason
 
 
 def remember_request(connection: Connection) -> None:
@@ -130,6 +153,11 @@ def note_change(before: object, after: object) -> None:
     """Note for the audit what this request changes: the view of a thing as it was and as it is, `None` where there was,
     or is, no such thing. What is secret stands in neither."""
     _connection.get().scope["state"][_CHANGE] = (_fields(before), _fields(after))
+
+
+def note_name(kind: str, name: str) -> None:
+    """Note for the audit what people call the thing of this kind that this request is about."""
+    _connection.get().scope["state"].setdefault(_NAMES, {})[kind] = name[:ID_CHARACTERS]
 
 
 def _fields(view: object) -> Fields:
@@ -159,10 +187,10 @@ def record_act(act: str, method: Method, *, may_be_dry: bool) -> Method:
         try:
             response = await method(*args, **kwargs)
         except Exception as error:
-            await acts.end(record, errors.problem_of(error).status)
+            await acts.end(record, errors.problem_of(error).status, name=_name_of(record, connection))
             raise
         made, change = "" if record.on.id else _id_of(response), connection.scope["state"].get(_CHANGE, ({}, {}))
-        await acts.end(record, response.status_code or 200, made, change)
+        await acts.end(record, response.status_code or 200, made, _name_of(record, connection), change)
         return response
 
     return answer
@@ -203,10 +231,18 @@ def _namespace(caller: Caller, connection: Connection) -> str:
 
 def reason_of(connection: Connection) -> str:
     """The reason that the caller gives."""
-    reason = _text(connection.headers.get(REASON_HEADER, ""))
+    reason = _text(connection.headers.get(REASON_HEADER, "")).strip()
     if len(reason) > REASON_CHARACTERS:
         raise Invalid(f"a reason has at most {REASON_CHARACTERS:,} characters", field=REASON_HEADER)
     return reason
+
+
+def _name_of(record: AuditRecord, connection: Connection) -> str:
+    """What people call the thing, as far as its route came to know that."""
+    state = connection.scope["state"]
+    before, after = state.get(_CHANGE, ({}, {}))
+    known = {**before, **after}
+    return str(state.get(_NAMES, {}).get(record.on.kind) or known.get("name") or known.get("email") or "")
 
 
 def _text(header: str) -> str:

@@ -14,6 +14,7 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.types import Send
 from msgspec import Struct
 
+from services.api.http.request_ids import current_request_id
 from shared.domain.errors import Conflict, Forbidden, Invalid, NotFound, Refused, TooMany, Unauthorized, Unavailable
 
 PROBLEM = "application/problem+json"
@@ -56,7 +57,7 @@ _DETAILS: dict[HTTPStatus, str] = {
 
 class Problem(Struct, frozen=True, kw_only=True):
     """A problem document. `reason` says the same as `detail`; `field` names the input that is wrong, `value` what it
-    was."""
+    was. `requestId` names the request in the logs and in the audit."""
 
     title: str
     status: int
@@ -65,6 +66,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     type: str = "about:blank"
     field: str | None = None
     value: Any = None
+    request_id: str = msgspec.field(default="", name="requestId")
 
 
 def problem_of(error: Exception) -> Problem:
@@ -73,7 +75,13 @@ def problem_of(error: Exception) -> Problem:
     detail = _detail(error, status)
     field, value = (error.field, error.value) if isinstance(error, Refused) else (None, None)
     return Problem(
-        title=status.phrase, status=status, detail=detail, reason=detail, field=_shorten(field), value=_shorten(value)
+        title=status.phrase,
+        status=status,
+        detail=detail,
+        reason=detail,
+        field=_shorten(field),
+        value=_shorten(value),
+        request_id=current_request_id(),
     )
 
 

@@ -12,8 +12,16 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import Counter, Histogram
 
+from services.api.http.request_ids import (
+    REQUEST_ID_HEADER,
+    bear_request_id,
+    current_request_id,
+    drop_request_id,
+    sole_header,
+)
 from shared.runtime.metrics import HTTP_REQUEST_SECONDS, HTTP_REQUESTS
 from shared.runtime.tracing import serve
+from shared.runtime.tracing.context import TRACEPARENT
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
@@ -33,6 +41,13 @@ class Observed:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
+        token = bear_request_id(scope)
+        try:
+            await self._observe(scope, receive, send, (REQUEST_ID_HEADER.encode(), current_request_id().encode()))
+        finally:
+            drop_request_id(token)
+
+    async def _observe(self, scope: Scope, receive: Receive, send: Send, request_id: tuple[bytes, bytes]) -> None:
         began = time.perf_counter()
         status = NO_ANSWER
 
@@ -40,10 +55,11 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
+                message["headers"] = [*message["headers"], request_id]
             await send(message)
 
         try:
-            with serve(_method(scope), lambda: _traceparent(scope)) as span:
+            with serve(_method(scope), lambda: sole_header(scope, TRACEPARENT)) as span:
                 try:
                     await self._app(scope, receive, send_and_note)
                 finally:
@@ -66,12 +82,6 @@ def _route(scope: Any) -> str:
 
 def _method(scope: Any) -> str:
     return scope["method"] if scope["method"] in METHODS else UNKNOWN
-
-
-def _traceparent(scope: Any) -> str:
-    """The header, if there is just one."""
-    found = [value for name, value in scope["headers"] if name == b"traceparent"]
-    return str(found[0], "latin-1") if len(found) == 1 else ""
 
 
 def _facts(scope: Any) -> dict[str, str]:

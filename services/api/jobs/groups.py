@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import wire
+from services.api.http.acts import note_name
 from services.api.http.dry_runs import is_dry_run
-from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
 from services.api.http.routes import DRY_RUN, Resource, Route
+from services.api.jobs.doers import doer_of
 from services.api.jobs.job_view import STATUS
 from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import NotFound
@@ -96,7 +97,7 @@ class GroupsResource(Resource):
     async def pause_group(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        pause = partial(self._groups.pause, by=caller_of(request).name)
+        pause = partial(self._groups.pause, by=doer_of(request))
         return await self._move_all(request, app_id, group_id, pause, PAUSABLE)
 
     @_move(
@@ -105,13 +106,14 @@ class GroupsResource(Resource):
     async def resume_group(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        return await self._move_all(request, app_id, group_id, self._groups.resume, RESUMABLE)
+        resume = partial(self._groups.resume, by=doer_of(request))
+        return await self._move_all(request, app_id, group_id, resume, RESUMABLE)
 
     @_move(GROUP + "/stop", act="group.stop", summary="End all its jobs for good.")
     async def stop_group(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], group_id: FromPath[str]
     ) -> Response[bytes]:
-        stop = partial(self._groups.stop, by=caller_of(request).name)
+        stop = partial(self._groups.stop, by=doer_of(request))
         return await self._move_all(request, app_id, group_id, stop, STOPPABLE)
 
     async def _move_all(
@@ -137,6 +139,7 @@ class GroupsResource(Resource):
                 field="groupId",
                 value=group_id,
             )
+        note_name("group", ",".join(group.job.template_names))
         return group
 
     async def _answer(self, group: Group, *, personal: bool = True) -> Response[bytes]:

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
+from services.api.http.acts import note_name
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
@@ -91,7 +92,9 @@ class JobsResource(Resource):
         if app is None:
             raise Invalid("App not found with given id.", field="appId", value=app_id)
         query = paging.first(request, "template")
-        names, content = job_body.read_names(query), await request.body()
+        names = job_body.read_names(query)
+        note_name("job", query)
+        content = await request.body()
         body = wire.read(content, JobBody)
         key = idempotency_of(request, (app.id, query, content))
         # What was asked for before may break a rule by now: the answer stays.
@@ -154,6 +157,7 @@ async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
     job = await store.jobs.view(read_uuid(job_id, field="jobId"))
     if job is None or job.app_id != app.id:
         raise NotFound("the app has no job with this id", field="jobId", value=job_id)
+    note_name("job", ",".join(job.template_names))
     return app, job
 
 

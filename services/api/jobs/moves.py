@@ -8,9 +8,9 @@ from litestar import Request, Response
 from litestar.params import FromPath
 
 from services.api.http.dry_runs import is_dry_run
-from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import DRY_RUN, Resource, Route
+from services.api.jobs.doers import doer_of
 from services.api.jobs.job_view import JobView
 from services.api.jobs.jobs import JOB, answer_job, job_of
 from services.api.jobs.move_figures import MoveFiguresView, answer_figures
@@ -41,7 +41,7 @@ class JobMovesResource(Resource):
         app, job = await job_of(self._store, app_id, job_id)
         if is_dry_run(request):
             return await answer_figures(self._store, [job], PAUSABLE)
-        paused = await self._flow.pause(job.key, by=caller_of(request).name)
+        paused = await self._flow.pause(job.key, by=doer_of(request))
         if paused is None:
             raise await self._explain_forbidden("pause", job)
         return await answer_job(self._watch, paused, app)
@@ -57,7 +57,7 @@ class JobMovesResource(Resource):
         app, job = await job_of(self._store, app_id, job_id)
         if is_dry_run(request):
             return await answer_figures(self._store, [job], RESUMABLE)
-        resumed = await self._flow.resume(job.key)
+        resumed = await self._flow.resume(job.key, by=doer_of(request))
         if resumed is None:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
         return await answer_job(self._watch, resumed, app)
@@ -73,7 +73,7 @@ class JobMovesResource(Resource):
         app, job = await job_of(self._store, app_id, job_id)
         if is_dry_run(request):
             return await answer_figures(self._store, [job], STOPPABLE)
-        stopped = await self._flow.stop(job.key, by=caller_of(request).name) or await self._find_stopped(job.id)
+        stopped = await self._flow.stop(job.key, by=doer_of(request)) or await self._find_stopped(job.id)
         if stopped is None:
             raise await self._explain_forbidden("stop", job)
         return await answer_job(self._watch, stopped, app)

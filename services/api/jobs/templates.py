@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from services.api.accounts.apps import APP, AppView, app_of, app_view
 from services.api.http import paging, wire
-from services.api.http.acts import note_change
+from services.api.http.acts import note_change, note_name
 from services.api.http.identity import caller_of
 from services.api.http.ids import fresh_id
 from services.api.http.rights import OPERATE_APP, VIEW_APP
@@ -195,6 +195,8 @@ class TemplatesResource(Resource):
     )  # fmt: skip
     async def delete_template(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
         app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")
+        if found := await self._store.templates.get(template):
+            note_name("template", found.name if found.app_id == app else "")
         if not await self._store.templates.remove(app, template):
             raise _no_such_template(template_id)
         return wire.empty()

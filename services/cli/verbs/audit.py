@@ -26,6 +26,7 @@ def list_records(session: Session, act: str, thing: str, by: str, limit: int | N
         TableColumn("WHO", lambda each: each["who"]["name"]),
         TableColumn("ACT", lambda each: each["act"], "word"),
         TableColumn("ON", lambda each: each["on"]["id"], "id"),
+        TableColumn("NAME", lambda each: each["on"].get("name", "")),
         TableColumn("OUTCOME", lambda each: each["outcome"], "word", lambda each: COLOURS.get(each["outcome"], "")),
         TableColumn("REASON", lambda each: each["reason"]),
         TableColumn("VIA", lambda each: each["via"]),

@@ -59,9 +59,7 @@ def list_actions(session: Session, limit: int | None) -> None:
 def start(session: Session, act: str, filters: Sequence[tuple[str, str]], at_most: int | None, watches: bool) -> None:
     """Do an act to all things that match: `job.stop`, `schedule.pause`, `dead-letter.retry`, ..."""
     wanted = {name: find_app(session, value) if name == "app" else value for name, value in filters}
-    body: Json = {"act": act, "filter": wanted, "reason": session.wishes.reason}
-    if not session.wishes.reason:
-        raise click.UsageError("why? --reason says so, for the audit")
+    body: Json = {"act": act, "filter": wanted, "reason": session.require_reason()}
     figures = session.api.post(PATH, body=body, dryRun="true")
     matched, devices = figures["matched"], figures.get("devicesNotReached") or 0
     if at_most is None and matched >= COUNTED:

@@ -7,10 +7,15 @@ from services.parts.clock.common import ClockPart
 from services.parts.jobs.common import JobsPart
 from shared.flow.console.bulk import BulkFlow
 from shared.flow.console.bulk_things import BulkJobs, BulkLetters, BulkSchedules, BulkThings
+from shared.flow.console.system_records import SystemRecords
 
 
 class ConsolePart(Part):
-    """The console: one act on many things."""
+    """The console: one act on many things, and what the audit is told of Carillon by itself."""
+
+    @cached_property
+    def system_records(self) -> SystemRecords:
+        return SystemRecords(self.store, self.capabilities.time, role=self.capabilities.service)
 
     @cached_property
     def bulk(self) -> BulkFlow:

@@ -13,7 +13,8 @@ from shared.runtime.loops import Periodic
 
 
 class ConsoleScheduler(Part):
-    """Gauges of the whole deployment, upkeep of bulk actions, and retention of all that the console keeps."""
+    """Gauges of the whole deployment, upkeep of bulk actions, what the audit is told of Carillon by itself, and
+    retention of all that the console keeps."""
 
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
@@ -21,10 +22,12 @@ class ConsoleScheduler(Part):
         retention = ConsoleRetention(self.store, self.capabilities.time, audit_days=self.settings.audit.retention_days)
         gauges = Gauges(self.store, self.capabilities.broker)
         chosen, bulk = self.settings.scheduler, self.parts.of(ConsolePart).bulk
+        records = self.parts.of(ConsolePart).system_records
         requeue = partial(bulk.requeue_lost, timedelta(seconds=chosen.stale_seconds))
         return (
             Periodic("retention of the console", retention.run_once, interval_seconds=chosen.retention_seconds),
             Periodic("gauges", gauges.read_once, interval_seconds=INTERVAL_SECONDS),
+            Periodic("system records", records.run_once, interval_seconds=chosen.upkeep_seconds),
             Periodic("upkeep of bulk actions", requeue, interval_seconds=chosen.upkeep_seconds),
         )
 

@@ -34,7 +34,8 @@ class JobsPart(Part):
     @cached_property
     def breaker(self) -> Breaker:
         share = self.settings.worker.max_batch_failure
-        return Breaker(self.store, self.capabilities.clock, max_failed_share=share, mails=self.has_mails)
+        given = self.capabilities
+        return Breaker(self.store, given.clock, role=given.service, max_failed_share=share, mails=self.has_mails)
 
     @cached_property
     def watch(self) -> JobWatch:

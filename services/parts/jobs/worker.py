@@ -54,8 +54,8 @@ class JobsWorker(Part):
         )
 
     def _finisher(self) -> Finisher:
-        jobs = self.parts.of(JobsPart)
-        finish = Finish(self.store, jobs.kinds, jobs.breaker, self.capabilities.clock, mails=jobs.has_mails)
+        jobs, given = self.parts.of(JobsPart), self.capabilities
+        finish = Finish(self.store, jobs.kinds, jobs.breaker, given.clock, role=given.service, mails=jobs.has_mails)
         return Finisher(finish, jobs.feed, in_flight=self.settings.worker.plans_in_flight)
 
     def _mailer(self) -> Mailer:

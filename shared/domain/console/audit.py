@@ -3,6 +3,9 @@
 An act is written down before it is done (`begun`), and its end behind it. So nothing that changed something is missing:
 a process that dies in between leaves `begun`, of which nobody can say how it ended. What a service does with its own
 schedules, one by one, is not written down unless a deployment wants it: there may be a hundred million such acts a day.
+
+What Carillon does by itself (`system`) is written down behind it, once, under an id that follows from what it tells
+(`shared.domain.console.system_records`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +23,12 @@ REASON_CHARACTERS = 1_000
 CHANGE_BYTES = 16 * 1024
 """How much of what an act changed is kept, before and after each."""
 
+ENDING_VERBS = frozenset({"stop", "delete", "cancel", "discard", "revoke", "purge"})
+"""The last words of acts after which something is over or gone, for which a deployment may demand a reason."""
+
+SYSTEM = "system"
+"""The namespace of what nobody has asked for."""
+
 OF_NAMESPACES = frozenset({"schedule", "dead-letter", "signing-secret"})
 """The kinds of things that belong to a namespace, and to no app."""
 
@@ -35,19 +44,27 @@ class ActOutcome(StrEnum):
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """Who did it: the caller, and the address that the request came from. `way` is how they proved who they are."""
+    """Who did it: the caller, and the address that the request came from. `way` is how they proved who they are. What
+    nobody has asked for was done by `system`, and `name` is the role of the process that did it."""
 
     namespace: str
     name: str
-    way: str
-    address: str
+    way: str = ""
+    address: str = ""
+
+    @property
+    def kind(self) -> str:
+        """`user`, `token` or `system`."""
+        return self.namespace.partition(":")[0]
 
 
 class ActedOn(Struct, frozen=True, kw_only=True):
-    """What it was done to: a job, an app, a schedule. `app_id` and `namespace` are what it belongs to."""
+    """What it was done to: a job, an app, a schedule. `app_id` and `namespace` are what it belongs to, `name` what
+    people call it, where that is known: of a job the names of its templates."""
 
     kind: str
     id: str
+    name: str = ""
     app_id: str = ""
     namespace: str = ""
 
@@ -56,14 +73,16 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     """An act, such as `job.stop`. Ids sort by time. `status` is that of the answer, 0 until there is one; `reason` is
     what the caller gave for it. `count` is how many things an act on many is about: how many matched, and in the end
     how many it was done to. `before` and `after` have what it changed, by field, where the act is on an app, a
-    template, a user or a token."""
+    template, a user or a token. `request_id` is the request's, in the log too, and `trace` the id of its trace."""
 
     id: str
     at: datetime
     act: str
     who: Actor
     on: ActedOn
-    via: str
+    via: str = ""
+    request_id: str = ""
+    trace: str = ""
     reason: str = ""
     outcome: ActOutcome = ActOutcome.BEGUN
     status: int = 0
@@ -103,6 +122,11 @@ def kind_of(act: str) -> str:
 def is_written_of_services(act: str) -> bool:
     """Whether this act is written down of a service, too, upon what is its own: but for single schedules, all are."""
     return kind_of(act) != "schedule" or act.endswith("-many")
+
+
+def ends_something(act: str) -> bool:
+    """Whether something is over or gone after it: a deployment may demand a reason for that."""
+    return act.rpartition(".")[2] in ENDING_VERBS
 
 
 def outcome_of(status: int) -> ActOutcome:

@@ -1,5 +1,8 @@
-"""What happens to a job: the events that stand in it, and the mails that are due about it."""
+"""What happens to a job: the events that stand in it with who did it, the mails that are due about it, and what the
+audit is still to be told.
+"""
 
+from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
@@ -11,6 +14,10 @@ SEND = "process_batch_worker"
 SEND_ENDED = "process_batche_worker"  # as Marathon writes it where it went well
 SEND_DIRECT = "direct_worker"
 FINISH = "job_completed_worker"
+# What users do; Marathon has no names for it.
+PAUSE = "job_paused"
+RESUME = "job_resumed"
+STOP = "job_stopped"
 
 
 class EventState(StrEnum):
@@ -21,13 +28,30 @@ class EventState(StrEnum):
     FAIL = "fail"
 
 
+class Doer(Struct, frozen=True):
+    """Who does something to a job: a `user`, a `token`, or `system`, which is Carillon by itself."""
+
+    kind: str
+    name: str
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody has asked for it."""
+        return self != BY_ITSELF
+
+
+BY_ITSELF = Doer("system", "carillon")
+
+
 class Event(Struct, frozen=True):
-    """Something that happened to a job, at this time in ns since the epoch. The stages have Marathon's names."""
+    """Something that happened to a job, at this time in ns since the epoch, and who did it: `None` where a process of
+    release 0.1.0 has written it."""
 
     stage: str
     state: EventState
     message: str
     at: int
+    by: Doer | None = BY_ITSELF
 
 
 class DueMail(Struct, frozen=True):
@@ -37,3 +61,18 @@ class DueMail(Struct, frozen=True):
     kind: str
     at: int
     by: str = ""
+
+
+class Milestone(Struct, frozen=True):
+    """What a job came to by itself, of which the audit is still to be told: the act (`job.trip`), when by the
+    database's clock, in which role of a process, and why. It stands in the job's document, put there by the move that
+    it tells of."""
+
+    act: str
+    at: datetime
+    role: str
+    reason: str = ""
+
+
+TRIP = "job.trip"
+COMPLETE = "job.complete"

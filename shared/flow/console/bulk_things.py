@@ -18,6 +18,7 @@ from shared.domain.clock.dead_letters import LetterPlace, place_of
 from shared.domain.clock.schedules import Schedule, ScheduleState
 from shared.domain.console.bulk_actions import BulkAct, BulkAction, BulkFailure, BulkFilter, BulkTally
 from shared.domain.errors import Refused, Unavailable
+from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job, JobStatus
 from shared.flow.clock.schedules import ScheduleFlow
 from shared.flow.jobs.jobs import JobFlow
@@ -142,10 +143,11 @@ class BulkJobs:
         return BulkPage(keys, keys[-1] if keys.more else "")
 
     async def do(self, action: BulkAction, things: Sequence[Any], *, until: float) -> BulkTally:
+        maker = Doer("token" if action.token_id else "user", action.created_by)
         moves: dict[BulkAct, Callable[[str], Awaitable[Job | None]]] = {
-            BulkAct.PAUSE_JOBS: partial(self._flow.pause, by=action.created_by),
-            BulkAct.RESUME_JOBS: self._flow.resume,
-            BulkAct.STOP_JOBS: partial(self._flow.stop, by=action.created_by),
+            BulkAct.PAUSE_JOBS: partial(self._flow.pause, by=maker),
+            BulkAct.RESUME_JOBS: partial(self._flow.resume, by=maker),
+            BulkAct.STOP_JOBS: partial(self._flow.stop, by=maker),
         }
         move = moves[action.act]
 

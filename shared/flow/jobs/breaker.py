@@ -3,7 +3,7 @@
 import structlog
 
 from shared.domain.jobs.breaking import breaks
-from shared.domain.jobs.events import SEND, DueMail, Event, EventState
+from shared.domain.jobs.events import SEND, TRIP, DueMail, Event, EventState, Milestone
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.runtime.clock import Clock
@@ -17,11 +17,12 @@ _RUNNING = frozenset({JobStatus.RUNNING})
 
 
 class Breaker:
-    """Looks whether a job should be held. To look once too often does no harm."""
+    """Looks whether a job should be held. To look once too often does no harm. `role` is that of the process."""
 
-    def __init__(self, store: Store, clock: Clock, *, max_failed_share: float, mails: bool) -> None:
+    def __init__(self, store: Store, clock: Clock, *, role: str, max_failed_share: float, mails: bool) -> None:
         self._store = store
         self._clock = clock
+        self._role = role
         self._max_failed_share = max_failed_share
         self._mails = mails
 
@@ -49,6 +50,7 @@ class Breaker:
             still_forgiven=job.forgiven,
             events=[Event(SEND, EventState.FAIL, message, now)],
             mail=DueMail(MailKind.TRIPPED, now) if self._mails else None,
+            milestone=Milestone(TRIP, await self._store.now(), self._role, message),
         )
         if tripped is not None:
             JOBS_TRIPPED.inc()

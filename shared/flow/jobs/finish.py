@@ -6,7 +6,7 @@ closes when nothing of it is unsettled, wherever its plan stood. A file that can
 """
 
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.events import FINISH, SEND, SEND_ENDED, DueMail, Event, EventState
+from shared.domain.jobs.events import COMPLETE, FINISH, SEND, SEND_ENDED, DueMail, Event, EventState, Milestone
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus, with_plan
 from shared.domain.jobs.mails import MailKind
 from shared.domain.jobs.rate_chart import SettledAt, rate_chart
@@ -20,13 +20,16 @@ from shared.store.jobs.batches import PlanEnd
 
 
 class Finish:
-    """Closes jobs; doing it twice does nothing more."""
+    """Closes jobs; doing it twice does nothing more. `role` is that of the process."""
 
-    def __init__(self, store: Store, kinds: JobKinds, breaker: Breaker, clock: Clock, *, mails: bool) -> None:
+    def __init__(
+        self, store: Store, kinds: JobKinds, breaker: Breaker, clock: Clock, *, role: str, mails: bool
+    ) -> None:
         self._store = store
         self._breaker = breaker
         self._clock = clock
         self._kinds = kinds
+        self._role = role
         self._mails = mails
 
     async def job(self, job_id: str) -> Job | None:
@@ -75,6 +78,7 @@ class Finish:
             events=_events(written, now),
             failures=[Event(FINISH, EventState.FAIL, written.failure, now)] if written.failure else (),
             mail=DueMail(MailKind.COMPLETED, now) if self._mails else None,
+            milestone=Milestone(COMPLETE, await self._store.now(), self._role),
         )
 
     async def _knows_no_user(self, job: Job, totals: Totals) -> bool:

@@ -15,6 +15,7 @@ import structlog
 from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
+from shared.domain.jobs.events import BY_ITSELF, Doer
 from shared.domain.jobs.groups import Group, zone_jobs
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.flow.jobs.jobs import JobFlow, start_of
@@ -92,16 +93,16 @@ class GroupFlow:
         found = await self._store.jobs.with_ids(group.job_ids)
         return [found[job_id] for job_id in group.job_ids if job_id in found]
 
-    async def pause(self, group: Group, *, by: str = "") -> int:
+    async def pause(self, group: Group, *, by: Doer = BY_ITSELF) -> int:
         """Pause every job whose status allows it; returns how many."""
         return await self._move_all_with_one_mail(group, partial(self._jobs.pause, by=by), JobStatus.PAUSED)
 
-    async def resume(self, group: Group) -> int:
+    async def resume(self, group: Group, *, by: Doer = BY_ITSELF) -> int:
         """Resume every job whose status allows it; returns how many."""
         await self._ensure_complete(group)
-        return await self._move_each(group.job_keys, self._jobs.resume)
+        return await self._move_each(group.job_keys, partial(self._jobs.resume, by=by))
 
-    async def stop(self, group: Group, *, by: str = "") -> int:
+    async def stop(self, group: Group, *, by: Doer = BY_ITSELF) -> int:
         """Stop every job whose status allows it; returns how many."""
         return await self._move_all_with_one_mail(group, partial(self._jobs.stop, by=by), JobStatus.STOPPED)
 

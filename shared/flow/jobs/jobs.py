@@ -13,7 +13,7 @@ import structlog
 from shared.domain.clock.occurrences import once
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
-from shared.domain.jobs.events import READ_FILE, DueMail, Event, EventState
+from shared.domain.jobs.events import BY_ITSELF, PAUSE, READ_FILE, RESUME, STOP, Doer, DueMail, Event, EventState
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STARTABLE, STOPPABLE, Job, JobStatus
 from shared.domain.jobs.mails import MailKind
 from shared.domain.jobs.owners import JobStage, job_owner
@@ -83,32 +83,34 @@ class JobFlow:
             await self._attempt(self._await_start(job), job.id)
         return job
 
-    async def pause(self, job_id: str, *, by: str = "", quietly: bool = False) -> Job | None:
+    async def pause(self, job_id: str, *, by: Doer = BY_ITSELF, quietly: bool = False) -> Job | None:
         """The paused job; `None` when its status does not allow it. `by` is who asked; `quietly` sends no mail."""
         now = self._clock.now_ns()
         mail = None if quietly else self._mail(MailKind.PAUSED, now, by)
-        job = await self._store.jobs.move(job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=now, mail=mail)
+        job = await self._store.jobs.move(
+            job_id, to=JobStatus.PAUSED, only=PAUSABLE, at=now, mail=mail, events=_events_of(PAUSE, now, by)
+        )
         if job is not None:
             await self.announce(job)
         return job
 
-    async def resume(self, job_id: str) -> Job | None:
+    async def resume(self, job_id: str, *, by: Doer = BY_ITSELF) -> Job | None:
         """The job, running, or scheduled again if its start lies ahead; `None` when its status does not allow it."""
         held = await self._store.jobs.view(job_id)
         if held is None:
             return None
         if held.waits and held.starts > await self._store.now():
-            return await self._wait_again(held.key)
-        failed = (await self._store.batch_sums.counts(held.key)).failed
+            return await self._wait_again(held.key, by)
+        failed, now = (await self._store.batch_sums.counts(held.key)).failed, self._clock.now_ns()
         job = await self._store.jobs.move(
-            held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=self._clock.now_ns(), forgiven=failed
+            held.key, to=JobStatus.RUNNING, only=RESUMABLE, at=now, forgiven=failed, events=_events_of(RESUME, now, by)
         )
         if job is not None:
             await self._attempt(self._feed.plan(job.key) if job.unplanned else self._feed.feed_job(job.key), job_id)
         return job
 
     async def stop(
-        self, job_id: str, *, by: str = "", quietly: bool = False, failure: str = "", stage: str = ""
+        self, job_id: str, *, by: Doer = BY_ITSELF, quietly: bool = False, failure: str = "", stage: str = ""
     ) -> Job | None:
         """The stopped job, with all that was not being sent dropped; `None` when its status does not allow it. `by` is
         who asked; where nobody did, `failure` says what went wrong, and at which stage."""
@@ -119,7 +121,7 @@ class JobFlow:
             only=STOPPABLE,
             at=now,
             failure=failure,
-            events=[Event(stage, EventState.FAIL, failure, now)] if stage else (),
+            events=[Event(stage, EventState.FAIL, failure, now)] if stage else _events_of(STOP, now, by),
             mail=None if quietly else self._mail(MailKind.STOPPED, now, by),
         )
         if job is not None:
@@ -151,8 +153,10 @@ class JobFlow:
         start = once(start_of(job.key), "", job.starts, accepted_at=await self._store.now())
         await self._store.occurrences.add([start])
 
-    async def _wait_again(self, job_id: str) -> Job | None:
-        job = await self._store.jobs.move(job_id, to=JobStatus.SCHEDULED, only=RESUMABLE, at=self._clock.now_ns())
+    async def _wait_again(self, job_id: str, by: Doer) -> Job | None:
+        now = self._clock.now_ns()
+        events = _events_of(RESUME, now, by)
+        job = await self._store.jobs.move(job_id, to=JobStatus.SCHEDULED, only=RESUMABLE, at=now, events=events)
         if job is not None:
             await self._attempt(self._catch_up(job), job_id)
         return job
@@ -163,8 +167,8 @@ class JobFlow:
         if job.starts <= await self._store.now():
             await self.begin(job.key)
 
-    def _mail(self, kind: MailKind, at: int, by: str) -> DueMail | None:
-        return DueMail(kind.value, at, by) if self._mails else None
+    def _mail(self, kind: MailKind, at: int, by: Doer) -> DueMail | None:
+        return DueMail(kind.value, at, by.name if by.asks else "") if self._mails else None
 
     async def _end(self, job: Job) -> None:
         if job.starts_at:
@@ -176,6 +180,11 @@ class JobFlow:
             await work
         except Unavailable as error:
             log.warning("job left to upkeep", job_id=job_id, reason=str(error))
+
+
+def _events_of(stage: str, at: int, by: Doer) -> list[Event]:
+    """What stands in the job of a move that somebody asked for."""
+    return [Event(stage, EventState.SUCCESS, "", at, by)] if by.asks else []
 
 
 def fresh_incarnation() -> str:

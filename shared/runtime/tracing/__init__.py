@@ -223,6 +223,14 @@ def current_span() -> str:
     return "" if place is None or place.span is None else str(_carry_span(place.span))
 
 
+def name_trace(traceparent: str) -> str:
+    """The id of the trace that a request stands in: that of the span that is open here, else the one that the caller's
+    header names; "" for none."""
+    place = _find_place() if _Switch.spans is not None else None
+    known = read_header(traceparent) if place is None or place.span is None else place.span.address
+    return "" if known is None else f"{known.trace_id:032x}"
+
+
 def resume(trace: str) -> str:
     """What the work of an occurrence carries, which itself carries this trace, while the span of its group is open: the
     same while it is young, later that span."""

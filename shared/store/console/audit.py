@@ -1,12 +1,22 @@
 """What was done, by whom: one document an act. Nothing changes one but its end, and only time takes it away."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.console.audit import ActOutcome, AuditRecord, Fields
-from shared.store.documents import Codec, Document, Page, forget_some, json_text, read_page, translate_errors
+from shared.store.documents import (
+    Codec,
+    Document,
+    Page,
+    forget_some,
+    insert_new,
+    json_text,
+    read_page,
+    translate_errors,
+)
 
 _NOTHING: Fields = {}
 _codec = Codec(AuditRecord, json=("before", "after"))
@@ -30,6 +40,11 @@ class AuditLog:
         with translate_errors():
             await self._audit.insert_one(_codec.document(record))
 
+    async def add_missing(self, records: Sequence[AuditRecord]) -> list[AuditRecord]:
+        """Write down those that are not there, whole as they are; returns these."""
+        there = await insert_new(self._audit, [_codec.document(record) for record in records])
+        return [record for position, record in enumerate(records) if position not in there]
+
     async def describe(self, record_id: str, *, reason: str, count: int, app_id: str, namespace: str) -> None:
         """Note what only the body of a request told: why, how many things it is about, and whose these are."""
         told: Document = {"reason": reason, "count": count, "on.app_id": app_id, "on.namespace": namespace}
@@ -48,15 +63,18 @@ class AuditLog:
         outcome: ActOutcome,
         status: int,
         made: str = "",
+        name: str = "",
         before: Fields = _NOTHING,
         after: Fields = _NOTHING,
     ) -> None:
-        """Note how it ended, the id of what it made, and what it changed."""
+        """Note how it ended, the id of what it made, the name of what it was done to, and what it changed."""
         fields: Document = {"outcome": outcome.value, "status": status}
         if before or after:
             fields |= {"before": json_text(before), "after": json_text(after)}
         if made:
             fields["on.id"] = made
+        if name:
+            fields["on.name"] = name
         if made and record.on.kind == "app":
             fields["on.app_id"] = made
         with translate_errors():

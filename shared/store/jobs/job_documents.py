@@ -57,7 +57,8 @@ def job_of(document: Document) -> Job:
     plan = dict(document["plan"])
     plan["templates"] = [_templates.value(template) for template in plan.get("templates", ())]
     feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
-    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks})
+    events = [{"by": None} | event for event in document.get("events", ())]
+    return _codec.value({**document, "plan": plan, "feedbacks": feedbacks, "events": events})
 
 
 def place_of(document: Document) -> str:

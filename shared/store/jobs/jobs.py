@@ -14,28 +14,26 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.sources import Source
 from shared.domain.errors import Conflict
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
-from shared.domain.jobs.events import DueMail, Event
+from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import STARTABLE, TRANSITIONS, Job, JobStatus, Standing, split_key
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.totals import Totals
 from shared.domain.transitions import sources
 from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translate_errors
+from shared.store.jobs.job_changes import NOW, VIEW, change_job
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, copies_of, document_of, job_of, key_of, one_job
 
 _STANDING = {"status": 1, "plan.end": 1, "expires_at": 1, "service": 1}
-_VIEW = {"plan.templates": 0}
-_LISTED = _VIEW | {"context": 0}
+_LISTED = VIEW | {"context": 0}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
-_NOW = {"changed_at": True}
-_EVENTS = 100  # of a job that is paused and resumed all day, the last ones
 
 
 class Jobs:
@@ -68,7 +66,7 @@ class Jobs:
     async def with_ids(self, job_ids: Sequence[str], *, context: bool = False) -> dict[str, Job]:
         """Those of these jobs that there are, whatever their apps, by id; with their contexts only if asked for."""
         with translate_errors():
-            found = self._jobs.find(any_job(job_ids), _VIEW if context else _LISTED, batch_size=BATCH)
+            found = self._jobs.find(any_job(job_ids), VIEW if context else _LISTED, batch_size=BATCH)
             return {document["_id"]: job_of(document) async for document in found}
 
     async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
@@ -88,12 +86,12 @@ class Jobs:
     async def view(self, job_id: str) -> Job | None:
         """The job, whatever its app."""
         with translate_errors():
-            return _job_or_none(await self._jobs.find_one(one_job(job_id), _VIEW))
+            return _job_or_none(await self._jobs.find_one(one_job(job_id), VIEW))
 
     async def with_key(self, key: str) -> Job | None:
         """The job that was made with this idempotency key."""
         with translate_errors():
-            return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, _VIEW))
+            return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
 
     async def page(
         self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
@@ -164,6 +162,7 @@ class Jobs:
         still_forgiven: int | None = None,
         events: Sequence[Event] = (),
         mail: DueMail | None = None,
+        milestone: Milestone | None = None,
     ) -> Job | None:
         """Give the job this status if its present one is among `only` and may be followed by it; `at` becomes
         `updated_at` (ns). With `still_forgiven`, only if so many batches are forgiven: nobody has resumed it since."""
@@ -175,7 +174,7 @@ class Jobs:
         if still_forgiven is not None:
             # A job of the first version has no such field.
             query["forgiven"] = still_forgiven or {"$in": [0, None]}
-        return await self._set(query, change, events=events, mail=mail)
+        return await change_job(self._jobs, query, change, events=events, mail=mail, milestone=milestone)
 
     async def begin_plan(
         self, job_id: str, *, source: Source, templates: tuple[Template, ...], events: Sequence[Event] = ()
@@ -187,17 +186,17 @@ class Jobs:
         """
         copies = copies_of(templates)
         fixed = {"plan.source": msgspec.to_builtins(source), "plan.templates": copies}
-        return await self._set(one_job(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
+        return await change_job(self._jobs, one_job(job_id) | {"plan.source": None}, fixed, shown=None, events=events)
 
     async def end_plan(self, job_id: str, *, end: int, unknown: int = 0, events: Sequence[Event] = ()) -> Job | None:
         """Note that the plan has `end` batches, and found so many unknown users; `None` when that was noted before."""
         fixed = {"plan.end": end, "plan.unknown": unknown}
-        return await self._set(one_job(job_id) | {"plan.end": None}, fixed, events=events)
+        return await change_job(self._jobs, one_job(job_id) | {"plan.end": None}, fixed, events=events)
 
     async def touch(self, job_id: str) -> None:
         """Note that somebody works at the job's plan now."""
         with translate_errors():
-            await self._jobs.update_one(one_job(job_id), {"$currentDate": _NOW})
+            await self._jobs.update_one(one_job(job_id), {"$currentDate": NOW})
 
     async def close(
         self,
@@ -210,10 +209,11 @@ class Jobs:
         events: Sequence[Event] = (),
         failures: Sequence[Event] = (),
         mail: DueMail | None = None,
+        milestone: Milestone | None = None,
     ) -> Job | None:
-        """Write the final sums and close the job: a running one is completed at this time, with these events and this
-        mail, a stopped one stays stopped; `failures` are events of either. `None` when it was closed before, or may not
-        be closed now."""
+        """Write the final sums and close the job: a running one is completed at this time, with these events, this mail
+        and this milestone, a stopped one stays stopped; `failures` are events of either. `None` when it was closed
+        before, or may not be closed now."""
         sums = {
             "open": False,
             "totals": msgspec.to_builtins(totals),
@@ -223,47 +223,29 @@ class Jobs:
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
         query = one_job(job_id) | {"open": True}
-        dated = _NOW | {"kept_since": True}
+        dated = NOW | {"kept_since": True}
         runs = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.COMPLETED))}}
-        return await self._set(
-            query | runs, sums | completed, dated=dated, events=[*events, *failures], mail=mail
-        ) or await self._set(query | {"status": JobStatus.STOPPED.value}, sums, dated=dated, events=failures)
+        ended = await change_job(
+            self._jobs,
+            query | runs,
+            sums | completed,
+            dated=dated,
+            events=[*events, *failures],
+            mail=mail,
+            milestone=milestone,
+        )
+        stopped = query | {"status": JobStatus.STOPPED.value}
+        return ended or await change_job(self._jobs, stopped, sums, dated=dated, events=failures)
 
     async def note_first(self, job_id: str, event: Event) -> None:
         """Add an event to an open job, unless it has one of that stage and state."""
         same = {"$elemMatch": {"stage": event.stage, "state": event.state.value}}
-        await self._set(one_job(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
+        await change_job(self._jobs, one_job(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
 
     async def _keys(self, query: Document) -> AsyncIterator[str]:
         with translate_errors():
             async for document in self._jobs.find(query, KEY_FIELDS):
                 yield key_of(document)
-
-    async def _set(
-        self,
-        query: Document,
-        fields: Document,
-        *,
-        shown: Document | None = _VIEW,
-        dated: Document = _NOW,
-        events: Sequence[Event] = (),
-        mail: DueMail | None = None,
-    ) -> Job | None:
-        change: Document = {"$currentDate": dated}
-        if fields:
-            change["$set"] = dict(fields)
-        if events:
-            event_documents = [msgspec.to_builtins(event) for event in events]
-            change["$push"] = {"events": {"$each": event_documents, "$slice": -_EVENTS}}
-        if mail is not None:
-            change.setdefault("$push", {})["mails"] = msgspec.to_builtins(mail)
-            change.setdefault("$set", {})["mail_since"] = mail.at
-        with translate_errors():
-            return _job_or_none(
-                await self._jobs.find_one_and_update(
-                    query, change, projection=shown, return_document=ReturnDocument.AFTER
-                )
-            )
 
 
 def _job_or_none(document: Document | None) -> Job | None:

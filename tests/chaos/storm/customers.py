@@ -13,6 +13,7 @@ from shared.domain.clock.callbacks import RabbitCallback
 from shared.domain.clock.schedules import Definition, RetryPolicy, schedule_id
 from shared.domain.errors import Conflict, Invalid, Unavailable
 from shared.domain.idempotency import Idempotency
+from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.chaos.test_clock_killed import expected
@@ -21,6 +22,7 @@ from tests.e2e.house import House
 
 DEVICES = 3_000
 QUEUE = "storm.queue"
+A_STORM = Doer("user", "a storm")
 _BETWEEN_JOBS = (1.0, 5.0)
 _BETWEEN_SCHEDULES = (0.5, 2.0)
 
@@ -71,13 +73,13 @@ class Pushers:
     async def _pause_and_resume(self, key: str, chance: Random) -> None:
         for _ in range(chance.randint(1, 3)):
             await asyncio.sleep(chance.uniform(0.1, 4.0))
-            await insist(lambda: self._house.jobs.pause(key, by="a storm"))
+            await insist(lambda: self._house.jobs.pause(key, by=A_STORM))
             await asyncio.sleep(chance.uniform(0.1, 4.0))
-            await insist(lambda: self._house.jobs.resume(key))
+            await insist(lambda: self._house.jobs.resume(key, by=A_STORM))
 
     async def _stop(self, key: str, chance: Random) -> None:
         await asyncio.sleep(chance.uniform(0.1, 6.0))
-        await insist(lambda: self._house.jobs.stop(key, by="a storm"))
+        await insist(lambda: self._house.jobs.stop(key, by=A_STORM))
 
 
 class Planners:

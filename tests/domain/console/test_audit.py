@@ -15,6 +15,7 @@ from shared.domain.console.audit import (
     ActOutcome,
     AuditRecord,
     compare,
+    ends_something,
     is_written_of_services,
     kind_of,
     outcome_of,
@@ -53,6 +54,17 @@ def test_of_services_all_but_their_single_schedules_is_written_down() -> None:
         for act in ("job.stop", "token.revoke", "dead-letter.retry", "schedule.create-many", "schedule.create")
     }
     assert [act for act, is_written in written.items() if not is_written] == ["schedule.create"]
+
+
+def test_a_reason_may_be_demanded_for_what_is_over_or_gone_afterwards() -> None:
+    acts = ("job.stop", "app.delete", "token.revoke", "queue.purge", "bulk-action.cancel", "dead-letter.discard")
+    assert all(map(ends_something, acts))
+    assert not any(map(ends_something, ("job.pause", "schedule.create-many", "user.update", "stop.job")))
+
+
+def test_who_did_it_is_a_user_a_token_or_nobody() -> None:
+    namespaces = ("user:a@example.com", "token:billing", "system")
+    assert [Actor(namespace=each, name="").kind for each in namespaces] == ["user", "token", "system"]
 
 
 def test_the_kind_of_a_thing_stands_first_in_the_act() -> None:

@@ -72,6 +72,8 @@ async def test_what_is_long_gone_is_forgotten(store: Store) -> None:
     retention = ConsoleRetention(store, DatabaseTime(store), audit_days=1)
     assert (await retention.run_once()).discarded == 1
     await store.processes._processes.update_many({}, [{"$set": {"seen_at": await store.now() - timedelta(hours=2)}}])
+    assert (await retention.run_once()).discarded == 0
+    await store.processes.note_gone(await store.processes.list())
     assert (await retention.run_once()).discarded == 1
 
 

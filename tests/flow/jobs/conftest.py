@@ -36,5 +36,5 @@ def upkeep(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
 
 def impatient(store: Store, broker: MemoryBroker, feed: Feed) -> Upkeep:
     jobs = JobFlow(store, feed, SystemClock())
-    breaker = Breaker(store, SystemClock(), max_failed_share=0.05, mails=False)
+    breaker = Breaker(store, SystemClock(), role="worker", max_failed_share=0.05, mails=False)
     return Upkeep(store, broker, feed, jobs, GroupFlow(store, jobs), breaker, KINDS, UpkeepPatience(NONE, NONE, NONE))

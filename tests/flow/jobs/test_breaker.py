@@ -15,7 +15,7 @@ pytestmark = pytest.mark.native
 
 @pytest.fixture
 def breaker(store: Store) -> Breaker:
-    return Breaker(store, ManualClock(), max_failed_share=0, mails=False)
+    return Breaker(store, ManualClock(), role="worker", max_failed_share=0, mails=False)
 
 
 async def add_failed(store: Store) -> str:

@@ -30,8 +30,8 @@ async def send(store: Store, job_id: str, ordinal: int) -> None:
 @pytest.fixture
 def finish(store: Store) -> Finish:
     clock = ManualClock()
-    breaker = Breaker(store, clock, max_failed_share=1, mails=False)
-    return Finish(store, KINDS, breaker, clock, mails=False)
+    breaker = Breaker(store, clock, role="worker", max_failed_share=1, mails=False)
+    return Finish(store, KINDS, breaker, clock, role="worker", mails=False)
 
 
 async def test_a_job_closes_with_its_last_batch(store: Store, finish: Finish) -> None:

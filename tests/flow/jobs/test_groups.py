@@ -7,6 +7,7 @@ import pytest
 from shared.domain.audience.zones import offsets
 from shared.domain.errors import Unavailable
 from shared.domain.instants import LATEST
+from shared.domain.jobs.events import BY_ITSELF, Doer
 from shared.domain.jobs.groups import Group, make_group
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import MailKind
@@ -23,12 +24,13 @@ pytestmark = pytest.mark.native
 
 ZONES = ("+0100", "-0300", "rest")
 FAR = 10**18 * 4
+ANN, BOB, CID = (Doer("user", name) for name in ("ann", "bob", "cid"))
 
 
 class Dying(JobFlow):
     """Does one move and no other."""
 
-    async def pause(self, job_id: str, *, by: str = "", quietly: bool = False) -> Job | None:
+    async def pause(self, job_id: str, *, by: Doer = BY_ITSELF, quietly: bool = False) -> Job | None:
         if quietly:
             raise Unavailable("died")
         return await super().pause(job_id, by=by)
@@ -58,9 +60,9 @@ async def test_a_group_is_moved_with_one_mail(store: Store) -> None:
     group = await a_group(store)
     groups = await flow(store)
 
-    assert await groups.pause(group, by="ann") == len(ZONES)
-    assert await groups.pause(group, by="bob") == 0
-    assert await groups.stop(group, by="cid") == len(ZONES)
+    assert await groups.pause(group, by=ANN) == len(ZONES)
+    assert await groups.pause(group, by=BOB) == 0
+    assert await groups.stop(group, by=CID) == len(ZONES)
 
     assert set(await statuses(store, group)) == {JobStatus.STOPPED}
     assert sorted(await mails(store, group)) == [(MailKind.PAUSED, "ann"), (MailKind.STOPPED, "cid")]
@@ -70,7 +72,7 @@ async def test_whoever_dies_among_the_moves_leaves_the_mail(store: Store) -> Non
     group = await a_group(store)
 
     with pytest.raises(Unavailable):
-        await (await flow(store, Dying)).pause(group, by="ann")
+        await (await flow(store, Dying)).pause(group, by=ANN)
 
     assert (await statuses(store, group)).count(JobStatus.PAUSED) == 1
     assert await mails(store, group) == [(MailKind.PAUSED, "ann")]
@@ -79,9 +81,9 @@ async def test_whoever_dies_among_the_moves_leaves_the_mail(store: Store) -> Non
 async def test_whoever_repeats_an_interrupted_move_tells_nobody_again(store: Store) -> None:
     group = await a_group(store)
     with pytest.raises(Unavailable):
-        await (await flow(store, Dying)).pause(group, by="ann")
+        await (await flow(store, Dying)).pause(group, by=ANN)
 
-    assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1
+    assert await (await flow(store)).pause(group, by=ANN) == len(ZONES) - 1
 
     assert set(await statuses(store, group)) == {JobStatus.PAUSED}
     assert await mails(store, group) == [(MailKind.PAUSED, "ann")]
@@ -106,7 +108,7 @@ async def test_jobs_that_are_moved_already_do_not_keep_the_mail(store: Store) ->
     jobs = JobFlow(store, Feed(store, await task_broker(), KINDS), SystemClock())
     await jobs.stop(group.job_ids[-1])
 
-    assert await (await flow(store)).pause(group, by="ann") == len(ZONES) - 1
+    assert await (await flow(store)).pause(group, by=ANN) == len(ZONES) - 1
     assert await mails(store, group) == [(MailKind.PAUSED, "ann")]
 
 

@@ -38,14 +38,14 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def finish(store: Store, clock: ManualClock) -> Callable[[Blobs], Finish]:
-    breaker = Breaker(store, clock, max_failed_share=0.05, mails=False)
+    breaker = Breaker(store, clock, role="worker", max_failed_share=0.05, mails=False)
     return partial(_finish, store, breaker, clock)
 
 
 def _finish(store: Store, breaker: Breaker, clock: ManualClock, blobs: Blobs) -> Finish:
     control_group = ControlGroupFile(store, blobs, clock, folder="held-out")
     kinds = JobKinds([PushKind(cast("Stream", None), control_group, StreamSettings())])
-    return Finish(store, kinds, breaker, clock, mails=False)
+    return Finish(store, kinds, breaker, clock, role="worker", mails=False)
 
 
 async def all_sent(store: Store) -> str:

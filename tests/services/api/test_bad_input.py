@@ -21,7 +21,7 @@ def is_problem(reply: Reply, status: int, field: str | None) -> None:
     assert reply.headers["content-type"] == "application/problem+json"
     assert reply.headers.get("content-length") == str(len(reply.body))
     problem = reply.json
-    assert set(problem) == {"type", "title", "status", "detail", "reason", "field", "value"}
+    assert set(problem) == {"type", "title", "status", "detail", "reason", "field", "value", "requestId"}
     assert problem["status"] == status
     assert problem["reason"] == problem["detail"] != ""
     assert problem["field"] == field

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.services.api.client import ADMIN
+from shared.runtime.settings import AuditSettings
+from tests.services.api.client import ADMIN, Client
 from tests.services.api.conftest import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -191,3 +192,6 @@ async def test_callers_are_told_who_they_are(house: House) -> None:
     assert told["namespace"].startswith("token:")
     admin = (await house.admin.get("/whoami")).json
     assert (admin["namespace"], admin["name"], admin["isAdmin"]) == (f"user:{ADMIN}", ADMIN, True)
+    assert told["reasons"] == admin["reasons"] == "optional"
+    demanding = Client(house.build(AuditSettings(reasons="required")), house.admin.headers)
+    assert (await demanding.get("/whoami")).json["reasons"] == "required"

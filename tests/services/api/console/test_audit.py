@@ -7,6 +7,9 @@ import pytest
 from services.api.http.acts import REASON_HEADER
 from shared.domain.console.audit import AuditRecord
 from shared.domain.errors import Unavailable
+from shared.domain.jobs.batches import Receipt
+from shared.domain.jobs.events import COMPLETE, Milestone
+from shared.domain.jobs.totals import Totals
 from tests.services.api.client import ADMIN
 from tests.services.api.conftest import House
 
@@ -35,9 +38,10 @@ async def test_what_was_done_to_an_app_is_told_with_who_and_how_it_ended(house: 
     assert created["on"] == deleted["on"]
     assert created["who"]["namespace"] == f"user:{ADMIN}"
     assert (created["who"]["name"], created["who"]["way"]) == (ADMIN, "proxy")
+    assert (created["who"]["kind"], deleted["who"]["kind"]) == ("user", "token")
     assert (deleted["who"]["way"], deleted["on"]) == (
         "token",
-        {"kind": "app", "id": app_id, "appId": app_id, "namespace": ""},
+        {"kind": "app", "id": app_id, "name": "audited", "appId": app_id, "namespace": ""},
     )
     assert created["at"] <= updated["at"] <= deleted["at"]
 
@@ -52,6 +56,44 @@ async def test_what_was_made_is_named_by_its_id_and_belongs_to_its_app(house: Ho
     assert (issued["act"], issued["on"]["appId"], issued["on"]["namespace"]) == ("token.create", "", "")
     assert token["token"] not in str(issued)
     assert made in (await house.admin.get(f"/apps/{app_id}/audit")).json
+
+
+async def test_things_are_told_by_their_names_too(house: House) -> None:
+    app_id = await house.app_with_template()
+    [template] = (await house.admin.get(f"/apps/{app_id}/templates")).json
+    user = (await house.admin.post("/users", {"email": f"{app_id}@example.com"})).json
+    token = (await house.admin.post("/tokens", {"name": "billing"})).json
+    job = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json
+    await house.admin.put(f"/apps/{app_id}/jobs/{job['id']}/stop")
+    await house.admin.post(f"/tokens/{token['id']}/rotate")
+    for path in (f"/apps/{app_id}/templates/{template['id']}", f"/users/{user['id']}", f"/tokens/{token['id']}"):
+        assert (await house.admin.delete(path)).status == 204
+    names = {
+        template["id"]: {"like"}, user["id"]: {user["email"]}, token["id"]: {"billing"}, job["id"]: {"like"},
+    }  # fmt: skip
+    for id, expected in names.items():
+        acts = await acts_on(house, id)
+        assert len(acts) > 1
+        assert {each["on"]["name"] for each in acts} == expected
+    await house.admin.put(f"/apps/{app_id}/jobs/{app_id}/stop")
+    [missing] = await acts_on(house, app_id)
+    assert (missing["outcome"], missing["on"]["name"]) == ("refused", "")
+
+
+async def test_what_the_jobs_of_a_deleted_app_came_to_stays_in_the_audit(house: House) -> None:
+    app_id = await house.app_with_template()
+    job = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json
+    completed = Milestone(COMPLETE, await house.store.now(), "worker")
+    closed = await house.store.jobs.close(
+        job["id"], totals=Totals(), summed=Receipt(), completed_at=1, milestone=completed
+    )
+    assert closed is not None
+    assert (await house.admin.delete(f"/apps/{app_id}")).status == 204
+    told, made = await acts_on(house, job["id"])
+    assert (told["act"], made["act"]) == ("job.complete", "job.create")
+    assert told["who"] == {"kind": "system", "namespace": "system", "name": "worker", "way": "", "address": ""}
+    assert told["on"] == {"kind": "job", "id": job["id"], "name": "like", "appId": app_id, "namespace": ""}
+    assert told in (await house.admin.get("/audit?by=system")).json
 
 
 async def test_what_was_changed_is_told_as_it_was_and_as_it_is(house: House) -> None:

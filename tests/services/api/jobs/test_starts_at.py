@@ -80,7 +80,7 @@ async def _plans(house: House, steps: Callable[[], Awaitable[object]]) -> int:
 async def _look(house: House, *, patience: timedelta = timedelta(hours=1)) -> Found:
     await house.store._database["jobs"].delete_many({"app_id": {"$ne": "app"}})
     feed = Feed(house.store, house.broker, KINDS)
-    breaker = Breaker(house.store, house.clock, max_failed_share=0.05, mails=False)
+    breaker = Breaker(house.store, house.clock, role="worker", max_failed_share=0.05, mails=False)
     groups = GroupFlow(house.store, house.flow)
     limits = UpkeepPatience(patience, patience, patience)
     return await Upkeep(house.store, house.broker, feed, house.flow, groups, breaker, KINDS, limits).run_once()

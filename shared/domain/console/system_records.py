@@ -1,0 +1,46 @@
+"""What the audit tells of Carillon by itself: jobs that trip or complete, and processes that are gone.
+
+Each record is written behind what it tells, as often as somebody finds that it may be missing. Its id follows from what
+it tells and from the moment of that, so it is there once, and stands among the others by its time.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import blake2b
+
+from shared.domain.console.audit import SYSTEM, ActedOn, Actor, ActOutcome, AuditRecord
+from shared.domain.console.processes import GONE_AFTER, RunningProcess
+from shared.domain.ids import time_ordered_id
+from shared.domain.instants import format_instant, ns
+from shared.domain.jobs.events import Milestone
+
+GONE = "process.gone"
+
+
+def milestone_record(
+    milestone: Milestone, *, job_id: str, job_key: str, app_id: str, template_names: Sequence[str]
+) -> AuditRecord:
+    """What a job came to."""
+    on = ActedOn(kind="job", id=job_id, name=",".join(template_names), app_id=app_id)
+    return _record(milestone.act, on, job_key, at=milestone.at, role=milestone.role, reason=milestone.reason)
+
+
+def gone_record(process: RunningProcess, *, role: str) -> AuditRecord:
+    """A process of which nothing has been heard since `seen_at`. One that is heard of again and falls silent once more
+    is gone once more. `role` is that of the process that found it."""
+    on = ActedOn(kind="process", id=process.id, name=", ".join(process.roles))
+    reason = f"last heard of at {format_instant(process.seen_at)}, with {process.in_hand_count} things in hand"
+    return _record(GONE, on, process.id, at=process.seen_at + GONE_AFTER, role=role, reason=reason)
+
+
+def _record(act: str, on: ActedOn, thing: str, *, at: datetime, role: str, reason: str) -> AuditRecord:
+    noise = int.from_bytes(blake2b(f"{act}/{thing}".encode(), digest_size=8).digest())
+    return AuditRecord(
+        id=time_ordered_id(ns(at), noise),
+        at=at,
+        act=act,
+        who=Actor(namespace=SYSTEM, name=role),
+        on=on,
+        reason=reason,
+        outcome=ActOutcome.DONE,
+    )

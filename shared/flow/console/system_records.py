@@ -1,0 +1,87 @@
+"""Telling the audit what Carillon did by itself.
+
+    find what is to be told ──> write the records that are not there ──> note that they are
+
+Whoever dies between the last two leaves what is found again, and a record has one id, whoever writes it: so each is
+there exactly once, however many processes do this at the same time. The moves themselves wait for none of it: a job's
+milestone stands in its document by the same write as its move, and schedulers tell of it a moment later.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+
+from shared.domain.console.audit import AuditRecord
+from shared.domain.console.processes import GONE_AFTER, SILENT_AFTER
+from shared.domain.console.system_records import gone_record, milestone_record
+from shared.flow.time import DatabaseTime
+from shared.runtime.faults import fault
+from shared.runtime.loops import Swept, repeat
+from shared.runtime.metrics import AUDIT_RECORDS
+from shared.store import Store
+from shared.store.jobs.milestones import JobMilestones
+
+_AT_ONCE = 200
+
+log = structlog.get_logger(__name__)
+
+
+class SystemRecords:
+    """Tells the audit of jobs that tripped or completed, and of processes that are gone. `role` is that of this
+    process. All raise `Unavailable`."""
+
+    def __init__(self, store: Store, time: DatabaseTime, *, role: str) -> None:
+        self._store = store
+        self._time = time
+        self._role = role
+        self._silent: dict[tuple[str, datetime], datetime] = {}
+
+    async def run_once(self) -> Swept:
+        """Tell all that is to be told."""
+        told = await repeat(self._tell_milestones, while_full=_AT_ONCE) + await self.tell_gone()
+        return Swept(claimed=told)
+
+    async def tell_of_jobs(self, job_keys: Sequence[str]) -> None:
+        """Tell what is to be told of these jobs, which are about to be forgotten."""
+        await self._tell(await self._store.milestones.find_of(job_keys))
+
+    async def tell_gone(self) -> int:
+        """Tell of the processes that are gone, and that this process has found silent for a while itself: when the
+        store comes back, or a laptop wakes up, all of them seem to be gone until they are heard of again."""
+        now = await self._time.now()
+        silent = await self._store.processes.find_gone(before=now - GONE_AFTER)
+        self._silent = {
+            (process.id, process.seen_at): self._silent.get((process.id, process.seen_at), now) for process in silent
+        }
+        gone = [each for each in silent if self._silent[each.id, each.seen_at] <= now - SILENT_AFTER]
+        await self._write([gone_record(process, role=self._role) for process in gone])
+        await self._store.processes.note_gone(gone)
+        return len(gone)
+
+    async def _tell_milestones(self) -> int:
+        found = await self._store.milestones.find(limit=_AT_ONCE)
+        await self._tell(found)
+        return len(found)
+
+    async def _tell(self, found: Sequence[JobMilestones]) -> None:
+        await self._write([record for job in found for record in _records_of(job)])
+        await self._store.milestones.take(found)
+
+    async def _write(self, records: Sequence[AuditRecord]) -> None:
+        if not records:
+            return
+        await fault("audit.before_system_records")
+        for record in await self._store.audit.add_missing(records):
+            AUDIT_RECORDS.labels(record.act, record.outcome).inc()
+            log.info("told the audit", record=record.id, act=record.act, on=record.on.id, reason=record.reason)
+        await fault("audit.after_system_records")
+
+
+def _records_of(job: JobMilestones) -> list[AuditRecord]:
+    return [
+        milestone_record(
+            milestone, job_id=job.id, job_key=job.key, app_id=job.app_id, template_names=job.template_names
+        )
+        for milestone in job.milestones
+    ]
