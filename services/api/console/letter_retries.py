@@ -40,7 +40,7 @@ class RetriedView(Struct, frozen=True):
     retried: int
 
 
-class RetryingView(RetriedView, frozen=True):
+class RetryingView(RetriedView, frozen=True, rename="camel"):
     """How many there are to be tried again, by the bulk action of this id. Those whose schedules are gone stay, and are
     among its failures."""
 

@@ -72,11 +72,11 @@ def retry(session: Session, ids: Sequence[str], key: str, everything: bool, name
             session.out.confirm({"id": letter_id}, f"Tried again: {letter_id}.", id="id")
         return
     answer = session.api.post("dead-letters", "retry", body={"key": key} if key else {}, namespace=namespace)
-    if action := answer.get("bulk_action"):
+    if action := answer.get("bulkAction"):
         begun = (
             f"Begun: {answer['retried']:,} dead letters are tried again. `carillon bulk watch {action}` shows how far."
         )
-        session.out.confirm(answer, begun, id="bulk_action")
+        session.out.confirm(answer, begun, id="bulkAction")
         return
     session.out.confirm(answer, f"Tried again: {answer['retried']:,} dead letters.", id="retried")
 

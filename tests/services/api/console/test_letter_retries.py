@@ -59,8 +59,8 @@ async def test_more_are_tried_again_by_a_bulk_action(house: House) -> None:
     await bury(house, namespace, MANY)
     await bury(house, namespace, 2, key="other")
     reply = await client.post("/dead-letters/retry", {"key": "k"}, x_carillon_reason="the target is back")
-    action_id = reply.json["bulk_action"]
-    assert (reply.status, reply.json) == (202, {"retried": MANY, "bulk_action": action_id})
+    action_id = reply.json["bulkAction"]
+    assert (reply.status, reply.json) == (202, {"retried": MANY, "bulkAction": action_id})
     assert reply.headers["location"] == f"/bulk-actions/{action_id}"
     waiting = (await client.get(reply.headers["location"])).json
     assert (waiting["act"], waiting["filter"]) == ("dead-letter.retry", {"namespace": namespace, "key": "k"})
@@ -80,9 +80,9 @@ async def test_who_asks_again_gets_the_action_that_is_underway(house: House) -> 
     again = await client.post("/dead-letters/retry")
     assert (again.status, again.json) == (202, first.json)
     of_the_key = await client.post("/dead-letters/retry", {"key": "k"})
-    assert of_the_key.json["bulk_action"] != first.json["bulk_action"]
+    assert of_the_key.json["bulkAction"] != first.json["bulkAction"]
     assert len((await client.get("/bulk-actions")).json) == 2
-    await work(house, first.json["bulk_action"])
+    await work(house, first.json["bulkAction"])
     assert (await client.post("/dead-letters/retry")).json == {"retried": 0}
 
 
