@@ -21,6 +21,7 @@ from shared.domain.instants import ns
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.jobs import Job, JobStatus, Plan
 from shared.domain.jobs.totals import Totals
+from shared.store.clock.occurrences import fresh_token
 from shared.store.console import audit
 from tests.bench.schedules import NAMESPACE, database, far_ahead, fill, key
 from tests.e2e.house import House
@@ -166,6 +167,7 @@ def _letter(namespace: str, its_key: str, number: int, died_at: datetime) -> Dea
         died_at=died_at,
         attempts=10,
         error=ERRORS[number % len(ERRORS)],
+        death=fresh_token(),
     )
 
 

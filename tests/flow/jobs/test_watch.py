@@ -32,9 +32,9 @@ receipts = st.builds(
     reasons=st.dictionaries(st.sampled_from(["a.b", "$c"]), st.integers(1, 9)),
     locales=st.dictionaries(st.sampled_from(["en", "pt"]), st.integers(1, 9)),
 )
-changes = st.tuples(
-    st.just("change"), st.integers(0, 9), st.booleans(), receipts, st.integers(0, 9_000), st.integers(0, OVERLAP_MS)
-)
+later = st.sampled_from([0, 1, 2_000])
+before = st.sampled_from([0, 1, OVERLAP_MS])
+changes = st.tuples(st.just("change"), st.integers(0, 5), st.booleans(), receipts, later, before)
 adds = st.tuples(st.just("add"), st.integers(1, 3))
 steps = st.one_of(
     changes, changes, adds, st.just(("end",)), st.just(("look",)), st.tuples(st.just("look amid"), changes)
@@ -68,6 +68,8 @@ class Scene:
 
     async def change(self, ordinal: int, settled: bool, receipt: Receipt, later: int, before: int) -> None:
         """Settle a batch, or set it back."""
+        if ordinal >= self._count:
+            return  # the plan's end stands there, or nothing
         self._latest += timedelta(milliseconds=later)
         at = self._latest - timedelta(milliseconds=before)
         told = {"sent": receipt.sent, "failed": receipt.failed, "skipped": 0, "held_out": 0, "unknown": 0}
@@ -92,12 +94,13 @@ class Scene:
         assert await watching.read_chart(self.job) == rate_chart(settled)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(steps, max_size=25), st.booleans())
 async def test_what_is_told_is_the_sum_over_all_batches_whatever_happens(
     store: Store, monkeypatch: pytest.MonkeyPatch, sequence: list[Any], removed: bool
 ) -> None:
     scene, watching = Scene(store), JobWatch(store, DatabaseTime(store))
+    await scene.add(3)
     with monkeypatch.context() as patched:
         patched.setattr(watch, "FRESH_SECONDS", 0.0)
         for step, *rest in sequence:
@@ -154,6 +157,22 @@ def count_readings(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(store.batch_sums, "read_from", read_from)
     return readings
+
+
+async def test_a_batch_that_shows_late_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "FRESH_SECONDS", 0.0)
+    scene, watching = await watched(store), JobWatch(store, DatabaseTime(store))
+    await scene.check(watching)
+    await scene.change(1, True, Receipt(sent=7), 0, OVERLAP_MS)
+    await scene.check(watching)
+
+
+async def test_batches_that_were_removed_are_told_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "FRESH_SECONDS", 0.0)
+    scene, watching = await watched(store), JobWatch(store, DatabaseTime(store))
+    await scene.check(watching)
+    await store.batches.remove_of([scene.job.key])
+    await scene.check(watching)
 
 
 async def test_too_many_jobs_are_forgotten_and_read_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
