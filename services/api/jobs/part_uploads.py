@@ -36,7 +36,7 @@ CSV = "text/csv"
 PARTS_AT_ONCE = 8
 """How many parts a process takes at the same time: each is in memory until it is stored."""
 
-_SEGMENTS = {"upload_id": {"type": "string", "format": "uuid"}}
+_SEGMENTS = {"upload_id": {"type": "string", "format": "uuid", "description": "The id of the upload."}}
 _PART = Parameter(
     name="part",
     description="The number of the part.",
@@ -96,7 +96,7 @@ class PartUploadsResource(Resource):
         problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT), parameters=(_PART, _UPLOAD),
         max_body_bytes=MAX_PART_BYTES,
     )  # fmt: skip
-    async def put_part(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+    async def put_upload_part(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         rule = f"part is an integer from 1 to {MAX_PARTS}"
         number = paging.read_integer(request, _PART.name, most=MAX_PARTS, default=0, rule=rule)
         if not number:
@@ -114,7 +114,7 @@ class PartUploadsResource(Resource):
         "GET", UPLOAD, summary="Show an upload: which parts of it are there.",
         who=OPERATE_APP, answers={HTTPStatus.OK: UploadView}, problems=(HTTPStatus.NOT_FOUND,), segments=_SEGMENTS,
     )  # fmt: skip
-    async def show_upload(self, app_id: FromPath[str], upload_id: FromPath[str]) -> Response[bytes]:
+    async def get_upload(self, app_id: FromPath[str], upload_id: FromPath[str]) -> Response[bytes]:
         upload_id = read_uuid(upload_id, field="uploadId")
         upload = await self._flow.require(read_uuid(app_id, field="appId"), upload_id)
         return wire.answer(_view(upload, upload_id))
