@@ -152,11 +152,12 @@ class ByDocument:
         """A value of this schema. What is an id, or may be one, is the same everywhere."""
         if "$ref" in schema:
             return self._example(self._document["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
-        if "anyOf" in schema:
-            return self._example(min(schema["anyOf"], key=lambda each: each.get("type") == "array"))
+        if several := schema.get("anyOf") or schema.get("oneOf"):
+            return self._example(min(several, key=lambda each: each.get("type") == "array"))
         if "enum" in schema:
             return schema["enum"][-1]
-        match schema.get("type"):
+        kind = schema.get("type")
+        match kind[0] if isinstance(kind, list) else kind:
             case "object":
                 return {key: self._example(each) for key, each in schema.get("properties", {}).items()}
             case "array":

@@ -36,7 +36,7 @@ CSV = "text/csv"
 PARTS_AT_ONCE = 8
 """How many parts a process takes at the same time: each is in memory until it is stored."""
 
-_SEGMENTS = {"upload_id": {"type": "string", "format": "uuid"}}
+_SEGMENTS = {"upload_id": {"type": "string", "format": "uuid", "description": "The id of the upload."}}
 _PART = Parameter(
     name="part",
     description="The number of the part.",
