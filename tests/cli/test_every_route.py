@@ -152,8 +152,8 @@ class ByDocument:
         """A value of this schema. What is an id, or may be one, is the same everywhere."""
         if "$ref" in schema:
             return self._example(self._document["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
-        if "oneOf" in schema:
-            return self._example(min(schema["oneOf"], key=lambda each: each.get("type") == "array"))
+        if several := schema.get("anyOf") or schema.get("oneOf"):
+            return self._example(min(several, key=lambda each: each.get("type") == "array"))
         if "enum" in schema:
             return schema["enum"][-1]
         kind = schema.get("type")
