@@ -38,9 +38,9 @@ def of(look: "Callable[[Session, str], Names]") -> Complete:
     """Complete by asking the API: `look` gives names, each with a word about it."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from services.cli.session import Session, wishes_of
+        from services.cli.session import Session, read_common_options
 
-        session = Session(wishes_of(ctx), patient=False)
+        session = Session(read_common_options(ctx), patient=False)
         try:
             return _offer(look(session, incomplete), incomplete)
         except Exception:  # noqa: BLE001 - a message would stand in the line that is being typed

@@ -117,7 +117,7 @@ def newest_jobs(
 ) -> Iterator[Json]:
     """The jobs of the app that is named, or of all, the newest first: those made from `since` on and before `until`."""
     from carillon.errors import NotFound
-    from services.cli import older
+    from services.cli import last_release
 
     app_id = find_app(session) if session.app else None
     times = {"since": since and since.isoformat(), "until": until and until.isoformat()}
@@ -126,7 +126,7 @@ def newest_jobs(
     except NotFound as error:
         if error.field is not None:
             raise
-        jobs = older.newest_jobs(session.api, app_id, since=since, until=until, **query)
+        jobs = last_release.newest_jobs(session.api, app_id, since=since, until=until, **query)
         yield from islice(jobs, limit or None)
 
 

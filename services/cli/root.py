@@ -68,7 +68,7 @@ class CarillonCommand(click.Group):
 
 
 def _find_programs() -> Mapping[str, click.Command]:
-    from services.cli.running import programs
+    from services.cli.programs import programs
 
     return programs.commands
 

@@ -24,7 +24,7 @@ NAMED_FROM_DEVICES = 100_000
 NAMED_FROM_THINGS = 1_000
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
+class CommonOptions(Struct, frozen=True, kw_only=True):
     """What the common options of a verb say."""
 
     context: str = ""
@@ -38,26 +38,26 @@ class Wishes(Struct, frozen=True, kw_only=True):
     config: Path | None = None
 
 
-def wishes_of(ctx: click.Context) -> Wishes:
+def read_common_options(ctx: click.Context) -> CommonOptions:
     """What the common options say; those that a verb does not have say nothing."""
-    given = {name: value for name, value in ctx.params.items() if name in Wishes.__struct_fields__ and value}
+    given = {name: value for name, value in ctx.params.items() if name in CommonOptions.__struct_fields__ and value}
     config = ctx.find_root().params.get("config")
-    return Wishes(**given, config=config if isinstance(config, Path) else None)
+    return CommonOptions(**given, config=config if isinstance(config, Path) else None)
 
 
 class Session:
     """One run of a verb. The deployment is looked for when it is asked first."""
 
-    def __init__(self, wishes: Wishes, *, patient: bool = True) -> None:
-        self.wishes = wishes
-        self.out = Output(json=wishes.json, quiet=wishes.quiet, wide=wishes.wide, utc=wishes.utc)
+    def __init__(self, options: CommonOptions, *, patient: bool = True) -> None:
+        self.options = options
+        self.out = Output(json=options.json, quiet=options.quiet, wide=options.wide, utc=options.utc)
         self._patient = patient
         self._opened: Api | None = None
 
     @cached_property
     def found(self) -> "FoundDeployment":
         """The deployment, and what named it."""
-        return target.find_deployment(self.wishes.context, config=self.wishes.config)
+        return target.find_deployment(self.options.context, config=self.options.config)
 
     @property
     def api(self) -> "Api":
@@ -70,7 +70,7 @@ class Session:
                 deployment.url,
                 token=self._token,
                 user=deployment.user,
-                reason=self.wishes.reason,
+                reason=self.options.reason,
                 agent=AGENT,
                 patient=self._patient,
             )
@@ -84,7 +84,7 @@ class Session:
     @property
     def app(self) -> str:
         """The app that is named by `--app` or by the context, if one is."""
-        return self.wishes.app or self.found.deployment.app
+        return self.options.app or self.found.deployment.app
 
     def close(self) -> None:
         """Close the connections, if any are open."""
@@ -100,29 +100,29 @@ class Session:
             UsageError: nobody is there to be asked, and `--yes` was not given.
             Failure: the answer is no.
         """
-        if self.wishes.yes:
+        if self.options.yes:
             return
         sentence, type_name = visible(sentence), visible(type_name)
         if not _has_somebody():
             raise click.UsageError(f"{sentence} Nobody is here to be asked: --yes does it.")
         if not _is_confirmed(sentence, type_name):
             raise Failure(Exit.FAILED, "Nothing was done.")
-        if not self.wishes.reason:
+        if not self.options.reason:
             self._ask_why(needed=self._demands_reasons())
 
     def require_reason(self) -> str:
         """Why this shall happen. Raises `UsageError` where nobody has said that, and nobody is there to be asked."""
-        if not self.wishes.reason:
-            if self.wishes.yes or not _has_somebody():
+        if not self.options.reason:
+            if self.options.yes or not _has_somebody():
                 raise click.UsageError("why? --reason says so, for the audit")
             self._ask_why(needed=True)
-        return self.wishes.reason
+        return self.options.reason
 
     def _ask_why(self, *, needed: bool) -> None:
         question = "Why? The audit keeps it" if needed else "Why? The audit keeps it; Enter: no reason"
         reason: str = click.prompt(question, err=True, default=None if needed else "", show_default=False)
         if reason.strip():
-            self.wishes = replace(self.wishes, reason=reason.strip())
+            self.options = replace(self.options, reason=reason.strip())
             self.close()  # what is asked from now on goes with the reason
 
     def _demands_reasons(self) -> bool:

@@ -10,7 +10,7 @@ import click
 
 from services.cli import complete
 from services.cli.exits import Exit, Failure, failure_of
-from services.cli.session import Session, Wishes, wishes_of
+from services.cli.session import CommonOptions, Session, read_common_options
 from shared.domain.errors import CarillonError as InsideError
 
 # The client needs httpx, which brings a command line of its own along where rich is installed: 80 ms for nothing.
@@ -52,9 +52,9 @@ class Verb(click.Command):
         super().__init__(name, params=[*own, *added, *common_options()], **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        session = Session(wishes_of(ctx))
+        session = Session(read_common_options(ctx))
         ctx.obj = session
-        for name in Wishes.__struct_fields__:
+        for name in CommonOptions.__struct_fields__:
             ctx.params.pop(name, None)
         with exit_codes():
             try:

@@ -7,7 +7,7 @@ import pytest
 
 from services.cli import main
 from services.cli.root import NOUNS
-from services.cli.session import Wishes
+from services.cli.session import CommonOptions
 from services.cli.verb import Verb
 from tests.cli.manual import PAGE, write
 
@@ -79,5 +79,5 @@ def test_no_verb_takes_a_common_option_for_its_own(name: str) -> None:
     if isinstance(command, Verb):
         names = [each.name for each in command.params]
         assert len(names) == len({*names})
-        own = [each for each in command.params if each.name in Wishes.__struct_fields__]
+        own = [each for each in command.params if each.name in CommonOptions.__struct_fields__]
         assert all(isinstance(each, click.Option) for each in own)

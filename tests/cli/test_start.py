@@ -20,7 +20,7 @@ from services.cli import main
 main(sys.argv[1:], prog_name="carillon")
 """
 NOBODYS = {
-    "aiokafka", "aio_pika", "litestar", "numpy", "pygments", "pymongo", "rich", "services.api", "services.cli.running",
+    "aiokafka", "aio_pika", "litestar", "numpy", "pygments", "pymongo", "rich", "services.api", "services.cli.programs",
     "services.connections", "services.embedded.instance", "services.parts", "shared.runtime.settings", "structlog",
 }  # fmt: skip
 # On a machine where all is quiet, 0.4 seconds are 4 times what Python takes to import httpx. A busy machine slows both.

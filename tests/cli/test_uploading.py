@@ -13,7 +13,7 @@ from carillon.transport import Answer
 from carillon.uploads import SLICE_BYTES
 from services.cli.api import Api
 from services.cli.exits import Exit, Failure
-from services.cli.session import Session, Wishes
+from services.cli.session import CommonOptions, Session
 from services.cli.uploading import upload_file
 from shared.runtime.serving import HttpServer
 from tests.cli.test_every_route import ID, ByDocument
@@ -62,7 +62,7 @@ def file(tmp_path: Path) -> Path:
 
 
 async def upload(proxy: CuttingProxy, app_id: str, file: Path) -> str:
-    session = Session(Wishes())
+    session = Session(CommonOptions())
     url = f"http://127.0.0.1:{proxy.port}"
     session._opened = Api.connect(url, token="", user=ADMIN, reason="", agent="test", patient=True)
     try:
@@ -112,7 +112,7 @@ class OlderApi(ByDocument):
 
 async def test_an_api_of_the_release_before_gets_the_file_at_once(house: House, file: Path) -> None:
     transport: Any = OlderApi((await house.admin.get("/openapi.json")).json)
-    session = Session(Wishes())
+    session = Session(CommonOptions())
     session._opened = Api(transport)
     assert await asyncio.to_thread(upload_file, session, ID, file) == ID
     assert transport.asked == {("GET", "/uploadurl")}

@@ -260,7 +260,7 @@ async def test_a_bulk_action(cli: Program, house: House, document: Document) -> 
     document.check("post", "/bulk-actions", made, "202")
     document.check("get", "/bulk-actions", (await cli.done("bulk", "list", "--json")).lines)
     document.check("get", "/bulk-actions/{actionId}", (await cli.done("bulk", "show", made["id"], "--json")).json)
-    await cli.done("bulk", "cancel", made["id"])
+    await cli.done("bulk", "cancel", made["id"], "--yes")
     assert (await shown(house, f"/bulk-actions/{made['id']}"))["state"] == "cancelled"
 
 
@@ -321,10 +321,10 @@ async def test_dead_letters(cli: Program, house: House, document: Document) -> N
     await house.store.dead_letters.add([replace(letters[0], id=f"{key}-many-{n}") for n in range(501)])
     begun = (await cli.done("dead-letters", "retry", "--key", key, "--json")).json
     assert (begun["retried"], (await cli.done("dead-letters", "retry", "--key", key, "--quiet")).out.strip()) == (
-        501, begun["bulk_action"],
+        501, begun["bulkAction"],
     )  # fmt: skip
-    assert f"carillon bulk watch {begun['bulk_action']}" in (await cli.done("dead-letters", "retry", "--key", key)).out
-    await cli.done("bulk", "cancel", begun["bulk_action"])
+    assert f"carillon bulk watch {begun['bulkAction']}" in (await cli.done("dead-letters", "retry", "--key", key)).out
+    await cli.done("bulk", "cancel", begun["bulkAction"], "--yes")
 
 
 async def test_dead_tasks(cli: Program, house: House) -> None:

@@ -18,7 +18,7 @@ from services.parts import find_parts, find_processes
 _LOOK_SECONDS = 0.02
 # What the command and the processes import when they are chosen, and the drivers of the native stack.
 _PROGRAM = (
-    "services.cli.running",
+    "services.cli.programs",
     "services.process",
     "services.api.app",
     "services.worker.service",

@@ -19,6 +19,7 @@ FOREIGN = {
     "another port of this machine": {"origin": "http://localhost:1"},
     "another site": {"sec-fetch-site": "cross-site"},
     "another host of the same site": {"sec-fetch-site": "same-site"},
+    "a cookie, and no word of the page": {"cookie": "__Host-carillon=1"},
     "a form": {
         "origin": "https://evil.example",
         "sec-fetch-site": "cross-site",
@@ -50,6 +51,7 @@ async def test_our_own_page_and_programs_are_served(target: Target, town: Town, 
         {"origin": f"http://localhost:{target.port}", "host": f"localhost:{target.port}"},
         {"sec-fetch-site": "same-origin"},
         {"sec-fetch-site": "none"},
+        {"sec-fetch-site": "same-origin", "cookie": "__Host-carillon=1"},
         {},
     ]
     for headers in ours:

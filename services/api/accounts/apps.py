@@ -1,5 +1,6 @@
 """`/apps`: the mobile apps that jobs push to."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -16,7 +17,6 @@ from services.api.http.routes import Resource, Route
 from shared.domain.accounts.apps import App, check_app, name_key
 from shared.domain.errors import Conflict, Forbidden, NotFound
 from shared.domain.ids import read_uuid
-from shared.flow.console.system_records import SystemRecords
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -91,12 +91,14 @@ def _check_own_name(app: App, name: str) -> None:
 
 
 class AppsResource(Resource):
-    """The routes of apps."""
+    """The routes of apps. `before_forgetting` is called with the keys of jobs that are about to be removed."""
 
-    def __init__(self, store: Store, clock: Clock, system_records: SystemRecords) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, before_forgetting: Callable[[Sequence[str]], Awaitable[None]]
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._system_records = system_records
+        self._before_forgetting = before_forgetting
 
     @Route(
         "GET", APPS, summary="List the apps, the oldest first.",
@@ -178,6 +180,7 @@ class AppsResource(Resource):
         # Nor is one forgotten whose maker died before looking. Without templates, a later one never begins.
         await self._check_idle(app)
         await self._store.apps.remove(app.id)
+        note_change(app_view(app), None)
         return wire.empty()
 
     async def _check_idle(self, app: App) -> None:
@@ -186,7 +189,7 @@ class AppsResource(Resource):
 
     async def _remove_jobs(self, app_id: str) -> None:
         while job_keys := await self._store.closed_jobs.find_of_app(app_id, limit=PAGE):
-            await self._system_records.tell_of_jobs(job_keys)
+            await self._before_forgetting(job_keys)
             await self._store.batches.remove_of(job_keys)
             await self._store.held_out.remove_of(job_keys)
             jobs = (await self._store.jobs.with_ids(job_keys)).values()

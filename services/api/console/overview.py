@@ -28,9 +28,9 @@ from shared.domain.console.overview import OverallVerdict, Overview, ShownSign, 
 from shared.domain.console.signs import SIGNS, Severity
 from shared.domain.instants import format_instant
 from shared.domain.jobs.jobs import Job, JobStatus
-from shared.flow.console.board import SECONDS, Board
+from shared.flow.console.overviews import SECONDS, OverviewReader
 from shared.flow.jobs.watch import JobWatch
-from shared.runtime.fresh import Fresh
+from shared.runtime.shared_reading import SharedReading
 from shared.store import Store
 
 _SHOWN = 20
@@ -97,22 +97,22 @@ class _SeenJobs(Struct, frozen=True):
 class OverviewResource(Resource):
     """The route of the overview."""
 
-    def __init__(self, store: Store, board: Board, watch: JobWatch) -> None:
+    def __init__(self, store: Store, reader: OverviewReader, watch: JobWatch) -> None:
         self._store = store
         self._watch = watch
-        self._board = board
-        self._jobs: LRUCache[_AppIds, Fresh[_SeenJobs]] = LRUCache(_REMEMBERED)
+        self._reader = reader
+        self._jobs: LRUCache[_AppIds, SharedReading[_SeenJobs]] = LRUCache(_REMEMBERED)
 
     @Route(
         "GET", "/overview", summary="Tell whether all is well, what runs and what waits.",
         who=KNOWN, answers={HTTPStatus.OK: OverviewView},
     )  # fmt: skip
     async def get_overview(self, request: Request[Any, Any, Any]) -> Response[bytes]:
-        caller, overview = caller_of(request), await self._board.overview()
+        caller, overview = caller_of(request), await self._reader.read()
         whole = caller.role_over_everything is not None
         app_ids = None if whole else tuple(sorted(caller.apps_with_role)[:APPS_AT_ONCE])
         if app_ids not in self._jobs:
-            self._jobs[app_ids] = Fresh(partial(self._read_jobs, app_ids), seconds=SECONDS)
+            self._jobs[app_ids] = SharedReading(partial(self._read_jobs, app_ids), seconds=SECONDS)
         seen = await self._jobs[app_ids].get()
         jobs = OpenJobsView(
             open=dict(overview.open_jobs or {}) if whole else {},

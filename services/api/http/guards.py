@@ -94,10 +94,13 @@ def check_host(hosts: Sequence[str], rules: GuardRules) -> None:
 
 
 def check_origin(headers: Headers, rules: GuardRules) -> None:
-    """Raise `Forbidden` where a browser says that another site makes this request."""
+    """Raise `Forbidden` where a browser says that another site makes this request, or may have made it: a cookie is
+    what a browser adds by itself."""
     origins, sites = headers.getall("origin", []), headers.getall("sec-fetch-site", [])
     if len(origins) == 1 and origins[0].lower() in rules.origins:
         return
+    if headers.get("cookie") and not origins and not sites:
+        raise Forbidden("with a cookie goes Origin or Sec-Fetch-Site, as browsers send them", field="cookie")
     if not _SAME_SITE.issuperset(sites):
         raise Forbidden("pages of other sites change nothing here", field="sec-fetch-site", value=", ".join(sites))
     for origin in origins:

@@ -194,11 +194,14 @@ class TemplatesResource(Resource):
         act="template.delete", who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND,),
     )  # fmt: skip
     async def delete_template(self, app_id: FromPath[str], template_id: FromPath[str]) -> Response[None]:
-        app, template = read_uuid(app_id, field="appId"), read_uuid(template_id, field="templateId")
-        if found := await self._store.templates.get(template):
-            note_name("template", found.name if found.app_id == app else "")
-        if not await self._store.templates.remove(app, template):
+        app, wanted = await app_of(self._store, app_id), read_uuid(template_id, field="templateId")
+        found = await self._store.templates.get(wanted)
+        if found is None or found.app_id != app.id:
             raise _no_such_template(template_id)
+        note_name("template", found.name)
+        if not await self._store.templates.remove(app.id, wanted):
+            raise _no_such_template(template_id)
+        note_change(template_view(found, app), None)
         return wire.empty()
 
     async def _check_size(self, templates: list[Template]) -> None:

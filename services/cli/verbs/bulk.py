@@ -88,11 +88,13 @@ def watch_action(session: Session, id_: str) -> None:
     _watch(session, _find(session, id_))
 
 
-@command.verb("cancel", changes=True)
+@command.verb("cancel", destroys=True)
 @_id
 def cancel(session: Session, id_: str) -> None:
     """Have a bulk action go no further; what it has done stays done."""
-    action = session.api.post(PATH, _find(session, id_), "cancel")
+    found = _find(session, id_)
+    session.ask(f"This cancels bulk action {found}; what it has done stays done.")
+    action = session.api.post(PATH, found, "cancel")
     session.out.confirm(action, f"Cancelled {action['id']}.", id="id")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from services.cli import complete, options
+from services.cli.job_options import job_body, job_options
+from services.cli.job_screens import show_batches, show_preview, show_samples, watch_group
 from services.cli.job_shape import group_fields, state_of, zone_columns
-from services.cli.job_wish import job_body, job_options
-from services.cli.jobs_seen import show_batches, show_preview, show_samples, watch_group
 from services.cli.names import find_app, find_group, newest_jobs
 from services.cli.output.tables import Json, TableColumn, group_digits
 from services.cli.session import NAMED_FROM_DEVICES, Session
@@ -47,10 +47,10 @@ def show(session: Session, group_name: str) -> None:
 @command.verb("create", of_app=True, changes=True)
 @job_options
 @click.option("--watch", "watches", is_flag=True, help="Watch it until all its jobs have ended.")
-def create(session: Session, templates: tuple[str, ...], watches: bool, **wish: Any) -> None:
+def create(session: Session, templates: tuple[str, ...], watches: bool, **given: Any) -> None:
     """Make a localized push: a job for each time zone, at what --at reads in UTC."""
     app_id = find_app(session)
-    body = job_body(session, app_id, **wish | {"localized": True})
+    body = job_body(session, app_id, **given | {"localized": True})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
     if watches:
         watch_group(session, app_id, job["jobGroupId"])
@@ -61,10 +61,10 @@ def create(session: Session, templates: tuple[str, ...], watches: bool, **wish: 
 
 @command.verb("preview", of_app=True)
 @job_options
-def preview(session: Session, templates: tuple[str, ...], **wish: Any) -> None:
+def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
     """Tell who would get a localized push and what they would get; nothing is stored."""
     app_id = find_app(session)
-    body = job_body(session, app_id, **wish | {"localized": True})
+    body = job_body(session, app_id, **given | {"localized": True})
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
 
 

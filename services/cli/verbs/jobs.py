@@ -6,9 +6,9 @@ import click
 
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
+from services.cli.job_options import job_body, job_options
+from services.cli.job_screens import show_batches, show_preview, show_rate, show_samples, watch_group, watch_job
 from services.cli.job_shape import BAD, ENDED, job_columns, job_fields, state_of
-from services.cli.job_wish import job_body, job_options
-from services.cli.jobs_seen import show_batches, show_preview, show_rate, show_samples, watch_group, watch_job
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.options import Past
 from services.cli.output.tables import Json, group_digits
@@ -47,10 +47,10 @@ def show(session: Session, job_name: str) -> None:
 @job_options
 @click.option("--id", "id_", default="", metavar="UUID", help="An id of your choice.")
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it has ended.")
-def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool, **wish: Any) -> None:
+def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool, **given: Any) -> None:
     """Make a job, which starts at once or at --at."""
     app_id = find_app(session)
-    body = job_body(session, app_id, **wish) | ({"id": id_} if id_ else {})
+    body = job_body(session, app_id, **given) | ({"id": id_} if id_ else {})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
     if not watches:
         jobs = f" with {len(job['zones'])} jobs, group {job['jobGroupId']}" if job["zones"] else ""
@@ -63,10 +63,10 @@ def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool
 
 @command.verb("preview", of_app=True)
 @job_options
-def preview(session: Session, templates: tuple[str, ...], **wish: Any) -> None:
+def preview(session: Session, templates: tuple[str, ...], **given: Any) -> None:
     """Tell who would get a job and what they would get; nothing is stored."""
     app_id = find_app(session)
-    body = job_body(session, app_id, **wish)
+    body = job_body(session, app_id, **given)
     show_preview(session, session.api.post("apps", app_id, "jobs", "preview", body=body, template=",".join(templates)))
 
 

@@ -11,8 +11,8 @@ from services.cli.exits import Exit, Failure
 from services.cli.names import find_schedule
 from services.cli.options import Instant, Span
 from services.cli.output.tables import Json, TableColumn
+from services.cli.schedule_options import definition_options, schedule_body
 from services.cli.schedule_shape import schedule_columns, schedule_fields
-from services.cli.schedule_wish import definition_options, schedule_body
 from services.cli.session import Session
 from services.cli.verb import noun
 
@@ -60,9 +60,9 @@ def show(session: Session, key: str, namespace: str) -> None:
 @command.verb("create", changes=True)
 @click.argument("key", metavar="KEY")
 @definition_options
-def create(session: Session, key: str, **wish: Any) -> None:
+def create(session: Session, key: str, **given: Any) -> None:
     """Make a schedule; one that is there with the same content stays as it is."""
-    made = session.api.post("schedules", body={**schedule_body(**wish), "key": key})
+    made = session.api.post("schedules", body={**schedule_body(**given), "key": key})
     session.out.confirm(made, _in_place(session, made), id="key")
 
 
@@ -80,9 +80,9 @@ def apply(session: Session, files: Sequence[str]) -> None:
 
 @command.verb("preview")
 @definition_options
-def preview(session: Session, **wish: Any) -> None:
+def preview(session: Session, **given: Any) -> None:
     """Tell the next instants of a schedule; nothing is stored."""
-    answer = session.api.post("schedules", "preview", body=schedule_body(**wish))
+    answer = session.api.post("schedules", "preview", body=schedule_body(**given))
     session.out.show(answer, lambda: [("next", [session.out.when(each) for each in answer["next"]])], id="next")
 
 
@@ -112,7 +112,7 @@ def resume(session: Session, key: str, namespace: str) -> None:
     _move(session, key, namespace, "resume", "Resumed")
 
 
-@command.verb("cancel", changes=True)
+@command.verb("cancel", destroys=True)
 @_key
 @click.argument("instant", metavar="INSTANT", type=Instant())
 @options.namespace
@@ -120,6 +120,7 @@ def cancel(session: Session, key: str, instant: datetime, namespace: str) -> Non
     """Take one pending instant out of a schedule's list: 2030-12-24T14:00Z."""
     found = find_schedule(session, key, namespace=namespace)
     at = instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    session.ask(f"This takes {session.out.when(at)} out of schedule {found}.")
     session.api.delete("schedules", found, "occurrences", at, namespace=namespace)
     session.out.confirm({"key": found}, f"Schedule {found} does not fire at {session.out.when(at)}.", id="key")
 

@@ -49,7 +49,7 @@ def _draw(out: Output, overview: Json) -> None:
         out.write(f"      {visible(sign['remedy'])}")
     for thing in overview["unknown"]:
         out.write(f"\n{paint('unknown', 'yellow')}  {visible(thing['what'])}: {visible(thing['reason'])}")
-    out.write("")
+    out.write("Half of the signs need Prometheus and are not judged here: `carillon rules` prints them as alerts.\n")
     for line in draw_record(_figures(overview)):
         out.write(line)
     busy = [queue for queue in overview["queues"] if queue["ready"] or queue["unacked"] or queue["dead"]]

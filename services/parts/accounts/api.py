@@ -19,7 +19,7 @@ class AccountsApi(Part):
     def resources(self) -> Sequence[Resource]:
         accounts, clock = self.parts.of(AccountsPart), self.capabilities.clock
         return (
-            AppsResource(self.store, clock, self.parts.of(ConsolePart).system_records),
+            AppsResource(self.store, clock, self.parts.of(ConsolePart).system_records.tell_of_jobs),
             UsersResource(self.store, accounts.revocations, clock, first_admin=self.settings.api.first_admin),
             TokensResource(self.store, accounts.revocations, clock),
             SigningSecretsResource(accounts.signing),

@@ -17,7 +17,7 @@ from services.parts.clock.common import ClockPart
 from services.parts.console.common import ConsolePart
 from services.parts.jobs.common import JobsPart
 from shared.domain.console.signs import ROLES
-from shared.flow.console.board import Board
+from shared.flow.console.overviews import OverviewReader
 
 
 class ConsoleApi(Part):
@@ -26,11 +26,11 @@ class ConsoleApi(Part):
     def resources(self) -> Sequence[Resource]:
         given, bulk = self.capabilities, self.parts.of(ConsolePart).bulk
         drafts = BulkDrafts(self.store, bulk, given.clock)
-        board = Board(self.store, given.broker, given.time, ROLES)
+        overviews = OverviewReader(self.store, given.broker, given.time, ROLES)
         return (
             AuditResource(self.store, given.time),
-            OverviewResource(self.store, board, self.parts.of(JobsPart).watch),
-            ProcessesResource(self.store, given.time, board.queues),
+            OverviewResource(self.store, overviews, self.parts.of(JobsPart).watch),
+            ProcessesResource(self.store, given.time, overviews.queues),
             SettingsResource(self.settings),
             BulkActionsResource(self.store, bulk, drafts),
             LetterRetriesResource(self.store, self.parts.of(ClockPart).schedules, drafts),

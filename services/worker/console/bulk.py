@@ -21,10 +21,10 @@ class BulkRunner(Stage[RunBulkAction]):
 
     async def run(self, task: RunBulkAction) -> None:
         """Do a turn of the action. Raises `Unavailable`."""
-        turn = await self._flow.run(task.action_id)
+        turn = await self._flow.take(task.action_id)
         while turn is not None and await turn.work():
             if self._stopping:
-                await turn.let_go()
+                await turn.hand_over()
                 return
 
     async def put_off(self, task: RunBulkAction) -> None:

@@ -71,7 +71,7 @@ class BulkFlow:
         """Cancel an action; `None` where it is over, or not there."""
         return await self._store.bulk_actions.cancel(action_id, by=by, at=await self._time.now())
 
-    async def run(self, action_id: str) -> "BulkTurn | None":
+    async def take(self, action_id: str) -> "BulkTurn | None":
         """Take the action; `None` where another worker has it, or it is over."""
         now = await self._time.now()
         action = await self._store.bulk_actions.take(action_id, fresh_token(), now=now, leased_until=now + LEASE)
@@ -112,12 +112,12 @@ class BulkFlow:
 
     async def give_up(self, action_id: str, reason: str) -> None:
         """End an action by a fault of ours, whoever holds it: this worker itself, most likely."""
-        await self.run(action_id)
+        await self.take(action_id)
         ended = await self._store.bulk_actions.fail(action_id, at=await self._time.now(), failure=reason)
         if ended is not None:
             log.error("bulk action given up", action=ended.id, act=ended.act, reason=reason)
 
-    async def let_go(self, action: BulkAction) -> None:
+    async def hand_over(self, action: BulkAction) -> None:
         """Let other workers hold it, and tell them so."""
         await self._store.bulk_actions.release(action)
         await self._publish(action.id)
@@ -180,12 +180,12 @@ class BulkTurn:
         self.action, self._held_until = moved, _trusted_until()
         if time.monotonic() < self._ends:
             return True
-        await self.let_go()
+        await self.hand_over()
         return False
 
-    async def let_go(self) -> None:
+    async def hand_over(self) -> None:
         """Leave the rest to others."""
-        await self._flow.let_go(self.action)
+        await self._flow.hand_over(self.action)
 
 
 def _trusted_until() -> float:

@@ -26,9 +26,12 @@ from shared.store.jobs.batch_sums import BatchSums
 
 FRESH_SECONDS = 1.0
 MOST_BATCHES = 500_000
-"""As many batches are known at once, with a thousand for each job."""
+"""How many batches a process remembers; each job counts for a thousand more."""
 
-_A_JOB = 1_000
+MOST_LISTED = 50
+"""How many jobs of one list are watched. The sums of its others come by one query, which remembers nothing."""
+
+_BATCHES_PER_JOB = 1_000
 _OVERLAP = timedelta(seconds=5)
 """A batch may become visible later than another one with a later time."""
 
@@ -39,16 +42,21 @@ class JobWatch:
     def __init__(self, store: Store, time: DatabaseTime) -> None:
         self._store = store
         self._time = time
-        self._watched: LRUCache[str, _Watched] = LRUCache(MOST_BATCHES, getsizeof=_weigh)
+        self._watched: LRUCache[str, _Watched] = LRUCache(MOST_BATCHES, getsizeof=_size_of)
 
     async def sum_up(self, jobs: Sequence[Job]) -> dict[str, Totals]:
         """The sums of each job by id: those of closed ones as written, those of open ones as they are."""
-        return dict(zip([job.id for job in jobs], await asyncio.gather(*map(self._sum, jobs)), strict=True))
+        begun = [job for job in jobs if job.totals is None and not _has_nothing_cut(job)]
+        watched, others = begun[:MOST_LISTED], begun[MOST_LISTED:]
+        looks = await asyncio.gather(*map(self._look, watched))
+        counted = await self._store.batch_sums.totals([job.key for job in others]) if others else {}
+        counted |= {job.key: sums.totals for job, sums in zip(watched, looks, strict=True)}
+        return {job.id: job.totals or with_plan(job, counted.get(job.key, Totals())) for job in jobs}
 
     async def measure(self, job: Job) -> tuple[Totals, Progress]:
         """The sums of one job, by reason, and how fast they grow."""
         if not job.open:
-            return await self._sum(job), Progress(Receipt(reasons=job.reasons, locales=job.locales))
+            return (await self.sum_up([job]))[job.id], Progress(Receipt(reasons=job.reasons, locales=job.locales))
         meter = Meter(await self._time.now())
         sums = await self._look(job)
         for batch in sums.recent:
@@ -64,13 +72,6 @@ class JobWatch:
             return await self._store.closed_jobs.get_rate(job.key)
         return (await self._look(job)).chart()
 
-    async def _sum(self, job: Job) -> Totals:
-        if job.totals is not None:
-            return job.totals
-        # Nothing is cut before planning begins, and lists may be full of jobs that wait for their start.
-        nothing_cut = job.unplanned and job.plan.end is None
-        return with_plan(job, Totals() if nothing_cut else (await self._look(job)).totals)
-
     async def _look(self, job: Job) -> JobSums:
         watched = self._watched.setdefault(job.key, _Watched(self._store.batch_sums, job.key))
         async with watched.lock:
@@ -78,6 +79,11 @@ class JobWatch:
                 await watched.catch_up(job, await self._time.now())
                 self._watched[job.key] = watched
             return watched.sums
+
+
+def _has_nothing_cut(job: Job) -> bool:
+    """Whether planning has not begun: lists may be full of jobs that wait for their start."""
+    return job.unplanned and job.plan.end is None
 
 
 class _Watched:
@@ -103,6 +109,7 @@ class _Watched:
         self.read_at = time.monotonic()
 
     async def _read_changed(self) -> bool:
+        """Read what changed of the known batches; whether they are still there."""
         found = self.sums.changed_at is None
         if len(self.sums):
             async for ordinal, counts in self._batches.read_changed(self._key, self._since):
@@ -112,6 +119,7 @@ class _Watched:
         return found
 
     async def _read_added(self, job: Job) -> bool:
+        """Read the batches behind the known ones; whether those are still there."""
         if len(self.sums) == job.plan.end and self.sums.changed_at is not None:
             return True
         found = not len(self.sums)
@@ -121,5 +129,5 @@ class _Watched:
         return found
 
 
-def _weigh(watched: _Watched) -> int:
-    return min(_A_JOB + len(watched.sums), MOST_BATCHES)
+def _size_of(watched: _Watched) -> int:
+    return min(_BATCHES_PER_JOB + len(watched.sums), MOST_BATCHES)

@@ -99,12 +99,16 @@ class DeadLetters:
 
 
 def _removal(letters: Sequence[DeadLetter]) -> list[DeleteOne | DeleteMany]:
-    """The deletes of these deaths. Many go in one by one index, which costs a tenth. What is alone, as most are, or of
-    0.1.0, goes by a delete that the driver may repeat."""
-    told = [letter.death for letter in letters if letter.death and len(letters) > 1]
-    others = letters if not told else [letter for letter in letters if not letter.death]
-    alone = [DeleteOne({"_id": letter.id, "died_at": letter.died_at}) for letter in others]
-    return [*alone, DeleteMany({"death": {"$in": told}})] if told else [*alone]
+    """The deletes of these deaths. Many go by one `DeleteMany` and the index of `death`, at a tenth of the cost. One by
+    itself, as most are, or of 0.1.0, goes by a `DeleteOne`, which the driver may repeat."""
+    named = [letter.death for letter in letters if letter.death and len(letters) > 1]
+    others = letters if not named else [letter for letter in letters if not letter.death]
+    single = [DeleteOne({"_id": letter.id, **_death_of(letter)}) for letter in others]
+    return [*single, DeleteMany({"death": {"$in": named}})] if named else [*single]
+
+
+def _death_of(letter: DeadLetter) -> Document:
+    return {"death": letter.death} if letter.death else {"died_at": letter.died_at}
 
 
 def _chosen(**fields: str) -> Document:

@@ -172,7 +172,7 @@ async def test_many_workers_at_once_do_each_thing_once(store: Store, flow: Sched
 async def test_a_worker_that_wakes_up_late_moves_nothing(store: Store, flow: ScheduleFlow, bulks: BulkFlow) -> None:
     await buried(store, flow)
     await begun(bulks)
-    late = await bulks.run("an action")
+    late = await bulks.take("an action")
     assert late is not None
     await expire(store)
     await work(bulks)
@@ -184,7 +184,7 @@ async def test_a_worker_that_wakes_up_late_moves_nothing(store: Store, flow: Sch
 async def test_a_cancelled_action_leaves_the_rest(store: Store, flow: ScheduleFlow, bulks: BulkFlow) -> None:
     await buried(store, flow)
     await begun(bulks)
-    turn = await bulks.run("an action")
+    turn = await bulks.take("an action")
     assert turn is not None and await turn.work() and await turn.work()
     assert await bulks.cancel("an action", by="somebody") is not None
     assert await bulks.cancel("an action", by="somebody else") is None
@@ -193,7 +193,7 @@ async def test_a_cancelled_action_leaves_the_rest(store: Store, flow: ScheduleFl
     ended = await action(store)
     assert (ended.state, ended.done, ended.cancelled_by) == (BulkState.CANCELLED, 15, "somebody")
     assert len(await store.dead_letters.page(NAMESPACE, limit=100)) == LETTERS - 15
-    assert await bulks.run("an action") is None
+    assert await bulks.take("an action") is None
 
 
 async def test_a_revoked_maker_does_nothing_more(store: Store, flow: ScheduleFlow, bulks: BulkFlow) -> None:
@@ -201,7 +201,7 @@ async def test_a_revoked_maker_does_nothing_more(store: Store, flow: ScheduleFlo
         await accepted(flow, Wanted(NAMESPACE, key, HOURLY))
         await flow.pause(schedule_id(NAMESPACE, key))
     await begun(bulks, BulkAct.RESUME_SCHEDULES)
-    turn = await bulks.run("an action")
+    turn = await bulks.take("an action")
     assert turn is not None and await turn.work()
     await store.tokens.remove(TOKEN.id)
     assert not await turn.work()
@@ -258,7 +258,7 @@ async def test_a_server_that_is_away_costs_no_hold(
 ) -> None:
     await buried(store, flow)
     await begun(bulks)
-    turn = await bulks.run("an action")
+    turn = await bulks.take("an action")
     assert turn is not None and await turn.work()
 
     async def be_away(action: BulkAction, *, until: float) -> None:
@@ -303,7 +303,7 @@ async def test_a_worker_that_was_frozen_does_nothing_more(
     await buried(store, flow)
     await begun(bulks)
     monkeypatch.setattr(bulk, "_TRUSTED_SHARE", -1.0)
-    frozen = await bulks.run("an action")
+    frozen = await bulks.take("an action")
     assert frozen is not None
     with pytest.raises(Unavailable):
         await frozen.work()

@@ -37,7 +37,7 @@ _OPTIONS = (
 
 
 def job_options(function: Function) -> Function:
-    """Give a verb the options of a job; it passes them on to `JobWish`."""
+    """Give a verb the options of a job; it passes them on to `job_body`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Fresh(Generic[T]):
+class SharedReading(Generic[T]):
     """What `read` gives, at most `seconds` old. Who comes while it is read waits for that; who comes behind a failure
     asks again."""
 

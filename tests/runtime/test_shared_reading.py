@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.runtime.fresh import Fresh
+from shared.runtime.shared_reading import SharedReading
 
 
 class Source:
@@ -23,7 +23,7 @@ class Source:
 
 async def test_it_is_read_once_for_all_who_ask_within_a_while() -> None:
     source = Source()
-    fresh = Fresh(source.read, seconds=2, monotonic=lambda: source.now)
+    fresh = SharedReading(source.read, seconds=2, monotonic=lambda: source.now)
     assert await asyncio.gather(*(fresh.get() for _ in range(10))) == [1] * 10
     source.now = 1.9
     assert await fresh.get() == 1
@@ -34,7 +34,7 @@ async def test_it_is_read_once_for_all_who_ask_within_a_while() -> None:
 async def test_a_failure_is_not_kept() -> None:
     source = Source()
     source.fails = True
-    fresh = Fresh(source.read, seconds=2, monotonic=lambda: source.now)
+    fresh = SharedReading(source.read, seconds=2, monotonic=lambda: source.now)
     with pytest.raises(ValueError, match="away"):
         await fresh.get()
     source.fails = False

@@ -9,8 +9,8 @@ from shared.broker import Broker
 from shared.domain.console.overview import Overview, UnknownPart
 from shared.domain.errors import Unavailable
 from shared.flow.time import DatabaseTime
-from shared.runtime.fresh import Fresh
 from shared.runtime.masking import without_secrets
+from shared.runtime.shared_reading import SharedReading
 from shared.store import Store
 
 SECONDS = 1.0
@@ -20,17 +20,17 @@ _MINUTES = timedelta(minutes=59)
 _Read = Callable[[], Awaitable[Any]]
 
 
-class Board:
+class OverviewReader:
     """The overview of the deployment, at most a second old, however many look at it."""
 
     def __init__(self, store: Store, broker: Broker, time: DatabaseTime, roles: tuple[str, ...]) -> None:
         self._store = store
         self._time = time
         self._roles = roles
-        self.queues = Fresh(broker.list_queues, seconds=2 * SECONDS)
-        self._overview = Fresh(self._look, seconds=SECONDS)
+        self.queues = SharedReading(broker.list_queues, seconds=2 * SECONDS)
+        self._overview = SharedReading(self._look, seconds=SECONDS)
 
-    async def overview(self) -> Overview:
+    async def read(self) -> Overview:
         """What is known now. Raises `Unavailable` where not even the time is: the database is away."""
         return await self._overview.get()
 

@@ -1,4 +1,4 @@
-"""What an API of the release before this one has another way for: two releases work side by side."""
+"""What is asked of an API of the last release, which lacks a route: two releases work side by side."""
 
 from collections.abc import Iterator
 from datetime import datetime
