@@ -14,11 +14,17 @@ import aio_pika.abc
 import msgspec
 
 from shared.domain.clock.callbacks import RabbitCallback
+from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Definition, RetryPolicy
 from shared.flow.clock.drafts import Accepted, Wanted
 from tests.e2e.house import House, until
 
 NAMESPACE = "token:tests"
+
+
+async def is_retried(house: House, letter: DeadLetter) -> bool:
+    """Retry a letter; whether it is tried again, and not still in the hands of whoever buried it."""
+    return list((await house.schedules.retry([letter])).again) == [letter.id]
 
 
 class Received(msgspec.Struct, frozen=True):

@@ -28,8 +28,8 @@ from tests.e2e.callees import (
     status,
     waiting,
 )
-from tests.e2e.clocks import NAMESPACE
-from tests.e2e.house import House
+from tests.e2e.clocks import NAMESPACE, is_retried
+from tests.e2e.house import House, until
 from tests.e2e.test_over_http import Customer
 
 pytestmark = pytest.mark.native
@@ -106,7 +106,7 @@ async def test_the_tenth_failure_makes_a_dead_letter_which_can_be_tried_again(ho
         [letter] = await house.capabilities.store.dead_letters.page(NAMESPACE, limit=10)
         assert (letter.key, letter.attempts, letter.error) == ("dead", 10, "HTTP 503")
         healthy = True
-        assert await house.schedules.retry([letter]) == [letter.id]
+        await until(lambda: is_retried(house, letter), "the retry")
         await server.got(11)
         await settled(house, accepted)
     assert server.times == {letter.id: 11}

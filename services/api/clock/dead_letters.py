@@ -91,7 +91,10 @@ class DeadLettersResource(Resource):
     )  # fmt: skip
     async def retry_dead_letter(self, request: Request[Any, Any, Any], letter_id: FromPath[str]) -> Response[bytes]:
         letter = await self._find(namespace_of(request), letter_id)
-        if not await self._flow.retry([letter]):
+        retried = await self._flow.retry([letter])
+        if retried.underway:
+            raise Conflict("it is being attempted right now: ask again in a moment", field="id", value=letter_id)
+        if not retried.again:
             raise Conflict("its schedule is gone: it can only be discarded", field="id", value=letter_id)
         return wire.answer(RetryView(letter.id), HTTPStatus.ACCEPTED)
 

@@ -1,6 +1,7 @@
 """`POST /dead-letters/retry`: all dead letters of a namespace or of a key, tried again. Some are dealt with at once; of
 many, a bulk action is made, which workers do."""
 
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -35,7 +36,7 @@ class RetryFilter(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetriedView(Struct, frozen=True):
-    """How many are tried again; those whose schedules are gone stay."""
+    """How many are tried again. Those whose schedules are gone stay, and so do those that are being attempted."""
 
     retried: int
 
@@ -86,14 +87,20 @@ class LetterRetriesResource(Resource):
             letters = await self._store.dead_letters.page(
                 filter.namespace, key=filter.key, before=place, limit=RETRIED_AT_ONCE
             )
-            retried += len(await self._flow.retry(letters)) if letters else 0
+            retried += len((await self._flow.retry(letters)).again) if letters else 0
             if not letters.more:
                 return retried
             place = place_of(letters[-1])
 
     async def _retry_later(self, filter: BulkFilter, caller: Caller, reason: str) -> BulkAction:
-        """The bulk action. Whoever asks again, as clients do whose answer was lost, gets the one that is underway."""
+        """The bulk action. Whoever asks again, as clients do whose answer was lost, gets the one that is underway,
+        unless something has died since it was made."""
         act = BulkAct.RETRY_LETTERS
-        if underway := await self._drafts.find_underway(act, filter, caller):
+        underway = await self._drafts.find_underway(act, filter, caller)
+        if underway is not None and not await self._has_died(filter, since=underway.created_at):
             return underway
         return await self._drafts.start(await self._drafts.draft(act, filter, caller, reason=reason or _REASON))
+
+    async def _has_died(self, filter: BulkFilter, *, since: datetime) -> bool:
+        newest = await self._store.dead_letters.page(filter.namespace, key=filter.key, limit=1)
+        return bool(newest) and newest[0].died_at > since

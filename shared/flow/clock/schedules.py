@@ -14,6 +14,8 @@ first: then a request that is repeated costs one look and writes nothing.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from msgspec import Struct
+
 from shared.domain.clock.occurrences import Occurrence, OccurrenceKind, once
 from shared.domain.clock.outcomes import DeadLetter, outcome_id
 from shared.domain.clock.schedules import COMMITTED_WITHIN, Schedule, ScheduleState, digest, spread
@@ -40,6 +42,14 @@ from shared.runtime.faults import fault
 from shared.store import Store
 
 _FEW = 20
+
+
+class Retried(Struct, frozen=True):
+    """The ids of dead letters that are tried again, and of those whose instants are being attempted right now. What is
+    in neither has no schedule any more."""
+
+    again: Sequence[str]
+    underway: Sequence[str] = ()
 
 
 class ScheduleFlow:
@@ -162,15 +172,25 @@ class ScheduleFlow:
     async def _has_ended(self, asked: Occurrence, at: datetime | None) -> bool:
         return at is not None and await self._store.outcomes.has(outcome_id(asked, 1))
 
-    async def retry(self, letters: Sequence[DeadLetter]) -> list[str]:
-        """Have these instants attempted again, with what their schedules say now; returns the ids of those whose
-        schedules exist."""
+    async def retry(self, letters: Sequence[DeadLetter]) -> Retried:
+        """Have these instants attempted again, with what their schedules say now.
+
+        A letter is stored before its occurrence goes. Whoever finds the occurrence claimed leaves both alone: it would
+        count as revived, and go with the claim.
+        """
         now = await self._time.now()
         schedules = await self._keep({letter.schedule_id for letter in letters}, now)
-        possible = [letter for letter in letters if letter.schedule_id in schedules]
-        await self._store.occurrences.add([revive(schedules[letter.schedule_id], letter, now) for letter in possible])
-        await self._store.dead_letters.remove(possible)
-        return [letter.id for letter in possible]
+        revived = {
+            letter.id: revive(schedules[letter.schedule_id], letter, now)
+            for letter in letters
+            if letter.schedule_id in schedules
+        }
+        claimed = await self._store.occurrences.find_claimed([each.id for each in revived.values()]) if revived else ()
+        underway = {id for id, occurrence in revived.items() if occurrence.id in claimed}
+        again = [letter for letter in letters if letter.id in revived.keys() - underway]
+        await self._store.occurrences.add([revived[letter.id] for letter in again])
+        await self._store.dead_letters.remove(again)
+        return Retried(again=[letter.id for letter in again], underway=sorted(underway))
 
     async def _keep(self, ids: Collection[str], now: datetime) -> dict[str, Schedule]:
         """Those of these schedules that are there. Retention leaves the finished ones alone for a while from now on."""

@@ -75,10 +75,11 @@ class BulkLetters:
         if action.act is BulkAct.DISCARD_LETTERS:
             done = await self._store.dead_letters.remove(things)
             return BulkTally(done=done, skipped=len(things) - done)
-        retried = set(await self._flow.retry(things))
-        orphans = (letter.id for letter in things if letter.id not in retried)
-        gone = "its schedule is gone: it can only be discarded"
-        return BulkTally(done=len(retried), failures=tuple(BulkFailure(id, gone) for id in orphans))
+        retried = await self._flow.retry(things)
+        reasons = dict.fromkeys((letter.id for letter in things), "its schedule is gone: it can only be discarded")
+        reasons |= dict.fromkeys(retried.underway, "it was being attempted just then: try it again")
+        failures = tuple(BulkFailure(id, reason) for id, reason in reasons.items() if id not in set(retried.again))
+        return BulkTally(done=len(retried.again), failures=failures)
 
 
 class BulkSchedules:

@@ -8,12 +8,12 @@ milestone stands in its document by the same write as its move, and schedulers t
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
 from shared.domain.console.audit import AuditRecord
-from shared.domain.console.processes import GONE_AFTER, SILENT_AFTER
+from shared.domain.console.processes import GONE_AFTER
 from shared.domain.console.system_records import gone_record, milestone_record
 from shared.flow.time import DatabaseTime
 from shared.runtime.faults import fault
@@ -23,6 +23,8 @@ from shared.store import Store
 from shared.store.jobs.milestones import JobMilestones
 
 _AT_ONCE = 200
+SILENT_FOR = timedelta(seconds=30)
+"""Longer than a heartbeat takes that hangs in a call to a store which was away."""
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +56,7 @@ class SystemRecords:
         self._silent = {
             (process.id, process.seen_at): self._silent.get((process.id, process.seen_at), now) for process in silent
         }
-        gone = [each for each in silent if self._silent[each.id, each.seen_at] <= now - SILENT_AFTER]
+        gone = [each for each in silent if self._silent[each.id, each.seen_at] <= now - SILENT_FOR]
         await self._write([gone_record(process, role=self._role) for process in gone])
         await self._store.processes.note_gone(gone)
         return len(gone)

@@ -99,7 +99,10 @@ class _Watched:
         self._since = EPOCH
 
     async def catch_up(self, job: Job, now: datetime) -> None:
-        """Read what is new. `now` is the database's time: what changes while we read is read once more."""
+        """Read what is new. `now` is the database's time: what changes while we read is read once more. It goes back
+        where another member takes over whose clock is behind: then we begin where that clock stood at our last look."""
+        if self.read_at > float("-inf"):
+            self._since = min(self._since, now - timedelta(seconds=time.monotonic() - self.read_at) - 2 * _OVERLAP)
         if not (await self._read_changed() and await self._read_added(job)):
             self.sums, self._since = JobSums(), EPOCH
             await self._read_added(job)

@@ -30,15 +30,14 @@ class DeadLetters:
         """Insert them; an instant that has died again takes the place of its earlier letter."""
         documents = [_codec.document(letter) for letter in letters]
         taken = await insert_new(self._letters, documents)
-        newer = [
-            ReplaceOne(
-                {"_id": documents[place]["_id"], "died_at": {"$lt": documents[place]["died_at"]}}, documents[place]
-            )
+        # By the death and not by its time: the clock of a database may step back when another member takes over.
+        others = [
+            ReplaceOne({"_id": documents[place]["_id"], "death": {"$ne": documents[place]["death"]}}, documents[place])
             for place in taken
         ]
-        if newer:
+        if others:
             with translate_errors():
-                await self._letters.bulk_write(newer, ordered=False)
+                await self._letters.bulk_write(others, ordered=False)
 
     async def get(self, namespace: str, letter_id: str) -> DeadLetter | None:
         """A dead letter of this namespace, or of any where that is empty."""

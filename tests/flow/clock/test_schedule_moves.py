@@ -11,7 +11,7 @@ from shared.domain.clock.outcomes import DeadLetter
 from shared.domain.clock.schedules import Definition, Schedule, ScheduleState, spread
 from shared.domain.errors import Conflict
 from shared.flow.clock.drafts import Accepted
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.schedules import Retried, ScheduleFlow
 from shared.store import Store
 from tests.flow.made import (
     AHEAD,
@@ -156,7 +156,7 @@ async def test_dead_letters_are_attempted_again(store: Store, flow: ScheduleFlow
     )
     await store.dead_letters.add([mine, orphan, stays])
     before = await store.now()
-    assert await flow.retry([mine, orphan]) == [mine.id]
+    assert await flow.retry([mine, orphan]) == Retried(again=[mine.id])
     [again, *rest] = await pending(store)
     assert (again.due, again.kind, again.attempts) == (PAST, OccurrenceKind.ASKED, 0)
     assert again.generation == made.schedule.generation
@@ -174,4 +174,4 @@ async def test_a_retry_is_with_what_the_schedule_says_now_and_once(store: Store,
     await asyncio.gather(*(flow.retry([dead]) for _ in range(3)))
     [again] = [each for each in await pending(store) if each.due == PAST]
     assert again.generation == changed.schedule.generation
-    assert await flow.retry([]) == []
+    assert await flow.retry([]) == Retried(again=[])

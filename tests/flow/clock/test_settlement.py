@@ -1,5 +1,6 @@
 """What follows an attempt, on a real database: by those who hold the claim, and by those who have lost it."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -7,10 +8,10 @@ from msgspec.structs import replace
 
 from shared.domain.clock.deliveries import Undeliverable
 from shared.domain.clock.occurrences import Occurrence
-from shared.domain.clock.outcomes import OutcomeResult
+from shared.domain.clock.outcomes import Outcome, OutcomeResult
 from shared.domain.clock.schedules import Definition, RetryPolicy, Schedule
 from shared.domain.errors import Unavailable
-from shared.flow.clock.schedules import ScheduleFlow
+from shared.flow.clock.schedules import Retried, ScheduleFlow
 from shared.flow.clock.settlement import Attempt, Settlement, not_attempted
 from shared.store import Store
 from shared.store.clock.occurrences import Visible, fresh_token
@@ -130,3 +131,27 @@ async def test_who_does_not_answer_is_asked_more_and_more_rarely(
         again = (await pending(store))[0]
         assert at + least * SECOND <= again.fires_at <= at + most * SECOND
         assert (again.attempts, again.claims) == (0, 0)
+
+
+async def test_a_letter_that_is_retried_before_its_instant_has_gone_stays(
+    store: Store,
+    flow: ScheduleFlow,
+    settlement: Settlement,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schedule = await made(flow, replace(LIST, retry=IMPATIENT))
+    dying = await claimed(store, schedule)
+    add, retried = store.outcomes.add, []
+
+    async def add_late(outcomes: Sequence[Outcome]) -> None:
+        retried.append(await flow.retry(await store.dead_letters.page("ns", limit=10)))
+        await add(outcomes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.outcomes, "add", add_late)
+        await settlement.settle([Attempt(dying, schedule, AHEAD, REFUSED)])
+    [letter] = await store.dead_letters.page("ns", limit=10)
+    assert retried == [Retried(again=[], underway=[letter.id])]
+    assert await flow.retry([letter]) == Retried(again=[letter.id])
+    assert letter.due in {each.due for each in await pending(store)}
+    assert await store.dead_letters.page("ns", limit=10) == []

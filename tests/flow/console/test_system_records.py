@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from shared.domain.console.audit import AuditRecord
-from shared.domain.console.processes import GONE_AFTER, SILENT_AFTER
+from shared.domain.console.processes import GONE_AFTER
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.events import TRIP, Milestone
 from shared.domain.jobs.jobs import JobStatus
 from shared.flow.console.retention import ConsoleRetention
-from shared.flow.console.system_records import SystemRecords
+from shared.flow.console.system_records import SILENT_FOR, SystemRecords
 from shared.flow.time import DatabaseTime
 from shared.store import Store
 from tests.domain.console.test_processes import a_process
@@ -114,7 +114,7 @@ async def test_a_process_is_gone_once_whoever_sees_it(store: Store, time: LaterT
     time.later = GONE_AFTER + timedelta(seconds=30)
     await keep_alive(store, time, "alive")
     assert await look() == []
-    time.later += SILENT_AFTER
+    time.later += SILENT_FOR
     [record] = await look()
     assert (record.on.id, record.who.name) == ("dead", "scheduler")
     assert await look() == [record]
@@ -132,7 +132,7 @@ async def test_a_store_that_was_away_makes_nobody_gone(store: Store, time: Later
     time.later = timedelta(minutes=10)
     await records.run_once()
     await keep_alive(store, time, "cut off")
-    time.later += SILENT_AFTER
+    time.later += SILENT_FOR
     await records.run_once()
     assert await told(store, "process.gone") == []
 
@@ -144,7 +144,7 @@ async def test_one_that_comes_back_and_goes_again_is_gone_twice(
     for times in (1, 2):
         time.later += GONE_AFTER + timedelta(seconds=1)
         await records.run_once()
-        time.later += SILENT_AFTER
+        time.later += SILENT_FOR
         await records.run_once()
         assert len(await told(store, "process.gone")) == times
         await keep_alive(store, time, "frozen")
@@ -158,7 +158,7 @@ async def test_no_process_is_forgotten_before_it_is_told_of(
     time.later = timedelta(hours=2)
     assert (await retention.run_once()).discarded == 0
     await records.run_once()
-    time.later += SILENT_AFTER
+    time.later += SILENT_FOR
     await records.run_once()
     assert (await retention.run_once()).discarded == 1
     assert await store.processes.list() == []

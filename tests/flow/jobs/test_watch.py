@@ -210,3 +210,26 @@ async def test_users_that_planning_found_unknown_are_told(store: Store) -> None:
     watching = JobWatch(store, DatabaseTime(store))
     assert (await watching.measure(job))[0].unknown == 4
     assert (await watching.sum_up([job]))[job.id].unknown == 4
+
+
+class Stepped(DatabaseTime):
+    """A database whose clock is set."""
+
+    at = NOON
+
+    async def now(self) -> datetime:
+        return self.at
+
+
+async def test_what_changes_under_a_clock_that_was_set_back_is_seen(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "FRESH_SECONDS", 0.0)
+    scene, time = Scene(store), Stepped(store)
+    watching = JobWatch(store, time)
+    await scene.add(3)
+    await scene.change(1, True, Receipt(sent=3), 0, 0)
+    await scene.check(watching)
+    time.at -= timedelta(seconds=20)
+    await scene.change(0, True, Receipt(sent=5), 0, 19_000)
+    await scene.check(watching)

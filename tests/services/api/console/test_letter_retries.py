@@ -1,6 +1,6 @@
 """Many dead letters tried again by one request: up to 500 before it answers, more by a bulk action."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -31,11 +31,11 @@ async def service(house: House) -> tuple[Client, str]:
     return client, made["namespace"]
 
 
-async def bury(house: House, namespace: str, count: int, key: str = "k") -> None:
+async def bury(house: House, namespace: str, count: int, key: str = "k", *, died_at: datetime = DIED) -> None:
     await house.store.dead_letters.add([
         DeadLetter(
             id=f"{namespace}-{key}-{n}", namespace=namespace, key=key, schedule_id=schedule_id(namespace, key),
-            generation="g", due=DIED, died_at=DIED, attempts=3, error="404 Not Found",
+            generation="g", due=DIED, died_at=died_at, attempts=3, error="404 Not Found",
         )
         for n in range(count)
     ])  # fmt: skip
@@ -82,6 +82,9 @@ async def test_who_asks_again_gets_the_action_that_is_underway(house: House) -> 
     of_the_key = await client.post("/dead-letters/retry", {"key": "k"})
     assert of_the_key.json["bulkAction"] != first.json["bulkAction"]
     assert len((await client.get("/bulk-actions")).json) == 2
+    await bury(house, namespace, 1, key="late", died_at=await house.store.now() + timedelta(seconds=1))
+    later = await client.post("/dead-letters/retry")
+    assert later.json["bulkAction"] not in {first.json["bulkAction"], of_the_key.json["bulkAction"]}
     await work(house, first.json["bulkAction"])
     assert (await client.post("/dead-letters/retry")).json == {"retried": 0}
 
