@@ -77,7 +77,8 @@ class Schemas:
 
     def _name(self, name: str, schema: Json) -> None:
         schema["title"] = name
-        schema["description"] = cleandoc(schema["description"])
+        if "description" in schema:
+            schema["description"] = cleandoc(schema["description"])
         if self.named.setdefault(name, schema) != schema:
             raise ValueError(f"two schemas are called {name}")
 

@@ -7,7 +7,9 @@ reach, a browser's for instance, or where the way is long and breaks off.
     POST /apps/{appId}/uploads/{uploadId}/complete gives the csvPath for a job
 """
 
+import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -24,7 +26,7 @@ from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import Parameter, Resource, Route
 from shared.domain.accounts.apps import check_not_deleting
-from shared.domain.errors import Invalid, TooMany
+from shared.domain.errors import Invalid, TooMany, Unavailable
 from shared.domain.ids import read_uuid
 from shared.domain.jobs.uploads import MAX_BYTES, MAX_PART_BYTES, MAX_PARTS, MIN_PART_BYTES, FileUpload
 from shared.flow.jobs.uploads import UploadFlow
@@ -35,6 +37,12 @@ UPLOAD = UPLOADS + "/{upload_id:str}"
 CSV = "text/csv"
 PARTS_AT_ONCE = 8
 """How many parts a process takes at the same time: each is in memory until it is stored."""
+
+PARTS_OF_A_CALLER = 2
+"""How many of them may be one caller's: whoever sends slowly keeps others waiting."""
+
+PART_SECONDS = 120.0
+"""How long a part may take to come: 8 MiB at some 70 KB a second."""
 
 _SEGMENTS = {"upload_id": {"type": "string", "format": "uuid", "description": "The id of the upload."}}
 _PART = Parameter(
@@ -86,7 +94,7 @@ class PartUploadsResource(Resource):
     def __init__(self, store: Store, flow: UploadFlow) -> None:
         self._store = store
         self._flow = flow
-        self._underway = 0
+        self._underway: Counter[str] = Counter()
 
     @Route(
         "PUT", UPLOADS,
@@ -105,9 +113,10 @@ class PartUploadsResource(Resource):
         upload_id = read_uuid(named, field=_UPLOAD.name) if named else str(uuid.uuid4())
         app = await app_of(self._store, app_id)
         check_not_deleting(app, app.id)
-        with self._make_room():
-            content = await request.body()
-            part = await self._flow.put_part(app.id, upload_id, number, content, by=caller_of(request).name)
+        caller = caller_of(request)
+        with self._make_room(caller.namespace):
+            content = await _read_part(request)
+            part = await self._flow.put_part(app.id, upload_id, number, content, by=caller.name)
         return wire.answer(UploadPartView(upload_id=upload_id, number=number, bytes=part.size))
 
     @Route(
@@ -134,15 +143,27 @@ class PartUploadsResource(Resource):
         return wire.answer(_view(upload, upload_id))
 
     @contextmanager
-    def _make_room(self) -> Iterator[None]:
-        """Room in memory for a part. Raises `TooMany` before anything of the part is read."""
-        if self._underway >= PARTS_AT_ONCE:
+    def _make_room(self, namespace: str) -> Iterator[None]:
+        """Room in memory for a part of this caller's. Raises `TooMany` before anything of the part is read."""
+        if self._underway.total() >= PARTS_AT_ONCE:
             raise TooMany(f"{PARTS_AT_ONCE} parts of files are underway in this process", retry_after_seconds=1)
-        self._underway += 1
+        if self._underway[namespace] >= PARTS_OF_A_CALLER:
+            raise TooMany(f"{PARTS_OF_A_CALLER} parts of this caller are underway already", retry_after_seconds=1)
+        self._underway[namespace] += 1
         try:
             yield
         finally:
-            self._underway -= 1
+            self._underway[namespace] -= 1
+            self._underway += Counter()  # forgets who has none
+
+
+async def _read_part(request: Request[Any, Any, Any]) -> bytes:
+    """The content of a part. Raises `Unavailable` where it takes too long to come."""
+    try:
+        async with asyncio.timeout(PART_SECONDS):
+            return await request.body()
+    except TimeoutError:
+        raise Unavailable(f"the part did not come within {PART_SECONDS:g} s") from None
 
 
 def _view(upload: FileUpload, upload_id: str) -> UploadView:

@@ -3,13 +3,15 @@
 import asyncio
 import uuid
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
 
+from services.api.jobs.part_uploads import _read_part
 from services.parts import Parts
 from services.parts.jobs.api import JobsApi
+from shared.domain.errors import Unavailable
 from shared.domain.jobs.uploads import MAX_PART_BYTES, MIN_PART_BYTES
 from shared.flow.jobs.uploads import UploadFlow
 from tests.services.api.client import Client, Reply
@@ -154,16 +156,18 @@ async def test_a_file_that_is_too_large_for_the_deployment_is_refused_with_the_p
     assert (await put(house.admin, app_id, 1, bytes(90), upload)).status == 200
 
 
+@pytest.mark.parametrize(("bound", "for_others"), [("PARTS_AT_ONCE", 429), ("PARTS_OF_A_CALLER", 200)])
 async def test_who_comes_while_many_parts_are_underway_is_told_when_to_come_again(
-    house: House, api: Client, app_id: str, monkeypatch: pytest.MonkeyPatch
+    house: House, api: Client, app_id: str, monkeypatch: pytest.MonkeyPatch, bound: str, for_others: int
 ) -> None:
-    monkeypatch.setattr("services.api.jobs.part_uploads.PARTS_AT_ONCE", 1)
+    monkeypatch.setattr(f"services.api.jobs.part_uploads.{bound}", 1)
     entered, leave = asyncio.Event(), asyncio.Event()
     write = house.blobs.write_part
 
     async def wait_and_write(*args: Any) -> str:
-        entered.set()
-        await leave.wait()
+        if not entered.is_set():
+            entered.set()
+            await leave.wait()
         return await write(*args)
 
     monkeypatch.setattr(house.blobs, "write_part", wait_and_write)
@@ -171,9 +175,23 @@ async def test_who_comes_while_many_parts_are_underway_is_told_when_to_come_agai
     await entered.wait()
     refused = await put(api, app_id, 1, b"id\nu1\n")
     assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    made = await house.admin.post("/tokens", {"name": "other", "roles": {"*": "operator"}})
+    assert (await put(api.service(made.json["token"]), app_id, 1, b"id\nu1\n")).status == for_others
     leave.set()
     assert (await first).status == 200
     assert (await put(api, app_id, 1, b"id\nu1\n")).status == 200
+
+
+async def test_a_part_that_does_not_come_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.api.jobs.part_uploads.PART_SECONDS", 0.01)
+
+    class Silent:
+        async def body(self) -> bytes:
+            await asyncio.Event().wait()
+            return b""
+
+    with pytest.raises(Unavailable, match="did not come within"):
+        await _read_part(cast(Any, Silent()))
 
 
 async def test_a_viewer_brings_no_files(house: House, api: Client, app_id: str) -> None:
