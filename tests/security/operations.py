@@ -136,11 +136,12 @@ def _role(security: list[dict[str, list[str]]]) -> str:
 
 
 def _body(described: Mapping[str, Any] | None) -> str | None:
-    """The name of what a body is: that of its schema, with `[]` behind an array's; of a file, its media type."""
+    """The name of what a body is: that of its schema, with `[]` behind an array's. A part of a file is called by its
+    media type; other files are none."""
     if described is None:
         return None
-    if CSV in described["content"]:
-        return CSV
+    if "application/json" not in described["content"]:
+        return CSV if CSV in described["content"] else None
     schema = described["content"]["application/json"]["schema"]
     return _name(schema["items"]) + "[]" if schema.get("type") == "array" else _name(schema)
 

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
 BULK = "bulk-action.create"
 LASTING_VERBS = {
-    "create", "create-many", "fire", "issue", "pause", "replace", "resume", "retry", "retry-many", "return", "rotate",
-    "update",
+    "complete", "create", "create-many", "fire", "issue", "pause", "replace", "resume", "retry", "retry-many", "return",
+    "rotate", "update",
 }  # fmt: skip
 
 
