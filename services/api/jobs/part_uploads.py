@@ -38,7 +38,7 @@ CSV = "text/csv"
 PARTS_AT_ONCE = 8
 """How many parts a process takes at the same time: each is in memory until it is stored."""
 
-PARTS_OF_A_CALLER = 2
+PARTS_OF_A_CALLER = 4
 """How many of them may be one caller's: whoever sends slowly keeps others waiting."""
 
 PART_SECONDS = 120.0

@@ -49,7 +49,7 @@ class Retried(Struct, frozen=True):
     in neither has no schedule any more."""
 
     again: Sequence[str]
-    underway: Sequence[str] = ()
+    underway: Sequence[str] = []
 
 
 class ScheduleFlow:

@@ -30,9 +30,8 @@ class DeadLetters:
         """Insert them; an instant that has died again takes the place of its earlier letter."""
         documents = [_codec.document(letter) for letter in letters]
         taken = await insert_new(self._letters, documents)
-        # By the death and not by its time: the clock of a database may step back when another member takes over.
         others = [
-            ReplaceOne({"_id": documents[place]["_id"], "death": {"$ne": documents[place]["death"]}}, documents[place])
+            ReplaceOne({"_id": documents[place]["_id"], **_another_death(letters[place])}, documents[place])
             for place in taken
         ]
         if others:
@@ -104,6 +103,11 @@ def _removal(letters: Sequence[DeadLetter]) -> list[DeleteOne | DeleteMany]:
     others = letters if not named else [letter for letter in letters if not letter.death]
     single = [DeleteOne({"_id": letter.id, **_death_of(letter)}) for letter in others]
     return [*single, DeleteMany({"death": {"$in": named}})] if named else [*single]
+
+
+def _another_death(letter: DeadLetter) -> Document:
+    """Not by its time, where it has a name: the database's clock may step back when another member takes over."""
+    return {"death": {"$ne": letter.death}} if letter.death else {"died_at": {"$lt": letter.died_at}}
 
 
 def _death_of(letter: DeadLetter) -> Document:

@@ -116,7 +116,7 @@ async def test_all_that_matches_is_retried_and_counted(store: Store, flow: Sched
 async def test_what_dies_again_meanwhile_is_left_alone(store: Store, flow: ScheduleFlow, bulks: BulkFlow) -> None:
     letters = await buried(store, flow)
     await begun(bulks)
-    again = replace(letters[0], died_at=await store.now() + timedelta(minutes=1))
+    again = replace(letters[0], died_at=await store.now() + timedelta(minutes=1), death="another")
     await store.dead_letters.add([again])
     await work(bulks)
     assert (await action(store)).done == LETTERS - 1

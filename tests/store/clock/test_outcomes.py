@@ -66,6 +66,17 @@ async def test_what_dies_again_has_one_letter_of_its_last_death(store: Store) ->
     assert await store.dead_letters.remove([again]) == 1
 
 
+async def test_what_dies_again_while_the_clock_steps_back_has_the_letter_of_its_last_death(store: Store) -> None:
+    first = replace(letter("1"), death="first")
+    again = replace(letter("1"), death="again", died_at=NOON - SECOND)
+    await store.dead_letters.add([first])
+    for _ in range(2):  # once more, as where the answer was lost
+        await store.dead_letters.add([again])
+    assert await store.dead_letters.page("ns", limit=10) == [again]
+    assert await store.dead_letters.remove([first]) == 0
+    assert await store.dead_letters.remove([again]) == 1
+
+
 async def test_outcomes_are_forgotten_step_by_step(store: Store) -> None:
     await store.outcomes.add([outcome(number) for number in range(6)])
     steps = [await store.outcomes.forget(before=NOON + 5 * SECOND, limit=2) for _ in range(4)]
