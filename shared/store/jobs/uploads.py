@@ -62,12 +62,12 @@ class FileUploads:
     async def postpone(self, upload: FileUpload) -> None:
         """Let the upload count as changed now, unless it was changed meanwhile."""
         with translate_errors():
-            await self._uploads.update_one(_unchanged(upload), {"$currentDate": _NOW})
+            await self._uploads.update_one(_this_version(upload), {"$currentDate": _NOW})
 
     async def forget(self, upload: FileUpload) -> bool:
         """Forget an upload, unless it was changed meanwhile."""
         with translate_errors():
-            result = await self._uploads.delete_one(_unchanged(upload))
+            result = await self._uploads.delete_one(_this_version(upload))
         return result.deleted_count == 1
 
 
@@ -76,5 +76,6 @@ def _open(upload: FileUpload) -> Document:
     return {"_id": upload.id, "token": upload.token, "completed": False}
 
 
-def _unchanged(upload: FileUpload) -> Document:
+def _this_version(upload: FileUpload) -> Document:
+    """The query for an upload as it was read."""
     return {"_id": upload.id, "changed_at": upload.changed_at}
