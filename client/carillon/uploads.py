@@ -100,12 +100,12 @@ class Uploads(Resource[M]):
                 return there
             try:
                 await self._send_missing(app_id, upload_id, file, there, on_progress)
+                return await self._complete(app_id, upload_id, file.size, reason)
             except Conflict:  # somebody else sends the same, and was faster
                 there = await self._get(app_id, upload_id)
                 if not there.completed:
                     raise
                 return there
-            return await self._complete(app_id, upload_id, file.size, reason)
 
     @call
     async def put_part(self, app_id: str, part: int, source: Source, *, upload_id: str = "") -> UploadPart:
@@ -131,7 +131,8 @@ class Uploads(Resource[M]):
 
         Raises:
             NotFound: the upload is gone, or another app's.
-            Conflict: a part is missing or too small, or they do not have this `size` together.
+            Conflict: a part is missing or too small, or they do not have this `size` together; or two have sent
+                different contents as one part, and all parts must be sent again.
         """
         return await self._complete(app_id, upload_id, size, reason)
 

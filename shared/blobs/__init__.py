@@ -76,7 +76,8 @@ class Blobs(Protocol):
 
     async def join_parts(self, path: str, token: str, parts: Sequence[tuple[int, str]]) -> None:
         """Make these parts, in the order of their numbers and each in this version, the object at the path. The upload
-        is over then, and its token means nothing any more.
+        is over then, and its token means nothing any more. The path is of this upload alone: who joins its parts a
+        second time does not replace the object.
 
         Raises:
             NotFound: there is no such upload, any more: what is at the path tells whether its parts have been joined.

@@ -26,7 +26,7 @@ from typing import ParamSpec, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from shared.blobs import CHUNK_BYTES
-from shared.blobs.folder_parts import FolderParts
+from shared.blobs.folder_parts import FolderParts, no_upload
 from shared.blobs.paths import FIELD, Place, buckets_of, find_place, invalid_path
 from shared.blobs.permits import check_permit, permitted_url
 from shared.domain.audience.sources import File
@@ -41,6 +41,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a named pipe must not keep us waiting
 _DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _OF_ANOTHER_KIND = {errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO}
+_WITHOUT_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,10 +102,12 @@ class FolderBlobs:
         try:
             await _on_thread(self._begin, draft)
             await _on_thread(self._parts.join, path, token, parts, draft)
-            await _on_thread(self._show, draft, path, place)
+            shown = await _on_thread(self._show_first, draft, path, place)
             await _on_thread(self._parts.drop, token)
         finally:
             await _on_thread(draft.unlink, missing_ok=True)
+        if not shown:
+            raise no_upload(path)
 
     async def drop_parts(self, path: str, token: str) -> None:
         self._place(path)
@@ -173,16 +176,26 @@ class FolderBlobs:
         self._drafts.mkdir(parents=True, exist_ok=True)
         for old in self._drafts.iterdir():
             with suppress(FileNotFoundError):
-                if time.time() - old.stat().st_mtime > ABANDONED_SECONDS:
+                found = old.stat()
+                # A second name is of a file that shows: to remove it would give the file another version.
+                if time.time() - found.st_mtime > ABANDONED_SECONDS and found.st_nlink < 2:
                     old.unlink()
         os.close(os.open(draft, _DRAFT, 0o600))
 
-    def _show(self, draft: Path, path: str, place: Place) -> None:
+    def _show_first(self, draft: Path, path: str, place: Place) -> bool:
+        """Show the draft unless something is there: a job may be reading it."""
+        try:
+            self._show(draft, path, place, move=_move_first)
+        except FileExistsError:
+            return False
+        return True
+
+    def _show(self, draft: Path, path: str, place: Place, *, move: Callable[..., None] = os.replace) -> None:
         *folders, name = place.bucket, *place.parts
         try:
             with self._open_folder(folders, make=True) as folder:
                 _sync(draft)
-                os.replace(draft, name, dst_dir_fd=folder)
+                move(draft, name, dst_dir_fd=folder)
                 os.fsync(folder)
         except OSError as error:
             if error.errno in _OF_ANOTHER_KIND:
@@ -234,6 +247,18 @@ def _append(draft: Path, part: bytes) -> None:
     # This never makes the file: a thread that outlived its task must not bring back what that has removed.
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_APPEND), "wb") as file:
         file.write(part)
+
+
+def _move_first(draft: Path, name: str, *, dst_dir_fd: int) -> None:
+    """Raises `FileExistsError`. A file system without links does not tell: there the last one stays."""
+    try:
+        os.link(draft, name, dst_dir_fd=dst_dir_fd)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LINKS:
+            raise
+        os.replace(draft, name, dst_dir_fd=dst_dir_fd)
+    else:
+        draft.unlink()
 
 
 def _sync(draft: Path) -> None:

@@ -2,9 +2,11 @@
 
     <.parts>/<token>/00001    the first part
     <.parts>/<token>/.<…>     a part that is being written
+    <.parts>/.<…>             an upload that is over, and is being removed
 
 A part shows whole, and its version is the hash of its content. So what another process has replaced, or what a crash of
-the machine has left half written, is found when the parts are joined. All of it blocks.
+the machine has left half written, is found when the parts are joined. An upload is over in one step: its folder loses
+its name before anything in it is removed. All of it blocks.
 """
 
 import secrets
@@ -15,10 +17,14 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+import structlog
+
 from shared.blobs.paths import FIELD
 from shared.blobs.refusals import MISMATCHED
 from shared.domain.errors import Conflict, NotFound
 from shared.domain.jobs.uploads import MIN_PART_BYTES
+
+log = structlog.get_logger(__name__)
 
 
 class FolderParts:
@@ -34,7 +40,7 @@ class FolderParts:
         for old in self._folder.iterdir():
             with suppress(FileNotFoundError):
                 if time.time() - old.stat().st_mtime > self._abandoned:
-                    shutil.rmtree(old)
+                    self._remove(old)
         token = secrets.token_hex(16)
         (self._folder / token).mkdir(mode=0o700)
         return token
@@ -47,19 +53,18 @@ class FolderParts:
             draft.write_bytes(content)
             draft.replace(folder / _name(number))
         except FileNotFoundError:
-            raise _no_upload(path) from None
+            raise no_upload(path) from None
         finally:
             draft.unlink(missing_ok=True)
         return _version(content)
 
     def join(self, path: str, token: str, parts: Sequence[tuple[int, str]], target: Path) -> None:
-        """Write these parts, each in its version, into the file that is there."""
+        """Write these parts, each in its version, into the empty file that is there."""
         folder = self._folder / token
-        if not folder.exists():
-            raise _no_upload(path)
-        with target.open("ab") as joined:
+        # This never makes the file: a thread that outlived its task must not bring back what that has removed.
+        with target.open("r+b") as joined:
             for number, version in parts:
-                content = _read(path, folder / _name(number), version)
+                content = _read(path, folder, number, version)
                 if len(content) < MIN_PART_BYTES and number != parts[-1][0]:
                     raise _mismatch(path, "EntityTooSmall")
                 joined.write(content)
@@ -67,7 +72,21 @@ class FolderParts:
     def drop(self, token: str) -> None:
         """Forget an upload; one that is gone stays so."""
         with suppress(FileNotFoundError):
-            shutil.rmtree(self._folder / token)
+            self._remove(self._folder / token)
+
+    def _remove(self, folder: Path) -> None:
+        """Take the name away and then the content. What stays of that goes when another upload begins, a day later."""
+        gone = self._folder / f".{secrets.token_hex(16)}"
+        folder.rename(gone)
+        try:
+            shutil.rmtree(gone)
+        except OSError as error:
+            log.warning("parts not removed", folder=str(gone), reason=error.strerror or str(error))
+
+
+def no_upload(path: str) -> NotFound:
+    """What whoever goes on with an upload is told once it is over."""
+    return NotFound(f"{path}: there is no such upload", field=FIELD, value=path)
 
 
 def _name(number: int) -> str:
@@ -78,18 +97,14 @@ def _version(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
 
 
-def _read(path: str, part: Path, version: str) -> bytes:
+def _read(path: str, folder: Path, number: int, version: str) -> bytes:
     try:
-        content = part.read_bytes()
+        content = (folder / _name(number)).read_bytes()
     except FileNotFoundError:
-        raise _mismatch(path, "InvalidPart") from None
+        raise (_mismatch(path, "InvalidPart") if folder.exists() else no_upload(path)) from None
     if _version(content) != version:
         raise _mismatch(path, "InvalidPart")
     return content
-
-
-def _no_upload(path: str) -> NotFound:
-    return NotFound(f"{path}: there is no such upload", field=FIELD, value=path)
 
 
 def _mismatch(path: str, code: str) -> Conflict:

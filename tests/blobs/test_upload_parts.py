@@ -82,10 +82,10 @@ async def test_an_upload_that_was_dropped_takes_no_part_and_is_not_joined(folder
         await folder.join_parts(path, token, [(1, version)])
 
 
-async def test_two_uploads_to_one_path_know_nothing_of_each_other(blobs: Blobs, owner: Owner, path: str) -> None:
-    one, other = [await blobs.begin_parts(path) for _ in range(2)]
-    versions = await asyncio.gather(blobs.write_part(path, one, 1, b"one"), blobs.write_part(path, other, 1, b"other"))
-    await blobs.join_parts(path, one, [(1, versions[0])])
-    assert owner.get(path) == b"one"
-    await blobs.join_parts(path, other, [(1, versions[1])])
-    assert owner.get(path) == b"other"
+async def test_two_uploads_know_nothing_of_each_other(blobs: Blobs, owner: Owner, path: str) -> None:
+    paths = [path, f"{path}.other"]
+    tokens = [await blobs.begin_parts(each) for each in paths]
+    writes = [blobs.write_part(each, token, 1, token.encode()) for each, token in zip(paths, tokens, strict=True)]
+    for each, token, version in zip(paths, tokens, await asyncio.gather(*writes), strict=True):
+        await blobs.join_parts(each, token, [(1, version)])
+        assert owner.get(each) == token.encode()

@@ -24,6 +24,8 @@ LEASED = {
 QUEUES_WRITTEN_DOWN = 8.0
 # Two clocks on one machine may differ by what their rounding differs.
 _ROUNDING = timedelta(milliseconds=2)
+# A server that keeps its own time since it was started may be ahead of the machine's clock, which is corrected.
+_AHEAD = timedelta(milliseconds=250)
 
 
 async def pending(house: House, all_: Iterable[Accepted]) -> Instants:
@@ -67,7 +69,7 @@ class Outage:
         repeated = {(each.key, each.due) for each in receiver.all if receiver.times[each.message_id] > 1}
         print(f"{len(repeated)} of {len(receiver.times)} came again")
         assert repeated <= self.before, f"settled before, and repeated: {sorted(repeated - self.before)[:5]}"
-        late = sorted(due for _, due in repeated if due > self.gone)
+        late = sorted(due for _, due in repeated if due > self.gone + _AHEAD)
         assert not late, f"due after {self.gone}, and repeated: {late[:5]}"
         assert set(receiver.times.values()) <= {1, 2}
 

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from carillon import AsyncCarillon, CarillonError, Forbidden, Invalid, Unavailable
+from carillon import AsyncCarillon, CarillonError, Conflict, Forbidden, Invalid, Unavailable
 from tests.client.both import connect
 
 pytestmark = pytest.mark.usefixtures("each_client")
@@ -271,6 +271,54 @@ async def test_an_internal_error_of_the_api_is_final(file: Path) -> None:
         with pytest.raises(CarillonError) as caught:
             await client.uploads.put(file)
     assert (caught.value.status, store.told) == (500, 1)
+
+
+class TakenByAnother:
+    """An API where another one, who sends the same file, completes it between our last part and our completion."""
+
+    def __init__(self, *, completed: bool) -> None:
+        self._completed = completed
+        self._refused = False
+
+    async def get(self, request: web.Request) -> web.Response:
+        if not self._refused:
+            return web.json_response({"reason": "there is no such upload", "field": "uploadId"}, status=404)
+        upload = {
+            "id": request.match_info["id"],
+            "appId": "app",
+            "csvPath": "bucket/jobs/a.csv",
+            "bytes": 3,
+            "lines": 1,
+        }
+        return web.json_response(upload | {"completed": self._completed, "parts": []})
+
+    async def put(self, request: web.Request) -> web.Response:
+        size = len(await request.read())
+        return web.json_response({"uploadId": request.query["upload"], "number": 1, "bytes": size})
+
+    async def complete(self, _: web.Request) -> web.Response:
+        self._refused = True
+        return web.json_response({"reason": "a part is just being replaced", "field": "csvPath"}, status=409)
+
+
+@asynccontextmanager
+async def serving(api: TakenByAnother) -> AsyncIterator[AsyncCarillon]:
+    app = web.Application()
+    app.router.add_get("/apps/app/uploads/{id}", api.get)
+    app.router.add_put("/apps/app/uploads", api.put)
+    app.router.add_post("/apps/app/uploads/{id}/complete", api.complete)
+    async with TestServer(app) as server, connect(str(server.make_url("/")), token="secret") as client:
+        yield client
+
+
+async def test_a_completion_behind_another_ones_gets_its_upload(tmp_path: Path) -> None:
+    path = tmp_path / "users.csv"
+    path.write_bytes(b"id\n")
+    async with serving(TakenByAnother(completed=True)) as client:
+        assert (await client.uploads.upload_csv("app", path)).csv_path == "bucket/jobs/a.csv"
+    async with serving(TakenByAnother(completed=False)) as client:
+        with pytest.raises(Conflict, match="just being replaced"):
+            await client.uploads.upload_csv("app", path)
 
 
 @pytest.mark.parametrize("good_bytes", [0, 2**20])

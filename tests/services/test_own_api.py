@@ -31,8 +31,7 @@ def a_call(url: str) -> Call:
 @pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
 async def test_the_port_that_was_taken_is_not_called(tmp_path: Path, listening: str) -> None:
     capabilities = await opened(tmp_path, CARILLON_API_HOST=listening)
-    (server,) = assembly.components("api", Parts(capabilities))
-    assert isinstance(server, HttpServer)
+    [server] = [each for each in assembly.components("api", Parts(capabilities)) if isinstance(each, HttpServer)]
     await server.start()
     for host in ("127.0.0.1", "localhost", "0.0.0.0"):
         with pytest.raises(Blocked, match="own API"):

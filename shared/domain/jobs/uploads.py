@@ -88,16 +88,22 @@ def check_part(upload: FileUpload, number: int, content: bytes, *, most: int) ->
     if not 0 < len(content) <= MAX_PART_BYTES:
         raise Invalid(f"a part has 1 to {MAX_PART_BYTES:,} bytes", field=_FIELD, value=len(content))
     others = sum(part.size for other, part in upload.in_order if other != number)
-    if others + len(content) > most:
-        raise Invalid(f"the file must have at most {most:,} bytes", field=_FIELD, value=others + len(content))
+    check_size(others + len(content), most=most)
+
+
+def check_size(size: int, *, most: int) -> None:
+    """Raise `Invalid` where a file would have more than `most` bytes."""
+    if size > most:
+        raise Invalid(f"the file must have at most {most:,} bytes", field=_FIELD, value=size)
 
 
 def check_whole(upload: FileUpload, size: int | None) -> None:
     """Raise `Conflict` where the parts do not make a file, or not one of this size."""
     parts = upload.in_order
-    missing = next((number for number in range(1, len(parts) + 2) if str(number) not in upload.parts), 0)
-    if missing <= len(parts) or not parts:
-        raise Conflict(f"part {missing} is missing", field=_PART, value=missing)
+    last = parts[-1][0] if parts else 1
+    for number in range(1, last + 1):
+        if str(number) not in upload.parts:
+            raise Conflict(f"part {number} is missing", field=_PART, value=number)
     for number, part in parts[:-1]:
         if part.size < MIN_PART_BYTES:
             rule = f"all but the last have at least {MIN_PART_BYTES:,}"

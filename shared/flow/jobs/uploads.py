@@ -6,25 +6,32 @@ them. Nothing of an upload can be read before it is completed.
 | the first part, under the id that its caller has chosen | it replaces itself; no second upload begins |
 | another part | it replaces itself |
 | the completion | the answer of the first, also where a process died between the joining and the note of it |
+| the completion, while another one is underway | one file, and its first reader reads on: nothing replaces it |
+| the file, once its upload is forgotten | another upload to another path: jobs go on reading the first one |
+
+Two who send different contents as one part may leave a note of the one and the content of the other. The completion
+finds that, and forgets all notes of parts: whoever goes on sends them again.
 
 What nobody touches for a day is dropped, its parts first: a death in between leaves a note, by which the next run does
-it again. A death between the begin of an upload and its note leaves an upload without a part, which a lifecycle rule of
-the bucket takes away.
+it again. What cannot be dropped has its next turn a day later, so that it keeps no other waiting. A death between the
+begin of an upload and its note leaves an upload without a part, which a lifecycle rule of the bucket takes away.
 """
 
 import asyncio
+import secrets
 from datetime import timedelta
 
 import structlog
 from msgspec.structs import replace
 
 from shared.blobs import Blobs
-from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from shared.domain.jobs.uploads import (
     ABANDONED_AFTER,
     FileUpload,
     UploadedPart,
     check_part,
+    check_size,
     check_whole,
     measure_part,
     upload_key,
@@ -36,6 +43,7 @@ from shared.store import Store
 
 FIRST = 1
 _STEP = 100
+_MOST_FAILURES = 5  # of one run: each may take a minute
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +63,7 @@ class UploadFlow:
 
         Raises:
             NotFound: there is no such upload of this app, and this is not the first part; or its parts are gone.
-            Conflict: the upload is completed.
+            Conflict: the upload is completed, or was begun anew meanwhile.
             Invalid: the part is empty, or it or the file would be too large.
         """
         upload = await self._store.uploads.get(upload_key(app_id, upload_id))
@@ -69,7 +77,7 @@ class UploadFlow:
         try:
             version = await self._blobs.write_part(upload.path, upload.token, number, content)
         except NotFound:
-            await self._find_joined(upload, upload_id)
+            await self._require_file(await self._look_again(upload, upload_id), upload_id)
             raise _completed_meanwhile(upload_id) from None
         part = await asyncio.to_thread(measure_part, content, version)
         await fault("upload.after_part")
@@ -83,7 +91,7 @@ class UploadFlow:
         if upload is None:
             raise _not_found(upload_id)
         if upload.completed:
-            await self._find_joined(upload, upload_id)
+            await self._require_file(upload, upload_id)
         return upload
 
     async def complete(self, app_id: str, upload_id: str, *, size: int | None) -> FileUpload:
@@ -91,34 +99,42 @@ class UploadFlow:
 
         Raises:
             NotFound: there is no such upload of this app.
-            Conflict: a part is missing, too small or just being replaced, or they do not have this `size` together.
+            Conflict: a part is missing, too small or just being replaced, or they do not have this `size` together;
+                or a part is not what is noted of it, and all must be sent again.
+            Invalid: the file is too large.
         """
         upload = await self.require(app_id, upload_id)
         check_whole(upload, size)
         if upload.completed:
             return upload
-        parts = [(number, part.version) for number, part in upload.in_order]
-        try:
-            await self._blobs.join_parts(upload.path, upload.token, parts)
-        except NotFound:
-            await self._find_joined(upload, upload_id)
+        check_size(upload.size, most=self._max_bytes)
+        joined = await self._join(upload, upload_id)
+        check_whole(joined, size)
         await fault("upload.after_join")
-        return await self._store.uploads.complete(upload) or await self.require(app_id, upload_id)
+        return await self._store.uploads.complete(joined) or await self._look_again(joined, upload_id)
 
     async def drop_abandoned(self, *, after: timedelta = ABANDONED_AFTER) -> Swept:
-        """Drop what nobody has touched for so long, and forget what was completed then."""
+        """Drop what nobody has touched for so long, and forget what was completed then. A run ends early where many
+        uploads cannot be dropped."""
         before = await self._time.now() - after
-        dropped = 0
+        dropped = postponed = 0
         for upload in await self._store.uploads.find_unchanged(before, limit=_STEP):
-            dropped += await self._drop(upload)
-        return Swept(discarded=dropped)
+            try:
+                dropped += await self._drop(upload)
+            except (Invalid, Unavailable) as error:
+                log.warning("upload not dropped", upload=upload.id, reason=str(error))
+                await self._store.uploads.postpone(upload)
+                postponed += 1
+            if postponed == _MOST_FAILURES:
+                break
+        return Swept(retried=postponed, discarded=dropped)
 
     async def _draft(self, app_id: str, upload_id: str, by: str) -> FileUpload:
-        """An upload that has not begun: it has no token."""
+        """An upload that has not begun: it has no token. Its path is new, as jobs may read what had this id before."""
         return FileUpload(
             id=upload_key(app_id, upload_id),
             app_id=app_id,
-            path=f"{self._blobs.bucket}/{self._folder}/{app_id}/{upload_id}.csv",
+            path=f"{self._blobs.bucket}/{self._folder}/{app_id}/{upload_id}-{secrets.token_hex(4)}.csv",
             token="",
             created_by=by,
             changed_at=await self._time.now(),
@@ -131,21 +147,48 @@ class UploadFlow:
             await self._blobs.drop_parts(begun.path, begun.token)
         return upload
 
-    async def _find_joined(self, upload: FileUpload, upload_id: str) -> None:
-        """Find the file, whoever has joined its parts. Raises `NotFound`, and forgets the upload, where it is gone."""
+    async def _join(self, upload: FileUpload, upload_id: str) -> FileUpload:
+        """Join the parts, or find that somebody else has: the upload with the parts that the file has."""
+        parts = [(number, part.version) for number, part in upload.in_order]
         try:
-            await self._blobs.stat(upload.path)
+            await self._blobs.join_parts(upload.path, upload.token, parts)
         except NotFound:
+            latest = await self._look_again(upload, upload_id)
+            await self._require_file(latest, upload_id)
+            return latest
+        except Conflict:
+            latest = await self._look_again(upload, upload_id)
+            if await self._has_file(latest):
+                return latest
+            if latest.parts != upload.parts:
+                raise
+            await self._store.uploads.forget_parts(latest)
+            raise Conflict("a part is not what was noted of it: send all parts again", field="part") from None
+        return upload
+
+    async def _look_again(self, upload: FileUpload, upload_id: str) -> FileUpload:
+        """The upload as it is now. Raises `Conflict` where another one has its id."""
+        latest = await self.require(upload.app_id, upload_id)
+        if latest.token != upload.token:
+            raise Conflict("this upload was begun anew meanwhile", field="upload", value=upload_id)
+        return latest
+
+    async def _require_file(self, upload: FileUpload, upload_id: str) -> None:
+        """Find the file, whoever has joined its parts. Raises `NotFound`, and forgets the upload, where it is gone or
+        another one is there."""
+        if not await self._has_file(upload):
             await self._store.uploads.forget(upload)
-            raise _not_found(upload_id) from None
+            raise _not_found(upload_id)
+
+    async def _has_file(self, upload: FileUpload) -> bool:
+        try:
+            return (await self._blobs.stat(upload.path)).size == upload.size
+        except NotFound:
+            return False
 
     async def _drop(self, upload: FileUpload) -> bool:
-        try:
-            if not upload.completed:
-                await self._blobs.drop_parts(upload.path, upload.token)
-        except Invalid as error:
-            log.warning("upload not dropped", upload=upload.id, reason=error.reason)
-            return False
+        if not upload.completed:
+            await self._blobs.drop_parts(upload.path, upload.token)
         return await self._store.uploads.forget(upload)
 
 

@@ -39,26 +39,43 @@ class FileUploads:
         with translate_errors():
             return (await self._uploads.update_one(_open(upload), change)).matched_count == 1
 
+    async def forget_parts(self, upload: FileUpload) -> None:
+        """Forget which parts are stored, unless the upload is completed or gone."""
+        with translate_errors():
+            await self._uploads.update_one(_open(upload), {"$set": {"parts": {}}, "$currentDate": _NOW})
+
     async def complete(self, upload: FileUpload) -> FileUpload | None:
-        """Note that the parts are joined; `None` where that is noted already, or the upload is gone."""
-        change = {"$set": {"completed": True}, "$currentDate": _NOW}
+        """Note that these parts are joined, and no others; `None` where that is noted already, or the upload is
+        gone."""
+        joined = {"completed": True, "parts": msgspec.to_builtins(upload.parts)}
+        change = {"$set": joined, "$currentDate": _NOW}
         with translate_errors():
             found = await self._uploads.find_one_and_update(_open(upload), change, return_document=ReturnDocument.AFTER)
         return _codec.maybe(found)
 
     async def find_unchanged(self, before: datetime, *, limit: int) -> Sequence[FileUpload]:
-        """Some uploads to which nothing was added since then."""
+        """Some uploads to which nothing was added since then, the oldest first."""
         with translate_errors():
-            found = await self._uploads.find({"changed_at": {"$lt": before}}).limit(limit).to_list()
-        return [_codec.value(document) for document in found]
+            found = self._uploads.find({"changed_at": {"$lt": before}}).sort("changed_at", ASCENDING)
+            return [_codec.value(document) for document in await found.limit(limit).to_list()]
+
+    async def postpone(self, upload: FileUpload) -> None:
+        """Let the upload count as changed now, unless it was changed meanwhile."""
+        with translate_errors():
+            await self._uploads.update_one(_this_version(upload), {"$currentDate": _NOW})
 
     async def forget(self, upload: FileUpload) -> bool:
         """Forget an upload, unless it was changed meanwhile."""
         with translate_errors():
-            result = await self._uploads.delete_one({"_id": upload.id, "changed_at": upload.changed_at})
+            result = await self._uploads.delete_one(_this_version(upload))
         return result.deleted_count == 1
 
 
 def _open(upload: FileUpload) -> Document:
     """The query for an upload that is not completed. One that was begun anew under the same key has another token."""
     return {"_id": upload.id, "token": upload.token, "completed": False}
+
+
+def _this_version(upload: FileUpload) -> Document:
+    """The query for an upload as it was read."""
+    return {"_id": upload.id, "changed_at": upload.changed_at}

@@ -14,6 +14,7 @@ from shared.domain.jobs.uploads import (
     FileUpload,
     UploadedPart,
     check_part,
+    check_size,
     check_whole,
     measure_part,
     upload_key,
@@ -78,6 +79,13 @@ def test_a_file_has_at_most_so_many_bytes_and_a_part_that_is_replaced_does_not_c
     check_part(upload(60, 40), 1, bytes(60), most=100)
     with pytest.raises(Invalid, match="at most 100 bytes") as caught:
         check_part(upload(60), 2, bytes(41), most=100)
+    assert (caught.value.field, caught.value.value) == ("body", 101)
+
+
+def test_a_file_of_the_largest_size_is_taken() -> None:
+    check_size(100, most=100)
+    with pytest.raises(Invalid, match="at most 100 bytes") as caught:
+        check_size(101, most=100)
     assert (caught.value.field, caught.value.value) == ("body", 101)
 
 

@@ -1,8 +1,8 @@
 """Uploads in parts: what the API takes, what it refuses, and what it remembers."""
 
 import asyncio
+import re
 import uuid
-from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -12,15 +12,13 @@ from services.api.jobs.part_uploads import _read_part
 from services.parts import Parts
 from services.parts.jobs.api import JobsApi
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.uploads import MAX_PART_BYTES, MIN_PART_BYTES
-from shared.flow.jobs.uploads import UploadFlow
-from tests.services.api.client import Client, Reply
+from shared.domain.jobs.uploads import MAX_PART_BYTES
+from tests.services.api.client import Client
 from tests.services.api.conftest import House
 from tests.services.api.http.test_service import rebuilt
+from tests.services.api.jobs.in_parts import LARGE, content_of, put
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
-
-LARGE = b"id\n" + b"u1\n" * (MIN_PART_BYTES // 3)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -32,20 +30,6 @@ async def api(house: House) -> Client:
 @pytest_asyncio.fixture(loop_scope="module")
 async def app_id(house: House) -> str:
     return await house.app_with_template()
-
-
-@pytest.fixture
-def flow(house: House) -> UploadFlow:
-    return UploadFlow(house.store, house.blobs, house.capabilities.time, folder="jobs", max_bytes=2**30)
-
-
-async def put(api: Client, app_id: str, part: Any, content: bytes, upload: str = "") -> Reply:
-    return await api.send("PUT", f"/apps/{app_id}/uploads?part={part}&upload={upload}", content)
-
-
-async def content_of(house: House, path: str) -> bytes:
-    blob = await house.blobs.stat(path)
-    return b"".join([chunk async for chunk in house.blobs.read(blob, 0, blob.size)])
 
 
 async def test_a_file_comes_in_parts_and_a_job_can_read_it(house: House, api: Client, app_id: str) -> None:
@@ -60,7 +44,7 @@ async def test_a_file_comes_in_parts_and_a_job_can_read_it(house: House, api: Cl
     done = await api.post(f"{path}/complete", {"bytes": len(LARGE) + 5})
     lines = LARGE.count(b"\n") + 2
     assert done.json == shown | {"completed": True, "csvPath": done.json["csvPath"], "lines": lines}
-    assert done.json["csvPath"] == f"{house.blobs.bucket}/jobs/{app_id}/{upload}.csv"
+    assert re.fullmatch(f"{house.blobs.bucket}/jobs/{app_id}/{upload}-[0-9a-f]{{8}}.csv", done.json["csvPath"])
     assert await content_of(house, done.json["csvPath"]) == LARGE + b"u2\nu3"
     body = {"service": "apns", "csvPath": done.json["csvPath"]}
     assert (await api.post(f"/apps/{app_id}/jobs?template=like", body)).status == 201
@@ -200,65 +184,6 @@ async def test_a_viewer_brings_no_files(house: House, api: Client, app_id: str) 
     upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
     assert (await put(viewer, app_id, 1, b"id\nu1\n")).status == 403
     assert (await viewer.get(f"/apps/{app_id}/uploads/{upload}")).status == 403
-
-
-async def test_what_nobody_completes_is_dropped_after_its_time(
-    house: House, api: Client, app_id: str, flow: UploadFlow
-) -> None:
-    left, done = [(await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"] for _ in range(2)]
-    path = (await api.post(f"/apps/{app_id}/uploads/{done}/complete")).json["csvPath"]
-    assert (await flow.drop_abandoned()).discarded == 0
-    assert (await flow.drop_abandoned(after=timedelta(seconds=-60))).discarded >= 2
-    for upload in (left, done):
-        assert (await api.get(f"/apps/{app_id}/uploads/{upload}")).status == 404
-        assert (await put(api, app_id, 2, b"u2\n", upload)).status == 404
-    assert await content_of(house, path) == b"id\nu1\n"
-    assert not [*(house.blobs._folder / ".parts").iterdir()]
-
-
-async def test_an_upload_whose_parts_are_gone_begins_again(house: House, api: Client, app_id: str) -> None:
-    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
-    known = await house.store.uploads.get(f"{app_id}/{upload}")
-    assert known is not None
-    await house.blobs.drop_parts(known.path, known.token)  # as a rule of the bucket does
-    assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 404
-    assert (await put(api, app_id, 1, b"id\nu1\n", upload)).status == 200
-    assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 200
-
-
-async def test_a_file_that_somebody_deletes_can_be_brought_again(house: House, api: Client, app_id: str) -> None:
-    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
-    path = f"/apps/{app_id}/uploads/{upload}"
-    file = (await api.post(f"{path}/complete")).json["csvPath"]
-    (house.blobs._folder / file).unlink()
-    assert (await api.get(path)).status == 404
-    assert (await put(api, app_id, 1, b"id\nu1\n", upload)).status == 200
-    assert (await api.post(f"{path}/complete")).json["csvPath"] == file
-    assert await content_of(house, file) == b"id\nu1\n"
-
-
-async def test_a_completion_that_died_before_its_note_is_done_by_the_next(
-    house: House, api: Client, app_id: str
-) -> None:
-    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
-    known = await house.store.uploads.get(f"{app_id}/{upload}")
-    assert known is not None
-    await house.blobs.join_parts(known.path, known.token, [(1, known.parts["1"].version)])
-    done = await api.post(f"/apps/{app_id}/uploads/{upload}/complete")
-    assert (done.status, done.json["csvPath"]) == (200, known.path)
-    assert (await api.get(f"/apps/{app_id}/uploads/{upload}")).json == done.json
-
-
-async def test_a_part_behind_a_joining_that_nobody_noted_does_not_begin_anew(
-    house: House, api: Client, app_id: str
-) -> None:
-    upload = (await put(api, app_id, 1, b"id\nu1\n")).json["uploadId"]
-    known = await house.store.uploads.get(f"{app_id}/{upload}")
-    assert known is not None
-    await house.blobs.join_parts(known.path, known.token, [(1, known.parts["1"].version)])
-    late = await put(api, app_id, 1, b"id\nu1\n", upload)
-    assert (late.status, late.json["field"]) == (409, "upload")
-    assert (await api.post(f"/apps/{app_id}/uploads/{upload}/complete")).status == 200
 
 
 async def test_the_api_drops_what_is_abandoned(house: House) -> None:

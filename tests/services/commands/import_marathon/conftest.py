@@ -97,8 +97,7 @@ async def house(mongo_database: str, push_database: str, tmp_path: Path) -> Asyn
     await connection.execute(SCHEMA + PUSH_TABLE)
     capabilities = connections.Capabilities(load(environment), service="import")
     await capabilities.store.setup()
-    (server,) = assembly.components("api", Parts(capabilities))
-    assert isinstance(server, HttpServer)
+    [server] = [each for each in assembly.components("api", Parts(capabilities)) if isinstance(each, HttpServer)]
     await server.start()
     yield House(capabilities, Source(connection), push_database, Client(f"http://127.0.0.1:{server.port}"), {})
     await server.stop()
