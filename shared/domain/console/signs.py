@@ -28,7 +28,7 @@ class Sign(Struct, frozen=True, kw_only=True):
     minutes: int = 0
 
 
-# What the overview holds against what is stored, too.
+# Thresholds that the overview or the doctor use, too.
 LATE_SECONDS = 5
 BEHIND_SECONDS = 30
 STILL_SECONDS = 300

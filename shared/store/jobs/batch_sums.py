@@ -6,7 +6,7 @@ from datetime import datetime
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
+from shared.domain.jobs.batches import Batch, BatchStatus
 from shared.domain.jobs.breaking import Counts
 from shared.domain.jobs.progress import Settled
 from shared.domain.jobs.sums import BatchCounts
@@ -104,12 +104,6 @@ class BatchSums:
             async for document in self._batches.find(query, _COUNTED, batch_size=_MANY).sort("ordinal", ASCENDING):
                 if document["status"] != END:
                     yield document["ordinal"], _counts_of(document)
-
-    async def receipts(self, job_id: str) -> AsyncIterator[Receipt]:
-        """The receipts of the job's settled batches, one at a time."""
-        with translate_errors():
-            async for document in self._batches.find({"job_id": job_id, "settled": True}, {"receipt": 1}):
-                yield receipt_of(document["receipt"])
 
 
 def _counts_of(document: Document) -> BatchCounts:

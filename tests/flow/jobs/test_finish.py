@@ -8,6 +8,7 @@ import pytest
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, BatchStatus, Receipt
 from shared.domain.jobs.jobs import JobStatus
+from shared.domain.jobs.progress import Settled
 from shared.domain.jobs.totals import Totals
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.finish import Finish
@@ -57,16 +58,16 @@ async def test_a_server_that_lags_behind_closes_nothing(
     async def nothing(*_: Any) -> Any:
         return {}
 
-    async def no_receipts(*_: Any) -> AsyncIterator[Receipt]:
-        none: list[Receipt] = []
-        for receipt in none:
-            yield receipt
+    async def no_outcomes(*_: Any) -> AsyncIterator[Settled]:
+        none: list[Settled] = []
+        for settled in none:
+            yield settled
 
     with monkeypatch.context() as lagging:
         lagging.setattr(store.batches, "has_unsettled", nothing)
         for name in ("has_failed", "totals"):
             lagging.setattr(store.batch_sums, name, nothing)
-        lagging.setattr(store.batch_sums, "receipts", no_receipts)
+        lagging.setattr(store.batch_sums, "outcomes", no_outcomes)
         assert await finish.job(job_id) is None
     found = await store.jobs.view(job_id)
     assert found is not None

@@ -207,7 +207,7 @@ async def test_totals_and_receipts_are_exact(store: Store) -> None:
         assert taken is not None
         await store.batches.settle(taken, to=BatchStatus.SENT, receipt=receipt)
     assert await store.batch_sums.totals([job_id, "nothing"]) == {job_id: Totals(3, 2, 30, 14, 2, 4, 0)}
-    assert [each async for each in store.batch_sums.receipts(job_id)] == [receipt, receipt]
+    assert [each.receipt async for each in store.batch_sums.outcomes(job_id)] == [receipt, receipt]
     assert await store.batches.has_unsettled(job_id)
     assert await store.batches.drop_unsent(job_id) == 1
     assert not await store.batches.has_unsettled(job_id)
