@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # imported by whoever is the first to ask for one
     from shared.audience import Audience
     from shared.audience.inspection import AudienceInspection
     from shared.blobs.files import FolderBlobs
+    from shared.providers import ProviderKind
+    from shared.secrets import KeyRing
 
 # A caller of the API is served best by a quick 503; work in the background waits rather than be done again.
 # The doctor tells what a server says, and not that it waited in vain.
@@ -41,6 +43,17 @@ _PATIENCE_OF = {"api": 5.0, "doctor": 4.0}
 _PATIENCE = 20.0
 _CONFIRM_OF_A_CALLER = 1.0
 _API = "api"
+_CLOSED = (
+    "store",
+    "audience",
+    "audience_inspection",
+    "broker",
+    "stream",
+    "blobs",
+    "mail",
+    "outgoing",
+    "provider_outgoing",
+)
 
 
 class Capabilities:
@@ -111,6 +124,33 @@ class Capabilities:
         return measure_calls(LateOutgoing(self._load_outgoing), "outgoing")
 
     @cached_property
+    def provider_outgoing(self) -> Outgoing:
+        """What calls providers: its own connections, so that no callback waits for one of them."""
+        return measure_calls(LateOutgoing(self._load_provider_outgoing), "providers")
+
+    @cached_property
+    def provider_kinds(self) -> "Mapping[str, ProviderKind]":
+        """Every kind of provider by its name."""
+        from shared.providers import ProviderRules
+        from shared.providers.kinds import kinds_of
+
+        chosen = self.settings.providers
+        rules = ProviderRules(
+            call_seconds=chosen.call_seconds,
+            allowed_networks=chosen.allowed_networks,
+            public_url=self.settings.api.public_url,
+            sandbox_file=chosen.sandbox_file,
+        )
+        return kinds_of(rules)
+
+    @cached_property
+    def key_ring(self) -> "KeyRing":
+        """The keys of the secrets of credentials."""
+        from shared.secrets import KeyRing, read_keys
+
+        return KeyRing(read_keys(self.settings.providers.secret_keys))
+
+    @cached_property
     def own_api(self) -> OwnApi:
         """Where our own API listens, for what must not call it."""
         chosen = self.settings.api
@@ -127,7 +167,7 @@ class Capabilities:
     async def close(self) -> None:
         """Close every connection that is open, the store last, even where one of them fails to."""
         async with AsyncExitStack() as closing:
-            for name in ("store", "audience", "audience_inspection", "broker", "stream", "blobs", "mail", "outgoing"):
+            for name in _CLOSED:
                 if name in vars(self):
                     closing.push_async_callback(getattr(self, name).close)
 
@@ -140,6 +180,18 @@ class Capabilities:
             allowed_networks=chosen.allowed_networks,
             timeout_seconds=chosen.call_timeout_seconds,
             connections=chosen.calls_in_flight,
+            own=self.own_api,
+        )
+
+    def _load_provider_outgoing(self) -> Callable[[], Outgoing]:
+        from shared.outgoing.client import HttpOutgoing
+
+        chosen = self.settings.providers
+        return partial(
+            HttpOutgoing.open,
+            allowed_networks=chosen.allowed_networks,
+            timeout_seconds=chosen.call_seconds,
+            connections=0,  # each credential bounds its own
             own=self.own_api,
         )
 

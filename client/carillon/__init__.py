@@ -25,6 +25,15 @@ from carillon.blocking_client import Carillon
 from carillon.bulk_actions import BulkAct, BulkAction, BulkActions, BulkFailure, BulkFigures, BulkFilter
 from carillon.callbacks import Callback, HttpCallback, KafkaCallback, RabbitCallback
 from carillon.calls import Async, Sync
+from carillon.credentials import (
+    Credential,
+    CredentialChange,
+    Credentials,
+    CredentialStatus,
+    Reencrypted,
+    SendRetry,
+    StoredCredential,
+)
 from carillon.dead_letters import DeadLetter, DeadLetters, ErrorCount, WholeDeadLetter
 from carillon.definitions import (
     BulkResult,
@@ -96,6 +105,10 @@ __all__ = [
     "Carillon",
     "CarillonError",
     "Conflict",
+    "Credential",
+    "CredentialChange",
+    "CredentialStatus",
+    "Credentials",
     "DeadLetter",
     "DeadLetters",
     "DeadTask",
@@ -136,6 +149,7 @@ __all__ = [
     "RabbitCallback",
     "Rate",
     "RatePoint",
+    "Reencrypted",
     "Rendering",
     "Retry",
     "Returned",
@@ -145,10 +159,12 @@ __all__ = [
     "Schedule",
     "ScheduleState",
     "Schedules",
+    "SendRetry",
     "Setting",
     "Sign",
     "SigningSecret",
     "SigningSecrets",
+    "StoredCredential",
     "StoredJob",
     "StoredSchedule",
     "StoredTemplate",

@@ -4,6 +4,7 @@ from carillon.apps import Apps
 from carillon.audit import Audit
 from carillon.bulk_actions import BulkActions
 from carillon.calls import M
+from carillon.credentials import Credentials
 from carillon.dead_letters import DeadLetters
 from carillon.deployment import Deployment
 from carillon.groups import Groups
@@ -29,6 +30,7 @@ class Resources(Deployment[M]):
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
         self.apps = Apps[M](transport)
+        self.credentials = Credentials[M](transport)
         self.templates = Templates[M](transport)
         self.users = Users[M](transport)
         self.tokens = Tokens[M](transport)

@@ -101,9 +101,9 @@ class Api:
         there any more is success."""
         return self._send("POST", path, query, done_before=_GONE)
 
-    def put(self, *path: str, body: Any = None, **query: Any) -> Any:
-        """The answer to a PUT."""
-        return self._send("PUT", path, query, body)
+    def put(self, *path: str, body: Any = None, once: bool = False, **query: Any) -> Any:
+        """The answer to a PUT; `once` as of a POST."""
+        return self._send("PUT", path, query, body, once=once)
 
     def delete(self, *path: str, **query: Any) -> None:
         """Delete what is at the path."""

@@ -79,6 +79,12 @@ def _templates(session: "Session", _: str) -> Names:
     return ((each["name"], each["locale"]) for each in session.api.items("apps", find_app(session), "templates"))
 
 
+def _credentials(session: "Session", _: str) -> Names:
+    from services.cli.names import find_app
+
+    return ((each["name"], each["kind"]) for each in session.api.items("apps", find_app(session), "credentials"))
+
+
 def _schedules(session: "Session", incomplete: str) -> Names:
     return ((each["key"], each["state"]) for each in session.api.items("schedules", prefix=incomplete, limit=MOST))
 
@@ -88,6 +94,7 @@ def _ids(*path: str, word: str) -> Complete:
 
 
 apps, jobs, groups, templates, schedules = of(_apps), of(_jobs), of(_groups), of(_templates), of(_schedules)
+credentials = of(_credentials)
 dead_letters = _ids("dead-letters", word="key")
 bulk = _ids("bulk-actions", word="act")
 queues = of(lambda session, _: ((queue["name"], str(queue["ready"])) for queue in session.api.get("queues")))

@@ -96,6 +96,15 @@ class JsonText(click.ParamType[Any]):
             self.fail(f"this is no JSON: {error}", param, ctx)
 
 
+class SecretText(JsonText):
+    """`@FILE` alone: what stands in a command is kept by the shell, and shown to whoever lists processes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and not value.startswith("@"):
+            self.fail("a secret stands in a file or comes on stdin: @FILE or @-", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def read_documents(path: str) -> Sequence[Any]:
     """The JSON documents of a file (`-`: stdin): one, an array of them, or one a line.
 

@@ -15,6 +15,7 @@ NOUNS: Mapping[str, str] = {
     "bulk": "Acts on many things at once: start, watch and cancel them.",
     "completion": "Print what makes a shell complete commands and names.",
     "context": "The deployments that you work with, by name.",
+    "credentials": "Provider accounts that messages are sent by.",
     "dead-letters": "Instants of schedules that were refused to the last attempt.",
     "events": "What happened to a job.",
     "groups": "Localized pushes: a job for each time zone.",

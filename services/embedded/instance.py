@@ -29,6 +29,7 @@ from services import assembly, connections
 from services.connections import Capabilities
 from services.embedded import processes
 from services.embedded.children import Child, mongodb_child, postgres_child, postgres_url
+from services.embedded.keys import own_key
 from services.embedded.processes import ProcessMark
 from services.parts import Parts, find_processes
 from services.self_report import report
@@ -38,7 +39,7 @@ from shared.runtime.lifecycle import EXIT_DRAINED, EXIT_INTERRUPTED, Background,
 from shared.runtime.masking import without_secrets
 from shared.runtime.private import make_private_folder, private_files
 from shared.runtime.serving import HttpServer
-from shared.runtime.settings import Settings
+from shared.runtime.settings import ProviderSettings, Settings
 from shared.runtime.waiting import pause
 
 FIRST_ADMIN = "admin@example.com"
@@ -216,9 +217,19 @@ def _own(settings: Settings, folder: Path, servers: tuple[Child, Child]) -> Sett
         stream=replace(settings.stream, url=f"local://{quote(str(folder / 'stream.db'))}"),
         audience=replace(settings.audience, url=postgres_url(postgresql, folder)),
         blobs=replace(settings.blobs, url=f"file://{quote(str(folder / 'files'))}"),
+        providers=_own_providers(settings.providers, folder),
         api=replace(settings.api, first_admin=settings.api.first_admin or FIRST_ADMIN),
         shutdown=replace(settings.shutdown, readiness_seconds=0.0),
     )
+
+
+def _own_providers(chosen: ProviderSettings, folder: Path) -> ProviderSettings:
+    """Those that were chosen, with a key and a sandbox of our own where there is none."""
+    try:
+        keys = chosen.secret_keys.strip() or own_key(folder)
+    except OSError as error:
+        raise Unavailable(f"the key of secrets cannot be used: {error}") from error
+    return replace(chosen, secret_keys=keys, sandbox_file=chosen.sandbox_file or str(folder / "sandbox.ndjson"))
 
 
 def _describe_instance(settings: Settings, folder: Path, ports: dict[str, HttpServer]) -> Instance:

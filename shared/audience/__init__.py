@@ -52,10 +52,10 @@ SCANS = 5  # how many such steps one call may take to fill a page that it has be
 class Audience:
     """The push tables of one database. Every operation raises `Unavailable` when the server gives no answer."""
 
-    def __init__(self, connections: Connections, *, scan_rows: int) -> None:
-        self._connections = connections
-        self._scan_rows = scan_rows
-        self._tables = Tables(connections)
+    def __init__(self, connections: Connections, *, scan_rows: int, tables: Tables | None = None) -> None:
+        self.connections = connections
+        self.scan_rows = scan_rows
+        self._tables = tables or Tables(connections)
 
     @classmethod
     def open(cls, url: str, *, scan_rows: int = SCAN_ROWS, **options: Any) -> Self:
@@ -65,7 +65,7 @@ class Audience:
     async def check(self, table: str, filters: Mapping[str, str], *, walks: str = KEY) -> None:
         """Find out now whatever would keep a job over this audience from running; `walks` is the column that leads
         it through the table. Raises `Invalid`, and says of which field."""
-        await check(self._connections, self._tables, table, conditions(filters), walks)
+        await check(self.connections, self._tables, table, conditions(filters), walks)
 
     async def user_type(self, table: str) -> str:
         """The type of `user_id`, by which the users of a file are told apart (`shared.domain.audience.user_ids`).
@@ -76,7 +76,7 @@ class Audience:
 
     async def sample(self, table: str) -> dict[str, str] | None:
         """The locale and the region of some device that has both, if one is found soon. Raises `Invalid`."""
-        rows = await self._tables.ask(table, (), lambda known, _: statements.sample(known), self._scan_rows)
+        rows = await self._tables.ask(table, (), lambda known, _: statements.sample(known), self.scan_rows)
         return dict(rows[0]) if rows else None
 
     async def highest(self, table: str) -> int:
@@ -98,7 +98,7 @@ class Audience:
             begun = bool(cuts) and cuts[0].size < size and scan < SCANS
             if after >= upto or (cuts and not begun):
                 break
-            bounds = (after, upto, size * batches, self._scan_rows)
+            bounds = (after, upto, size * batches, self.scan_rows)
             [(keys, edge)] = await self._tables.ask(table, wanted, statements.cut, *bounds)
             found = cut_keys(keys_of(keys or b""), size)
             after = found[-1].upto if found else edge
@@ -164,13 +164,13 @@ class Audience:
         """
         deadline = asyncio.get_running_loop().time() + seconds
         indexed = (await self._tables.describe(table)).columns[KEY].indexed
-        catalogue = await self._connections.fetch(statements.ROWS, statements.quote_name(table))
+        catalogue = await self.connections.fetch(statements.ROWS, statements.quote_name(table))
         ask = partial(self._tables.ask, table, conditions(filters), statements.tally)
         tally, highest, exact = counting.Tally(), 0, False
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 highest = await self.highest(table)
-            await counting.scan(ask, tally, upto=highest, scan_rows=self._scan_rows, deadline=deadline)
+            await counting.scan(ask, tally, upto=highest, scan_rows=self.scan_rows, deadline=deadline)
             exact = True
         rows = catalogue[0]["rows"] if catalogue else 0
         return tally.result(highest=highest, rows=rows, exact=exact, indexed=indexed)
@@ -189,11 +189,11 @@ class Audience:
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""
-        await self._connections.fetch(statements.PING)
+        await self.connections.fetch(statements.PING)
 
     async def close(self) -> None:
         """End the connections."""
-        await self._connections.close()
+        await self.connections.close()
 
     async def _check_unshared(self, table: str, keys: Sequence[int]) -> None:
         column = (await self._tables.get(table)).columns[KEY]

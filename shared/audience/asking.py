@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.audience import statements
 from shared.audience.connections import Connections
-from shared.audience.tables import DESCRIBE, Table, read_table
+from shared.audience.tables import DESCRIBE, DETAILS, Table, read_table
 from shared.domain.audience.audiences import Condition
 from shared.domain.errors import Invalid
 
@@ -13,10 +13,11 @@ Statement = Callable[[Table, Sequence[Condition]], str]
 
 
 class Tables:
-    """The tables of one database as they were last seen."""
+    """The tables of one database as they were last seen. All have the columns that are `needed`, and a key."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, *, needed: Sequence[str] = DETAILS) -> None:
         self._connections = connections
+        self._needed = needed
         self._known: dict[str, Table] = {}
 
     async def ask(
@@ -44,5 +45,5 @@ class Tables:
     async def describe(self, table: str) -> Table:
         """The table as it is now. Raises `Invalid` where there is none, or where it is no push table."""
         rows = await self._connections.fetch(DESCRIBE, statements.quote_name(table))
-        self._known[table] = read_table(table, rows)
+        self._known[table] = read_table(table, rows, self._needed)
         return self._known[table]

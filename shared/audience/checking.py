@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import structlog
 
 from shared.audience import statements
-from shared.audience.asking import Tables
+from shared.audience.asking import Statement, Tables
 from shared.audience.connections import Connections
 from shared.audience.tables import USER, Table
 from shared.domain.audience.audiences import Condition
@@ -14,9 +14,17 @@ from shared.domain.errors import Invalid
 log = structlog.get_logger(__name__)
 
 
-async def check(connections: Connections, tables: Tables, table: str, wanted: Sequence[Condition], walks: str) -> None:
-    """Raise `Invalid` if the table is missing or is no push table, or if files cannot name its users (`field` is
-    `app`), or if a filter names no column or holds what its column cannot be compared with (`filters.<key>`)."""
+async def check(
+    connections: Connections,
+    tables: Tables,
+    table: str,
+    wanted: Sequence[Condition],
+    walks: str,
+    statement: Statement = statements.read,
+) -> None:
+    """Raise `Invalid` if the table is missing or is not what `tables` need, or if files cannot name its users (`field`
+    is `app`), or if a filter names no column or holds what its column cannot be compared with (`filters.<key>`). The
+    statement is tried that will read the table."""
     known = await tables.describe(table)
     if walks == USER:
         known.user_type()
@@ -24,7 +32,7 @@ async def check(connections: Connections, tables: Tables, table: str, wanted: Se
         log.warning("push table lacks an index", table=table, column=walks)
     for condition in wanted:
         await _probe(connections, known, condition)
-    await connections.fetch(statements.read(known, wanted), 0, 0, 1, *statements.arguments(wanted))
+    await connections.fetch(statement(known, wanted), 0, 0, 1, *statements.arguments(wanted))
 
 
 async def _probe(connections: Connections, table: Table, condition: Condition) -> None:

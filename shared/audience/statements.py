@@ -6,7 +6,7 @@ make one text, which each connection prepares once.
 
 # ruff: noqa: S608 - making statements is what this module is for, and the rule above is what keeps it safe
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shared.audience.tables import KEY, USER, ZONE, Table
 from shared.domain.audience.audiences import Condition
@@ -60,6 +60,18 @@ def read(table: Table, conditions: Sequence[Condition]) -> str:
     """The first $3 devices between $1 and $2, in the order of their keys; of the last key, all of them."""
     kept = _all_clauses(table, conditions, first=4)
     return _in_columns(f"{_interval(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES")
+
+
+def read_columns(table: Table, conditions: Sequence[Condition], *, columns: Sequence[str]) -> str:
+    """What `read` gives, with these columns as texts, called `text_0` and so on, in place of a device's own."""
+    kept = _all_clauses(table, conditions, first=4)
+    found = f"{_interval(table)} AND {kept} ORDER BY {KEY} FETCH FIRST ($3::bigint) ROWS WITH TIES"
+    return _aggregate(found, {text_name(place): quote_name(column) for place, column in enumerate(columns)})
+
+
+def text_name(place: int) -> str:
+    """What a column of `read_columns` is called in its answer."""
+    return f"text_{place}"
 
 
 def read_keys(table: Table, conditions: Sequence[Condition]) -> str:
@@ -149,15 +161,20 @@ GROUP BY 1, 2, 3"""
 
 
 def _in_columns(found: str, texts: Sequence[str] = _TEXTS) -> str:
-    """These devices as one row: their keys as integers of 8 bytes, and each text column as UTF-8 with a NUL, which no
-    text of PostgreSQL holds, between two of them. All are NULL where there is nobody.
+    """These devices as `_aggregate` gives them."""
+    return _aggregate(found, {text: text for text in texts})
+
+
+def _aggregate(found: str, texts: Mapping[str, str]) -> str:
+    """These rows as one: their keys as integers of 8 bytes, and each text column, by the name that it shall have, as
+    UTF-8 with a NUL, which no text of PostgreSQL holds, between two of them. All are NULL where there is nobody.
 
     A row for each device would cost the server, the driver and whoever reads it more than twice as much.
     """
     # A name of its own: by that of the column, ORDER BY would mean the bigint, and no index of integers has its order.
     columns = [f"string_agg(int8send(key), ''::bytea) AS {KEY}"]
-    columns += [f"string_agg(textsend({text}), '\\x00'::bytea) AS {text}" for text in texts]
-    details = [f"{KEY}::bigint AS key", *(f"coalesce({text}::text, '') AS {text}" for text in texts)]
+    columns += [f"string_agg(textsend({name}), '\\x00'::bytea) AS {name}" for name in texts]
+    details = [f"{KEY}::bigint AS key", *(f"coalesce({column}::text, '') AS {name}" for name, column in texts.items())]
     return f"SELECT {', '.join(columns)} FROM (SELECT {', '.join(details)} FROM {found}) found"
 
 

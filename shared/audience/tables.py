@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from shared.domain.audience.audiences import Condition
+from shared.domain.audience.column_names import column_name
 from shared.domain.audience.user_ids import NORMAL_FORMS
 from shared.domain.errors import Invalid
 
@@ -42,7 +43,7 @@ class Column(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """A push table that has all the columns that a push needs."""
+    """A push table that has all the columns that a push needs, or a table of recipients, which needs a key only."""
 
     name: str
     columns: Mapping[str, Column]
@@ -53,6 +54,22 @@ class Table(Struct, frozen=True):
         if column is None:
             raise Invalid(f'table "{self.name}" has no column "{condition.column}"', field=condition.field)
         return column.type
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns as a header would give them (`shared.domain.audience.column_names`)."""
+        return tuple(dict.fromkeys(map(column_name, self.columns)))
+
+    def find(self, name: str, field: str) -> str:
+        """The column that is meant by such a name, as the catalogue has it. Raises `Invalid` where none or several
+        are."""
+        if name in self.columns:
+            return name
+        meant = [column for column in self.columns if column_name(column) == name]
+        if not meant:
+            raise Invalid(f'table "{self.name}" has no column "{name}"', field=field)
+        if len(meant) > 1:
+            raise Invalid(f'table "{self.name}" has several columns for the name "{name}"', field=field)
+        return meant[0]
 
     def user_type(self) -> str:
         """The type of `user_id`. Raises `Invalid` where we cannot tell which spellings of a file are one user."""
@@ -66,16 +83,17 @@ class Table(Struct, frozen=True):
         raise Invalid(reason, field="app")
 
 
-def read_table(name: str, rows: Sequence[Any]) -> Table:
+def read_table(name: str, rows: Sequence[Any], needed: Sequence[str] = DETAILS) -> Table:
     """The table that `DESCRIBE` found.
 
     Raises:
-        Invalid: there is no such table, or it cannot serve as a push table; the field is the app.
+        Invalid: there is no such table, or it lacks an integer for a key or a column that is needed; the field is the
+            app.
     """
     if not rows:
         raise Invalid(f'there is no table "{name}" in the push database', field="app")
     columns = {row["name"]: Column(row["type"], row["indexed"], row["deterministic"], row["unique"]) for row in rows}
-    missing = [column for column in (KEY, *DETAILS) if column not in columns]
+    missing = [column for column in (KEY, *needed) if column not in columns]
     if missing:
         raise Invalid(f'table "{name}" lacks the columns {", ".join(missing)}', field="app")
     if columns[KEY].type not in KEY_TYPES:

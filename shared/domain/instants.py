@@ -50,8 +50,8 @@ def read_instant(text: str, *, field: str) -> datetime:
 
 def format_instant(instant: datetime) -> str:
     """The instant as RFC 3339 in UTC, with milliseconds where there are some."""
-    utc = instant.astimezone(UTC).replace(tzinfo=None)
-    return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1_000 else "seconds") + "Z"
+    utc = instant.astimezone(UTC)
+    return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1_000 else "seconds").replace("+00:00", "Z")
 
 
 def ms(instant: datetime) -> int:

@@ -13,10 +13,15 @@
   its connection ends without an answer, because a kept one may have been closed just then.
 - **A missing answer proves nothing**: after `Unreachable` the receiver may have had the call, after `Blocked` not.
 
+A `Posting` is stricter, because it is a message to somebody: it leaves at most once, whatever happens to connections;
+its sender is asked right before the bytes are written, with a connection in hand, and may withhold it; and it brings
+all its headers, and the beginning of the answer's body as it came.
+
 The texts of the errors are for our users: they tell the host and why, never the path, a header or an address behind a
 name.
 """
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
 
@@ -25,11 +30,30 @@ from msgspec import Struct
 from shared.domain.errors import CarillonError
 from shared.outgoing.guard import Blocked, OwnApi
 
-__all__ = ["Answer", "Blocked", "Call", "Outgoing", "OwnApi", "Unreachable"]
+__all__ = [
+    "Answer",
+    "Blocked",
+    "Call",
+    "NotConnected",
+    "Outgoing",
+    "OwnApi",
+    "PostedAnswer",
+    "Posting",
+    "Unreachable",
+    "Withheld",
+]
 
 
 class Unreachable(CarillonError):
     """The target gave no answer: it cannot be found, connected to or trusted, or it broke off or took too long."""
+
+
+class NotConnected(Unreachable):
+    """There was no connection, or not in time: the target has not had a byte of the posting."""
+
+
+class Withheld(CarillonError):
+    """The sender wants the posting no more: the target has not had a byte of it."""
 
 
 class Call(Struct, frozen=True):
@@ -64,6 +88,34 @@ class Answer(Struct, frozen=True):
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
+class Posting(Struct, frozen=True):
+    """One POST. The URL has passed `checks`; without a content type of its own it is JSON.
+
+    `before_bytes` is asked once, with a connection in hand; it neither waits nor raises. `timeout_seconds` is the whole
+    of the call.
+    """
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+    timeout_seconds: float
+    before_bytes: Callable[[], bool]
+
+    def __repr__(self) -> str:
+        """Nothing of it, as in `Call`."""
+        return "Posting()"
+
+
+class PostedAnswer(Struct, frozen=True):
+    """What came back to a posting. `body` is its beginning, at most 16 KiB, and less where it broke off; the names of
+    `headers` are in lower case."""
+
+    status: int
+    retry_after_seconds: float | None
+    headers: dict[str, str]
+    body: bytes
+
+
 class Outgoing(Protocol):
     """The HTTP client of a process."""
 
@@ -72,6 +124,16 @@ class Outgoing(Protocol):
 
         Raises:
             Unreachable: there was no answer; the receiver may have had the call.
+            Blocked: the target must not be called, and was not.
+        """
+
+    async def post(self, posting: Posting) -> PostedAnswer:
+        """Have one posting leave at most once, and tell how it was answered, whatever the status.
+
+        Raises:
+            Withheld: its sender did not want it any more, with a connection in hand; not a byte has left.
+            NotConnected: there was no connection; not a byte has left.
+            Unreachable: there was no answer; the receiver may have had the posting.
             Blocked: the target must not be called, and was not.
         """
 

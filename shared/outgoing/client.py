@@ -1,16 +1,20 @@
 """The HTTP client of a process on aiohttp (`shared.outgoing`)."""
 
 import asyncio
+import os
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Self
+from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
 
-from shared.outgoing import Answer, Blocked, Call, Unreachable
+from shared.outgoing import Answer, Blocked, Call, NotConnected, PostedAnswer, Posting, Unreachable
 from shared.outgoing.checks import BadUrl, authority_of, is_identity_header
+from shared.outgoing.departure import DepartingRequest, Departure, StaleConnection
 from shared.outgoing.guard import NO_API, Guard, OwnApi
 from shared.outgoing.resolver import GuardedResolver, Lookup, system_lookup
 from shared.outgoing.retry_after import retry_after_seconds
@@ -20,6 +24,7 @@ CONNECT_SECONDS = 5.0  # for one address, TLS included; a host may have several
 EXCERPT_BYTES = 2_048
 EXCERPT_CHARACTERS = 256
 EXCERPT_SECONDS = 2.0
+POSTED_BODY_BYTES = 16_384
 # Compressed bodies are not asked for and never unpacked: a small one can become an endless one.
 DEFAULT_HEADERS = {"Content-Type": "application/json", "User-Agent": "Carillon", "Accept-Encoding": "identity"}
 
@@ -34,6 +39,7 @@ class HttpOutgoing:
         self._resolver = resolver
         self._guard = guard
         self._timeout_seconds = timeout_seconds
+        self._kept = WeakSet[asyncio.BaseProtocol]()
 
     @classmethod
     def open(
@@ -45,14 +51,15 @@ class HttpOutgoing:
         own: OwnApi = NO_API,
         lookup: Lookup = system_lookup,
     ) -> Self:
-        """Ready to call, in the running event loop; our `own` API is never called. Raises `Invalid` for what is no
-        network."""
+        """Ready to call, in the running event loop, over as many connections (0: any number); our `own` API is never
+        called. Raises `Invalid` for what is no network."""
         guard = Guard(allowed_networks, own)
         resolver = GuardedResolver(guard, lookup)
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections, resolver=resolver, socket_factory=guard.socket),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(CONNECT_SECONDS, timeout_seconds)),
             headers=DEFAULT_HEADERS,
+            request_class=DepartingRequest,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
@@ -63,16 +70,37 @@ class HttpOutgoing:
     async def call(self, request: Call) -> Answer:
         authority = self._authority(request.url)
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-        with self._translate_errors(authority):
-            async with asyncio.timeout_at(deadline):
-                response = await self._send(request)
+        try:
+            with _driver_errors(self._timeout_seconds):
+                async with asyncio.timeout_at(deadline):
+                    response = await self._send(request)
+        except _DriverFailure as failure:
+            raise Unreachable(f"{authority} {failure}") from None
         try:
             return Answer(
                 status=response.status,
-                retry_after_seconds=retry_after_seconds(
-                    response.headers.get("Retry-After"), response.headers.get("Date"), request.timestamp
-                ),
-                excerpt=await _excerpt(response, deadline),
+                retry_after_seconds=_retry_after(response, request.timestamp),
+                excerpt=_one_line(await _read_beginning(response, EXCERPT_BYTES, deadline)),
+            )
+        finally:
+            response.close()
+
+    async def post(self, posting: Posting) -> PostedAnswer:
+        authority = self._authority(posting.url)
+        deadline = asyncio.get_running_loop().time() + posting.timeout_seconds
+        departure = Departure(posting.before_bytes, self._kept)
+        try:
+            with _driver_errors(posting.timeout_seconds):
+                async with asyncio.timeout_at(deadline):
+                    response = await self._send_once(posting, departure)
+        except _DriverFailure as failure:
+            raise (Unreachable if departure.left else NotConnected)(f"{authority} {failure}") from None
+        try:
+            return PostedAnswer(
+                status=response.status,
+                retry_after_seconds=_retry_after(response, int(time.time())),
+                headers={name.lower(): value for name, value in response.headers.items()},
+                body=await _read_beginning(response, POSTED_BODY_BYTES, deadline),
             )
         finally:
             response.close()
@@ -98,28 +126,51 @@ class HttpOutgoing:
             allow_redirects=False,
         )
 
-    @contextmanager
-    def _translate_errors(self, authority: str) -> Iterator[None]:
-        """Turn the driver's errors into ours. Theirs are cut off: they show whole URLs, which may hold credentials."""
-        try:
-            yield
-        except aiohttp.ConnectionTimeoutError:
-            reason = f"cannot be connected to: nothing answered within {CONNECT_SECONDS:g} s"
-        except TimeoutError:
-            reason = f"gave no answer within {self._timeout_seconds:g} s"
-        except aiohttp.ClientConnectorDNSError:
-            reason = "cannot be found: nobody knows the name"
-        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            reason = f"cannot be trusted: {_tls_fault(error)}"
-        except aiohttp.ClientConnectorError as error:
-            reason = f"cannot be connected to: {error.os_error.strerror or error.os_error}"
-        except aiohttp.ClientResponseError:
-            reason = "answers, but not in HTTP"
-        except (aiohttp.ClientError, OSError):
-            reason = "broke off without an answer"
-        else:
-            return
-        raise Unreachable(f"{authority} {reason}") from None
+    async def _send_once(self, posting: Posting, departure: Departure) -> aiohttp.ClientResponse:
+        while not self._session.closed:
+            # Not a byte has left on a stale connection: the next one in the pool, or a new one, is no repeat.
+            with suppress(StaleConnection):
+                return await self._session.post(
+                    URL(posting.url, encoded=True),
+                    headers=posting.headers,
+                    data=posting.body or None,
+                    allow_redirects=False,
+                    middlewares=(departure.attach,),
+                )
+        raise aiohttp.ClientConnectionError("the client is closed")
+
+
+class _DriverFailure(Exception):
+    """Why there was no answer, to be read behind the target's name."""
+
+
+@contextmanager
+def _driver_errors(timeout_seconds: float) -> Iterator[None]:
+    """Turn the driver's errors into ours. Theirs are cut off: they show whole URLs, which may hold credentials."""
+    try:
+        yield
+    except aiohttp.ConnectionTimeoutError:
+        reason = f"cannot be connected to: nothing answered within {CONNECT_SECONDS:g} s"
+    except TimeoutError:
+        reason = f"gave no answer within {timeout_seconds:g} s"
+    except aiohttp.ClientConnectorDNSError:
+        reason = "cannot be found: nobody knows the name"
+    except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+        reason = f"cannot be trusted: {_tls_fault(error)}"
+    except aiohttp.ClientConnectorError as error:
+        reason = f"cannot be connected to: {_system_fault(error.os_error)}"
+    except aiohttp.ClientResponseError:
+        reason = "answers, but not in HTTP"
+    except (aiohttp.ClientError, OSError):
+        reason = "broke off without an answer"
+    else:
+        return
+    raise _DriverFailure(reason) from None
+
+
+def _system_fault(error: OSError) -> str:
+    """What the system says; asyncio's own text tells the address behind a name."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _tls_fault(error: BaseException) -> str:
@@ -129,11 +180,19 @@ def _tls_fault(error: BaseException) -> str:
     return "the TLS handshake failed"
 
 
-async def _excerpt(response: aiohttp.ClientResponse, deadline: float) -> str:
+def _retry_after(response: aiohttp.ClientResponse, now: int) -> float | None:
+    return retry_after_seconds(response.headers.get("Retry-After"), response.headers.get("Date"), now)
+
+
+async def _read_beginning(response: aiohttp.ClientResponse, most: int, deadline: float) -> bytes:
     body = bytearray()
     with suppress(TimeoutError, aiohttp.ClientError, OSError):
         async with asyncio.timeout_at(min(deadline, asyncio.get_running_loop().time() + EXCERPT_SECONDS)):
-            while len(body) < EXCERPT_BYTES and (chunk := await response.content.read(EXCERPT_BYTES - len(body))):
+            while len(body) < most and (chunk := await response.content.read(most - len(body))):
                 body += chunk
+    return bytes(body)
+
+
+def _one_line(body: bytes) -> str:
     text = body.decode(errors="replace")[:EXCERPT_CHARACTERS]
     return "".join(character if character.isprintable() else " " for character in text).strip()

@@ -3,7 +3,7 @@ imported, and many deployments call nobody."""
 
 from collections.abc import Callable
 
-from shared.outgoing import Answer, Call, Outgoing
+from shared.outgoing import Answer, Call, Outgoing, PostedAnswer, Posting
 from shared.runtime.late import Late
 
 
@@ -15,6 +15,9 @@ class LateOutgoing:
 
     async def call(self, request: Call) -> Answer:
         return await (await self._late.get()).call(request)
+
+    async def post(self, posting: Posting) -> PostedAnswer:
+        return await (await self._late.get()).post(posting)
 
     async def close(self) -> None:
         await self._late.close()

@@ -10,10 +10,15 @@ _QUERY_SECRET = re.compile(
 _ASSIGNED_SECRET = re.compile(r"((?:secret|password|access_key)\w{0,40} ?= ?)(['\"])(?:\\.|(?!\2)[^\\])++\2", re.DOTALL)
 
 
+def may_hold_secrets(text: str) -> bool:
+    """Whether `without_secrets` might change it."""
+    return "=" in text or "://" in text
+
+
 def without_secrets(text: str) -> str:
     """The text with what is secret in it masked: the password of every URL, what a URL's query gives to a name such as
     `password` or `token`, and what is assigned to a name with `secret`, `password` or `access_key` in it."""
-    if "://" not in text and "=" not in text:
+    if not may_hold_secrets(text):
         return text
     text = _URL_PASSWORD.sub(_without_password, text)
     text = _QUERY_SECRET.sub(r"\1***", text)

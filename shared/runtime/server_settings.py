@@ -1,6 +1,8 @@
 """The settings of the servers that Carillon stands on: where they are, and how it uses them."""
 
+import ipaddress
 import re
+from collections.abc import Iterable
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -15,6 +17,16 @@ MAIL_URL = re.compile(
     (\[[0-9A-Fa-f:]+\] | [A-Za-z0-9._-]+) (:[0-9]{1,5})? /? (\?tls=(required|offered|never))?""",
     re.VERBOSE,
 )
+_KEY = "[A-Za-z0-9+/]{43}="
+
+
+def check_networks(name: str, networks: Iterable[str]) -> None:
+    """Refuse what is no network."""
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            raise ValueError(f"{name}: {network!r} is not a network, as in 10.0.0.0/8") from None
 
 
 def check_key_file(certificate_file: str, key_file: str) -> None:
@@ -177,6 +189,29 @@ class MailSettings(Section, frozen=True):
     def __post_init__(self) -> None:
         if self.url and not MAIL_URL.fullmatch(self.url):
             raise ValueError(f"url: {MAIL_SERVERS}, what is special in a password percent-encoded")
+
+
+class ProviderSettings(Section, frozen=True):
+    """Provider accounts (credentials): how they are kept, and how they are called."""
+
+    secret_keys: Annotated[
+        str,
+        Meta(pattern=rf"^\s*({_KEY}([\s,]+{_KEY})*)?\s*\Z"),
+        rarely(
+            "Keys for the secrets of credentials, parted by commas; `openssl rand -base64 32` makes one. The first "
+            "seals what comes, all open what is there; empty: no credential with a secret can be made."
+        ),
+    ] = ""
+    call_seconds: Annotated[Seconds, rarely("How long a call of a provider may take, connecting and all.")] = 10.0
+    allowed_networks: Annotated[
+        tuple[str, ...], rarely("Private networks (CIDR) in which providers may lie all the same.")
+    ] = ()
+    sandbox_file: Annotated[
+        str, rarely("The file to which credentials of the kind `sandbox` write; empty: this kind is refused.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        check_networks("allowed_networks", self.allowed_networks)
 
 
 class TracingSettings(Section, frozen=True):

@@ -4,9 +4,7 @@ The sentences are the manual: `carillon config` prints them (`shared.runtime.con
 module reads them back from a file and from the environment. Nothing here opens, connects or computes.
 """
 
-import ipaddress
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -28,11 +26,13 @@ from shared.runtime.server_settings import (
     BlobSettings,
     BrokerSettings,
     MailSettings,
+    ProviderSettings,
     StoreSettings,
     StreamSettings,
     TlsSettings,
     TracingSettings,
     check_key_file,
+    check_networks,
 )
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "HealthSettings",
     "LogSettings",
     "MailSettings",
+    "ProviderSettings",
     "SchedulerSettings",
     "Settings",
     "ShutdownSettings",
@@ -61,14 +62,6 @@ _LOOKAHEAD_TICKS = 2
 # For a group that is being fired: the answers of its targets, and its queries.
 _FIRING_SECONDS = 12.0
 _ANSWER_SHARE = 0.75
-
-
-def _check_networks(name: str, networks: Iterable[str]) -> None:
-    for network in networks:
-        try:
-            ipaddress.ip_network(network)
-        except ValueError:
-            raise ValueError(f"{name}: {network!r} is not a network, as in 10.0.0.0/8") from None
 
 
 class ApiSettings(Section, frozen=True):
@@ -139,7 +132,7 @@ class ApiSettings(Section, frozen=True):
     ] = 3.0
 
     def __post_init__(self) -> None:
-        _check_networks("trusted_proxies", self.trusted_proxies)
+        check_networks("trusted_proxies", self.trusted_proxies)
         check_key_file(self.certificate_file, self.key_file)
 
 
@@ -288,7 +281,7 @@ class CallbackSettings(Section, frozen=True):
     ] = ""
 
     def __post_init__(self) -> None:
-        _check_networks("allowed_networks", self.allowed_networks)
+        check_networks("allowed_networks", self.allowed_networks)
 
 
 class FeedbackSettings(Section, frozen=True):
@@ -382,6 +375,7 @@ class Settings(Section, frozen=True):
     callbacks: CallbackSettings = CallbackSettings()
     feedback: FeedbackSettings = FeedbackSettings()
     mail: MailSettings = MailSettings()
+    providers: ProviderSettings = ProviderSettings()
     health: HealthSettings = HealthSettings()
     logs: LogSettings = LogSettings()
     shutdown: ShutdownSettings = ShutdownSettings()

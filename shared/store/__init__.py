@@ -53,6 +53,8 @@ from shared.store.jobs.mails import Mails
 from shared.store.jobs.milestones import Milestones
 from shared.store.jobs.templates import Templates
 from shared.store.jobs.uploads import FileUploads
+from shared.store.messages.credentials import Credentials
+from shared.store.messages.ledger import MessageLedger
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
 from shared.store.schema import Schema
@@ -126,6 +128,8 @@ class Store:
         self.bulk_actions = self.add("bulk_actions", BulkActions)
         self.bulk_jobs = self.add("bulk_jobs", BulkJobsOf)
         self.namespaces = self.add("namespaces", NamespaceLists)
+        self.credentials = self.add("credentials", Credentials)
+        self.messages = self.add("messages", lambda database: MessageLedger(client, database))
         self.schema = self.add("schema", Schema)
 
     @classmethod
@@ -183,11 +187,16 @@ class Store:
 
     async def now(self) -> datetime:
         """The database's clock."""
+        return (await self.read_clock())[0]
+
+    async def read_clock(self) -> tuple[datetime, str]:
+        """The database's clock, to the millisecond, and which one it is: that of one process on one host."""
         with translate_errors():
             reply = await self._database.command("hello")
         measured: datetime = reply["localTime"]
+        process = reply.get("topologyVersion", {}).get("processId", "")
         # A command's reply is decoded with the driver's own defaults: naive, in UTC.
-        return measured.replace(tzinfo=UTC)
+        return measured.replace(tzinfo=UTC), f"{reply.get('me', '')}/{process}"
 
     async def ping(self) -> None:
         """Raise `Unavailable` when the server does not answer."""

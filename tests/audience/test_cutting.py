@@ -189,7 +189,7 @@ async def test_rows_that_are_deleted_during_the_scan_hide_no_other_row(
     """The row behind the first scan is found, whatever somebody deletes between two statements of one cut."""
     await refill(owner, [(f"u{n}", "t", "en", "XX" if n == 10 else "BR", "", n, None, None) for n in range(1, 41)])
     await audience.check(TABLE, {"region": "XX"})
-    asked = audience._connections.fetch
+    asked = audience.connections.fetch
     statements = []
 
     async def fetch_then_delete(statement: str, *arguments: object) -> list[Any]:
@@ -198,7 +198,7 @@ async def test_rows_that_are_deleted_during_the_scan_hide_no_other_row(
         await owner.execute(f"DELETE FROM {TABLE} WHERE seq_id <= 5")
         return rows
 
-    monkeypatch.setattr(audience._connections, "fetch", fetch_then_delete)
+    monkeypatch.setattr(audience.connections, "fetch", fetch_then_delete)
     cuts = await audience.cut(TABLE, {"region": "XX"}, after=BEGINNING, upto=40, size=1_000, batches=1)
     assert cuts == [Cut(10, 1)]
     assert len(statements) > 1

@@ -215,4 +215,4 @@ async def test_a_column_that_is_altered_or_added_in_mid_job_is_read_as_it_is_now
 
 async def test_connections_cannot_write(audience: Audience) -> None:
     with pytest.raises(Unavailable, match="read-only"):
-        await audience._connections.fetch(f"DELETE FROM {TABLE}")
+        await audience.connections.fetch(f"DELETE FROM {TABLE}")

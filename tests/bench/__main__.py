@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from shared.domain.errors import CarillonError
 from tests.bench import (
     accept,
+    account_rate,
     claim,
     clock_large,
     console,
@@ -56,6 +57,7 @@ _JOBS: dict[str, Measure] = {
     "pause": pause.measure,
     "feedback": feedback.measure,
     "starts": starts.measure,
+    "account-rate": account_rate.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {
     "fire": fire.measure,

@@ -101,12 +101,12 @@ async def _scene(place: Place) -> AsyncIterator["Scene"]:
         limits = {"CARILLON_API_REQUESTS_PER_SECOND": "10000", "CARILLON_API_PENDING_SCHEDULES": "100000000"}
         apis = [await house.start("api", CARILLON_API_PORT=str(port), **limits) for port in ports]
         pids = {f"api {number}": api.pid for number, api in enumerate(apis, start=1)}
-        scene = Scene(house, ports, await asyncio.to_thread(_token, ports[0]), pids | place.pids)
+        scene = Scene(house, ports, await asyncio.to_thread(fresh_token, ports[0]), pids | place.pids)
         await scene.single(_WARM_UP, 0, _CLOSED_CONNECTIONS)
         yield scene
 
 
-def _token(port: int) -> str:
+def fresh_token(port: int) -> str:
     """The secret of a fresh token: services, and no person, send thousands of schedules a second."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     headers = {"x-forwarded-email": ADMIN, "content-type": _JSON}
@@ -132,7 +132,7 @@ class Scene:
 
     async def single(self, requests: int, rate: float, connections: int) -> Accepting:
         """Requests of one timestamp."""
-        bodies = [json.dumps(item) for item in _items(requests, 1)]
+        bodies = [json.dumps(item) for item in draw_items(requests, 1)]
         accepting = await self._loaded("/schedules", _JSON, bodies, rate, connections)
         if accepting.load.statuses != {"201": requests}:
             raise Wrong(f"answers by status: {accepting.load.statuses}\n{self._complaints()}")
@@ -141,7 +141,7 @@ class Scene:
 
     async def bulk(self, items: int, timestamps: int, content_type: str, at_once: int) -> Accepting:
         """Requests of many items, one to each process."""
-        bodies = [_joined(_items(items, timestamps), lines=content_type == _NDJSON) for _ in range(at_once)]
+        bodies = [_joined(draw_items(items, timestamps), lines=content_type == _NDJSON) for _ in range(at_once)]
         accepting = await self._loaded("/schedules/bulk", content_type, bodies, 0, at_once)
         if accepting.load.statuses not in ({"200": at_once}, {"201": at_once}):
             raise Wrong(f"answers by status: {accepting.load.statuses}\n{self._complaints()}")
@@ -173,7 +173,7 @@ class Scene:
             )
 
 
-def _items(number: int, timestamps: int) -> list[dict[str, object]]:
+def draw_items(number: int, timestamps: int) -> list[dict[str, object]]:
     """Bodies under fresh keys, due in ten years."""
     caller, first = next(_callers), datetime.now(UTC).replace(microsecond=0) + timedelta(days=3_650)
     instants = [(first + timedelta(minutes=n)).isoformat() for n in range(timestamps)]

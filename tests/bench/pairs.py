@@ -51,7 +51,7 @@ def main() -> int:
         told = _told(name, pairs)
         print("\n".join(told), flush=True)
         lines += told
-        worse |= _interval([pair.ratio("CPU seconds") for pair in pairs])[0] > _MOST
+        worse |= interval([pair.ratio("CPU seconds") for pair in pairs])[0] > _MOST
     if options.write:
         report.append(options.write, lines)
     return int(worse)
@@ -94,13 +94,13 @@ def _told(name: str, pairs: Sequence[Pair]) -> list[str]:
     lines.append("| --- | --- | --- | --- | --- |")
     for figure in pairs[0].here:
         ratios = [pair.ratio(figure) for pair in pairs]
-        low, high = _interval(ratios)
+        low, high = interval(ratios)
         here, there = median(pair.here[figure] for pair in pairs), median(pair.there[figure] for pair in pairs)
         lines.append(f"| {figure} | {median(ratios):.3f} | {low:.3f} to {high:.3f} | {here:,.2f} | {there:,.2f} |")
     return [*lines, ""]
 
 
-def _interval(ratios: Sequence[float]) -> tuple[float, float]:
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
     """Of the median, by the ranks of the ratios: whatever their distribution. All of them, where they are too few."""
     ordered, count = sorted(ratios), len(ratios)
     rank = 0

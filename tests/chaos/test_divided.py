@@ -60,7 +60,7 @@ async def check(house: House, group: Group) -> None:
     assert sum(size for step in steps for sizes in step.sizes.values() for size in sizes) == sent + skipped
 
 
-@pytest.mark.parametrize("from_file", [False, True], ids=["table", "file"])
+@pytest.mark.parametrize("from_file", [pytest.param(False, marks=pytest.mark.slow), True], ids=["table", "file"])
 @pytest.mark.parametrize(
     "point", and_rarely("divide.after_lists@2", "divide.after_step", rarely=("divide.after_lists", "plan.after_page"))
 )

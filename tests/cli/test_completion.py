@@ -66,6 +66,13 @@ async def test_where_nobody_answers_nothing_is_offered_and_nothing_said(bare: Pr
     assert (await ask(bare, "bash", "jobs show", "")).strip() == ""
 
 
+async def test_credentials_are_offered_by_their_names(cli: Program, house: House) -> None:
+    app_id = await house.app()
+    body = {"name": "completed-sandbox", "kind": "sandbox", "testRecipient": "ana"}
+    assert (await house.admin.post(f"/apps/{app_id}/credentials", body)).status == 201
+    assert "completed-sandbox" in await ask(cli, "bash", f"credentials show --app {app_id}", "comp")
+
+
 async def test_jobs_and_keys_are_offered_by_their_beginning(cli: Program, house: House) -> None:
     app_id = await house.app_with_template()
     job = (await house.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns"})).json["id"]

@@ -43,6 +43,16 @@ COMMANDS: list[tuple[str, ...]] = [
     ("bulk", "start", "schedule.pause", "--filter", "prefix=a", "--reason", "a test", "--yes"),
     ("bulk", "cancel", ID, "--yes"),
     ("context", "show"),
+    ("credentials", "list", *APP),
+    ("credentials", "show", *APP, ID),
+    ("credentials", "create", *APP, "sms", "--kind", "http", "--test-recipient", "ana", "--secret", "@secret.json"),
+    ("credentials", "update", *APP, ID, "--rate", "5"),
+    ("credentials", "delete", *APP, ID, "--yes"),
+    ("credentials", "secret", *APP, ID, "@secret.json"),
+    ("credentials", "test", *APP, ID),
+    ("credentials", "suspend", *APP, ID),
+    ("credentials", "activate", *APP, ID),
+    ("credentials", "reencrypt"),
     ("dead-letters", "list"),
     ("dead-letters", "show", ID),
     ("dead-letters", "errors"),
@@ -184,6 +194,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_bytes(b"id\nu1\n")
     schedule = {"key": "a", "every": 60, "callback": {"type": "http", "data": {"url": "https://example.com/hook"}}}
     (tmp_path / "schedules.json").write_bytes(msgspec.json.encode(schedule))
+    (tmp_path / "secret.json").write_bytes(b'{"token": "hush"}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CARILLON_TARGET", "http://127.0.0.1:1")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

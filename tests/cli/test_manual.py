@@ -46,6 +46,7 @@ def test_all_that_was_asked_for_is_there() -> None:
         "queues": "list peek return purge",
         "users": "list show create edit delete",
         "tokens": "list create rotate revoke",
+        "credentials": "list show create update delete secret test suspend activate reencrypt",
         "audit": "list",
         "events": "list follow",
         "processes": "list",

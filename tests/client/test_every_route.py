@@ -15,7 +15,19 @@ import pytest
 from aiohttp import web
 from msgspec import Struct
 
-from carillon import AsyncCarillon, BulkFilter, CarillonError, PushJob, RabbitCallback, Schedule, Template, Token, User
+from carillon import (
+    AsyncCarillon,
+    BulkFilter,
+    CarillonError,
+    Credential,
+    CredentialChange,
+    PushJob,
+    RabbitCallback,
+    Schedule,
+    Template,
+    Token,
+    User,
+)
 from carillon.calls import Resource, call, listing
 from tests.client.test_attempts import Scripted, scripted
 from tests.services.api.conftest import House
@@ -38,9 +50,12 @@ SCHEDULE = Schedule(key="k", every_seconds=60, callback=CALLBACK)
 ARGUMENTS: dict[str, Any] = {
     "act": "job.stop",
     "bundle_id": "com.example.game",
+    "change": CredentialChange(rate=5.0),
+    "credential": Credential(name="sms", kind="twilio", secret={"token": "hush"}, test_recipient="+34600000000"),
     "expires_at": datetime(2030, 1, 1, tzinfo=UTC),
     "filter": BulkFilter(by="a@example.com"),
     "instant": datetime(2030, 1, 1, tzinfo=UTC),
+    "fields": {"from": "x"},
     "job": PushJob(service="apns", templates=["like"]),
     "limit": 2,
     "minutes": 5,
@@ -50,6 +65,7 @@ ARGUMENTS: dict[str, Any] = {
     "page_size": 2,
     "part": 1,
     "schedule": SCHEDULE,
+    "secret": {"token": "hush"},
     "schedules": [SCHEDULE],
     "since": datetime(2030, 1, 1, tzinfo=UTC),
     "size": 5,

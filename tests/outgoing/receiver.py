@@ -8,6 +8,8 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from socket import SO_LINGER, SOL_SOCKET, socket
 from typing import Any
 
@@ -117,3 +119,26 @@ async def calling(**options: Any) -> AsyncIterator[HttpOutgoing]:
 def a_call(url: str, **changes: Any) -> Call:
     chosen = {"method": "POST", "headers": {}, "body": b'{"id":"42"}', "message_id": "m1", "timestamp": 1_800_000_000}
     return Call(url=url, **{**chosen, **changes})
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    """A certificate that nobody vouches for."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "own.pem").write_bytes(secret + certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "own.pem")
+    return context

@@ -6,7 +6,6 @@ import ssl
 import threading
 import traceback
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 
@@ -14,7 +13,7 @@ import pytest
 
 from shared.outgoing import Unreachable
 from shared.outgoing.client import HttpOutgoing
-from tests.outgoing.receiver import INTERNET, Receiver, Script, a_call, calling, receiving, reset, scripted
+from tests.outgoing.receiver import INTERNET, Receiver, Script, a_call, calling, receiving, reset, scripted, self_signed
 
 pytestmark = pytest.mark.alone
 
@@ -102,6 +101,15 @@ async def test_a_closed_port(hasty: HttpOutgoing) -> None:
         unused.bind((INTERNET, 0))
         address = "{}:{}".format(*unused.getsockname())
         assert "cannot be connected to: Connect" in await _failure(hasty, address)
+
+
+async def test_the_address_behind_a_name_is_not_told() -> None:
+    with socket.socket() as unused:
+        unused.bind((INTERNET, 0))
+        port = unused.getsockname()[1]
+        async with calling(lookup=lambda _: [INTERNET]) as outgoing:
+            failure = await _failure(outgoing, f"hooks.example:{port}")
+    assert failure == f"hooks.example:{port} cannot be connected to: Connection refused"
 
 
 async def test_a_server_that_accepts_no_connections() -> None:
@@ -260,22 +268,4 @@ async def test_a_server_that_comes_back_is_simply_called(outgoing: HttpOutgoing)
 
 @pytest.fixture
 def own_certificate(tmp_path: Path) -> ssl.SSLContext:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-        .public_bytes(serialization.Encoding.PEM)
-    )
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (tmp_path / "own.pem").write_bytes(secret + certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "own.pem")
-    return context
+    return self_signed(tmp_path)

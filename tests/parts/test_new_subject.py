@@ -51,7 +51,7 @@ async def capabilities(mongo_database: str, push_database: str, tmp_path: Path) 
 
 
 def test_parts_are_found_by_their_modules() -> None:
-    common = ["AccountsPart", "ClockPart", "ConsolePart", "JobsPart", "PushPart", "Bells"]
+    common = ["AccountsPart", "ClockPart", "ConsolePart", "JobsPart", "MessagesPart", "PushPart", "Bells"]
     assert [part.__name__ for part in find_parts(())] == common
     in_workers = [
         "AccountsPart",
@@ -61,6 +61,7 @@ def test_parts_are_found_by_their_modules() -> None:
         "ConsoleWorker",
         "JobsPart",
         "JobsWorker",
+        "MessagesPart",
         "PushPart",
         "PushWorker",
         "Bells",

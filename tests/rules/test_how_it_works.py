@@ -7,6 +7,7 @@ from typing import Any
 from shared.domain.clock import schedules
 from shared.domain.console import bulk_actions
 from shared.domain.jobs import batches, jobs
+from shared.domain.messages import credentials
 from tests.rules.test_words import ROOT
 
 PAGE = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
@@ -34,6 +35,7 @@ def test_the_states_are_those_of_the_tables() -> None:
         drawn("batch", batches.TRANSITIONS),
         drawn("schedule", schedules.TRANSITIONS),
         drawn("bulk action", bulk_actions.TRANSITIONS),
+        drawn("credential", credentials.CREDENTIAL_TRANSITIONS),
     ]
     assert block("states") == "```\n" + "\n\n".join(tables) + "\n```\n"
 

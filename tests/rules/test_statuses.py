@@ -4,7 +4,7 @@ import ast
 
 from tests.rules.test_words import SERVER, trees
 
-STATUSES = {"JobStatus", "BatchStatus", "ScheduleState"}
+STATUSES = {"JobStatus", "BatchStatus", "ScheduleState", "CredentialStatus"}
 
 
 def names_a_status(node: ast.AST) -> bool:

@@ -1,5 +1,6 @@
 """Settings come from defaults, file and environment, and their manual reads back as themselves."""
 
+import base64
 import re
 import tempfile
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from shared.runtime.configuration import Misconfigured, describe, load
+from shared.runtime.configuration import Misconfigured, describe, list_settings, load
 from shared.runtime.masking import without_secrets
 from shared.runtime.server_settings import MAIL_URL
 from shared.runtime.settings import (
@@ -23,6 +24,7 @@ from shared.runtime.settings import (
     Settings,
     StoreSettings,
 )
+from shared.secrets import read_keys
 
 HINTS = {name: get_type_hints(type(section), include_extras=True) for name, section in Settings().sections().items()}
 FIELDS = [(section, field, hint) for section, hints in HINTS.items() for field, hint in hints.items()]
@@ -340,6 +342,24 @@ def test_the_proxys_secret_is_masked_where_settings_are_shown() -> None:
 def test_what_guards_cannot_compare_is_refused(name: str, value: str) -> None:
     with pytest.raises(Misconfigured, match=f"api.{name.lower()}"):
         load({f"CARILLON_API_{name}": value})
+
+
+@pytest.mark.parametrize("between", [",", ", ", "\n"])
+def test_keys_of_secrets_are_read_and_never_shown(tmp_path: Path, between: str) -> None:
+    keys = [base64.b64encode(bytes([n]) * 32).decode() for n in range(2)]
+    (tmp_path / "keys").write_text(between.join(keys) + "\n")
+    settings = load({"CARILLON_PROVIDERS_SECRET_KEYS_FILE": str(tmp_path / "keys")})
+    assert read_keys(settings.providers.secret_keys) == keys
+    for text in (repr(settings), without_secrets(describe(settings)), repr(list_settings(settings))):
+        assert [key for key in keys if key in text] == []
+        assert re.search(r"secret_keys", text)
+
+
+@pytest.mark.parametrize("keys", ["short", "a" * 44, "a" * 43 + "=b", "a" * 42 + "=="])
+def test_a_key_of_secrets_that_is_none_is_refused_and_not_shown(keys: str) -> None:
+    with pytest.raises(Misconfigured, match=r"providers\.secret_keys") as caught:
+        load({"CARILLON_PROVIDERS_SECRET_KEYS": keys})
+    assert keys not in str(caught.value)
 
 
 def test_a_secret_that_nobody_gave_is_not_masked() -> None:

@@ -39,6 +39,17 @@ def localized(ids: Mapping[str, str]) -> dict[str, Any]:
     return job(ids) | {"localized": True, "pastTimeStrategy": "skip"}
 
 
+def credential(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": f"{ids['mark']}-{secrets.token_hex(4)}",
+        "kind": "sandbox",
+        "rate": 5,
+        "testRecipient": f"{ids['mark']}@example.com",
+        "testContent": {"text": ids["mark"]},
+        "retry": {"attempts": 2},
+    }
+
+
 def user(ids: Mapping[str, str]) -> dict[str, Any]:
     return {"email": f"{secrets.token_hex(4)}@{ids['mark']}.example.com", "isAdmin": False, "allowedApps": []}
 
@@ -76,6 +87,9 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "JobBody": job,
     "UserBody": user,
     "TokenBody": token,
+    "CredentialBody": credential,
+    "CredentialChange": lambda ids: {"rate": 7, "order": "shares", "testRecipient": f"{ids['mark']}@example.com"},
+    "SecretBody": lambda _: {"secret": {}},
     "ScheduleBody": schedule,
     "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],
     "TrialBody": lambda ids: {"name": "like", "context": {"who": ids["mark"]}},

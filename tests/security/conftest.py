@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from services.connections import Capabilities
 from shared.runtime.configuration import load
+from shared.secrets import fresh_key
 from tests.conftest import _execute, _manage, _with_path
 from tests.queues import QUEUES
 from tests.security import tolls
@@ -53,6 +54,8 @@ async def target(
         "CARILLON_BROKER_MANAGEMENT_URL": stack.rabbit_management_url,
         "CARILLON_AUDIENCE_URL": places["push"],
         "CARILLON_BLOBS_URL": (folder / "blobs").as_uri(),
+        "CARILLON_PROVIDERS_SECRET_KEYS": fresh_key(),
+        "CARILLON_PROVIDERS_SANDBOX_FILE": str(folder / "sandbox.ndjson"),
         "CARILLON_API_PORT": "0",
         "CARILLON_API_FIRST_ADMIN": ADMIN["x-forwarded-email"],
         "CARILLON_HEALTH_PORT": "0",

@@ -20,6 +20,7 @@ from shared.domain.jobs.groups import Group
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.uploads import FileUpload
+from shared.domain.messages.credentials import Credential
 
 Document = dict[str, Any]
 
@@ -28,6 +29,7 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "templates": Template,
     "users": User,
     "tokens": Token,
+    "credentials": Credential,
     "jobs": Job,
     "groups": Group,
     "schedules": Schedule,
@@ -43,7 +45,7 @@ OF_PROCESSES = {"processes", "minutes"}
 # Of a token, whoever is let in: that says nothing of what a request did.
 NOTED_BY_THE_WAY = "last_used_at"
 # What a document refers to: its field, and the collection that must have a document of that id.
-_PARENTS = {"templates": ("app_id", "apps"), "jobs": ("app_id", "apps"), "groups": ("app_id", "apps")}
+_PARENTS = dict.fromkeys(("templates", "jobs", "groups", "credentials"), ("app_id", "apps"))
 
 
 @dataclass(frozen=True)

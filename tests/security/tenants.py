@@ -74,12 +74,14 @@ class Town:
         job = await self._made("POST", f"{app}/jobs?template=like", bodies.job(ids), mine)
         group = await self._made("POST", f"{app}/jobs?template=like", bodies.localized(ids), mine)
         user = await self._made("POST", "/users", bodies.user(ids), ADMIN)
+        credential = await self._made("POST", f"{app}/credentials", bodies.credential(ids), mine)
         schedule = await self._made("POST", "/schedules", bodies.keyed(ids), mine)
         tenant.ids |= {
             "templateId": template["id"],
             "jobId": job["id"],
             "groupId": group["jobGroupId"],
             "userId": user["id"],
+            "credentialId": credential["id"],
             "key": schedule["key"],
             "timestamp": bodies.FAR,
             "path": "none/none.csv",

@@ -38,7 +38,7 @@ class Sent:
         return f"{self.operation} with {self.body[:500]!r}"
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))])
 async def test_a_broken_body_is_no_fault_and_what_was_refused_leaves_nothing(
     target: Target, town: Town, api: list[Operation], database: Database, seed: int, part: int
 ) -> None:

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.native]
 
 BULK = "bulk-action.create"
 LASTING_VERBS = {
-    "complete", "create", "create-many", "fire", "issue", "pause", "replace", "resume", "retry", "retry-many", "return",
-    "rotate", "update",
+    "activate", "complete", "create", "create-many", "fire", "issue", "pause", "reencrypt", "replace", "replace-secret",
+    "resume", "retry", "retry-many", "return", "rotate", "suspend", "test", "update",
 }  # fmt: skip
 
 

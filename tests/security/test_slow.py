@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
+from tests.rare import and_rarely
 from tests.security.raw import Wire, head, statuses
 from tests.security.target import Target
 from tests.security.tenants import Town
@@ -87,7 +88,10 @@ async def clients(target: Target) -> AsyncIterator[Held]:
     await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
-@pytest.mark.parametrize("name", SLOW)
+BY_BYTES = ("a head a byte at a time", "a header at a time", "a body a byte at a time")
+
+
+@pytest.mark.parametrize("name", and_rarely(*(name for name in SLOW if name not in BY_BYTES), rarely=BY_BYTES))
 async def test_a_slow_request_is_ended_with_408(clients: Held, name: str) -> None:
     answered, seconds = await clients[name]
     assert seconds < ENDED_WITHIN, "the connection is still there"

@@ -208,7 +208,7 @@ def test_what_cannot_be_had_is_said(home: Path, monkeypatch: pytest.MonkeyPatch,
         class_path()
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
 def test_a_missing_server_skips_its_test_loudly_and_fails_it_in_ci(tmp_path: Path, workers: str) -> None:
     test = "async def test_it(mongo_database): pass\ndef test_other(): pass\n"
     (tmp_path / "test_one.py").write_text(test)

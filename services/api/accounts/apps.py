@@ -163,7 +163,8 @@ class AppsResource(Resource):
         return wire.answer(app_view(changed))
 
     @Route(
-        "DELETE", APP, summary="Delete an app with its templates and jobs, if none of these is unfinished.",
+        "DELETE", APP,
+        summary="Delete an app with its templates, credentials and jobs, if none of these is unfinished.",
         act="app.delete", who=OWN_APP,
         answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
@@ -176,6 +177,7 @@ class AppsResource(Resource):
         # A job that was made before that is seen now; whoever makes one after it finds the app being deleted.
         await self._check_idle(app)
         await self._store.templates.remove_of(app.id)
+        await self._store.credentials.remove_of(app.id)
         await self._remove_jobs(app.id)
         # Nor is one forgotten whose maker died before looking. Without templates, a later one never begins.
         await self._check_idle(app)

@@ -25,6 +25,7 @@ from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import JSON, Resource, Route
+from services.api.http.strict_bodies import decode_body
 from shared.domain.accounts.callers import Caller
 from shared.domain.clock.callbacks import Targets
 from shared.domain.errors import Invalid, Refused
@@ -167,7 +168,7 @@ def _lines(content: bytes) -> list[bytes]:
 
 
 def _elements(content: bytes) -> list[bytes]:
-    return [bytes(item) for item in schedule_body.decode_body(content, _items_decoder)]
+    return [bytes(item) for item in decode_body(content, _items_decoder)]
 
 
 def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> BulkItemView:
@@ -182,7 +183,7 @@ def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Re
 def _key_of(item: bytes) -> str | None:
     """The key of an item that has a mistake, so that its sender knows which one it was."""
     try:
-        return msgspec.json.decode(schedule_body.decode_body(item, _key_decoder)["key"], type=str)[:255]
+        return msgspec.json.decode(decode_body(item, _key_decoder)["key"], type=str)[:255]
     except (Invalid, KeyError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

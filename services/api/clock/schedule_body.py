@@ -6,14 +6,14 @@ knows is refused by its name, case matters, and no type stands in for another. `
 stays the text that it came as.
 """
 
-import re
 from datetime import datetime, timedelta
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from services.api.clock.callback_body import CallbackBody, read_callback
+from services.api.http.strict_bodies import decode_body
 from services.api.http.wire import Timestamp
 from shared.domain.clock.callbacks import Targets
 from shared.domain.clock.recurrence import Cron, Every, Recurrence, check_cron, next_after
@@ -30,10 +30,6 @@ LONGEST_INTERVAL_SECONDS = 36_525 * DAY_SECONDS  # a century
 NOT_KEYS = frozenset({"bulk", "due", "preview", ".", ".."})
 
 _BEFORE_FIRST = EPOCH - timedelta(milliseconds=1)
-_MISTAKE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
-_FIELD = re.compile(r"Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
-
-T = TypeVar("T")
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 
 
@@ -110,31 +106,6 @@ def read_preview(content: bytes, targets: Targets) -> tuple[str, Definition]:
     if body.key is not None:
         check_key(body.key)
     return body.key or "", _definition(body, targets)
-
-
-def decode_body(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """The body as the decoder's type. Raises `Invalid`, which names the field where there is one."""
-    try:
-        content.decode()
-        return decoder.decode(content)
-    except UnicodeDecodeError:
-        raise Invalid("the body is not UTF-8") from None
-    except RecursionError:
-        raise Invalid("the body is nested too deeply") from None
-    except msgspec.ValidationError as error:
-        raise _mistake(str(error)) from None
-    except msgspec.DecodeError as error:
-        raise Invalid(f"the body is not JSON: {error}" if content.strip() else "the body is empty") from None
-
-
-def _mistake(text: str) -> Invalid:
-    match = _MISTAKE.fullmatch(text)
-    what, path = (match["what"], match["path"] or "") if match else (text, "")
-    if field := _FIELD.fullmatch(what):
-        name = f"{path}.{field['name']}" if path else field["name"]
-        unknown = field["fault"] == "contains unknown"
-        return Invalid(f"there is no field {name!r}" if unknown else f"the field {name!r} is needed", field=name)
-    return Invalid(what.replace(" | null`", "`").replace("`", ""), field=path or None)
 
 
 def _definition(body: ScheduleBody, targets: Targets) -> Definition:

@@ -12,7 +12,6 @@ from litestar import Request, Response
 from litestar.params import FromPath
 from msgspec.structs import replace
 
-from services.api.clock.schedule_body import decode_body
 from services.api.console.bulk_action_view import (
     BulkActionBody,
     BulkActionView,
@@ -29,6 +28,7 @@ from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
 from services.api.http.routes import DRY_RUN, Parameter, Resource, Route
+from services.api.http.strict_bodies import decode_body
 from shared.domain.accounts.callers import Caller
 from shared.domain.accounts.roles import EVERYWHERE, Role, check_namespace
 from shared.domain.console.audit import REASON_CHARACTERS

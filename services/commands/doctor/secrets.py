@@ -42,3 +42,4 @@ def _texts_of(settings: Settings) -> Iterator[str]:
             if name.endswith("url") and isinstance(value, str) and (password := urlsplit(value).password):
                 yield from (password, unquote(password))
     yield from (settings.blobs.secret_key, settings.api.proxy_secret, settings.callbacks.signing_secret)
+    yield from settings.providers.secret_keys.replace(",", " ").split()

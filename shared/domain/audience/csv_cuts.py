@@ -4,15 +4,21 @@ Where the cuts fall and which rows repeat depends on the file alone, never on th
 again finds the same. An id is sent to where it stands first, in its cut, and nowhere else.
 """
 
+from collections.abc import Sequence
 from itertools import compress
+from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
-from shared.domain.audience.csv_rows import FIELD, NO_ROWS, RowReader, Rows
+from shared.domain.audience.csv_header import FIRST, Chosen, Header
+from shared.domain.audience.csv_rows import FIELD, NO_ROWS, RowReader, Rows, merge_rows
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.repeats import Flags, Hashes, Repeats, hashes_of, later_ones
 from shared.domain.audience.user_ids import Normalize
 from shared.domain.errors import Invalid
+
+_T = TypeVar("_T")
 
 MAX_CUT_BYTES = 4 * 1024 * 1024
 """More than a record may have, so that a cut always holds one."""
@@ -22,11 +28,11 @@ class Cutter:
     """Cuts neighbouring rows, after `size` of them or before they would take more than `max_bytes`.
 
     Ids of one normal form are one user. Of the ids that `repeats` has no room to remember, only repeats within one cut
-    are found.
+    are found; without `repeats` no row counts as one.
     """
 
     def __init__(
-        self, size: int, repeats: Repeats, *, normalize: Normalize | None = None, max_bytes: int = MAX_CUT_BYTES
+        self, size: int, repeats: Repeats | None, *, normalize: Normalize | None = None, max_bytes: int = MAX_CUT_BYTES
     ) -> None:
         self._size = size
         self._max_bytes = max_bytes
@@ -40,12 +46,15 @@ class Cutter:
         """The cuts that these rows complete, in order."""
         self._starts = np.concatenate((self._starts, rows.starts))
         self._ends = np.concatenate((self._ends, rows.ends))
-        self._hashes = np.concatenate((self._hashes, hashes_of(rows.ids, self._normalize)))
+        self._hashes = np.concatenate((self._hashes, self._hash(rows.ids)))
         return self._cut(self._complete())
 
     def finish(self) -> list[ByteRange]:
         """The last cut, if there are rows left for one."""
         return self._cut([self._ends.size] if self._ends.size else [])
+
+    def _hash(self, ids: Sequence[bytes]) -> Hashes:
+        return np.zeros(len(ids), np.int64) if self._repeats is None else hashes_of(ids, self._normalize)
 
     def _complete(self) -> list[int]:
         """Behind which rows the complete cuts end. A cut is complete when a row follows it."""
@@ -63,7 +72,7 @@ class Cutter:
     def _cut(self, bounds: list[int]) -> list[ByteRange]:
         if not bounds:
             return []
-        flags = self._repeats.mark(self._hashes[: bounds[-1]])
+        flags = self._mark(self._hashes[: bounds[-1]])
         ranges = zip([0, *bounds], bounds, strict=False)
         cuts = [self._one(first, bound, flags[first:bound]) for first, bound in ranges]
         self._starts, self._ends, self._hashes = (
@@ -71,11 +80,23 @@ class Cutter:
         )
         return cuts
 
+    def _mark(self, hashes: Hashes) -> Flags:
+        return np.zeros(hashes.size, np.bool_) if self._repeats is None else self._repeats.mark(hashes)
+
     def _one(self, first: int, bound: int, flags: Flags) -> ByteRange:
-        if not self._repeats.is_exhaustive:
+        if self._repeats is not None and not self._repeats.is_exhaustive:
             flags = flags | later_ones(self._hashes[first:bound])
         repeated = np.packbits(flags).tobytes() if flags.any() else b""
         return ByteRange(int(self._starts[first]), int(self._ends[bound - 1]), bound - first, repeated)
+
+
+class FirstRows(Struct, frozen=True, eq=False):
+    """The rows of a cut that repeat none before them: their `numbers` among all rows of the cut, from 0 on, their ids,
+    and the values of the other columns that were chosen."""
+
+    numbers: list[int]
+    ids: list[bytes]
+    others: tuple[list[bytes], ...]
 
 
 def users_in(cut: ByteRange, content: bytes, *, columns: int | None = None) -> list[str]:
@@ -84,11 +105,27 @@ def users_in(cut: ByteRange, content: bytes, *, columns: int | None = None) -> l
     Raises:
         Invalid: it is not what was cut: the file has changed, or was told wrong.
     """
-    reader = RowReader(start=cut.start, columns=columns)
-    ids = [*reader.feed(content).ids, *reader.finish().ids]
-    if len(content) != cut.end - cut.start or len(ids) != cut.rows:
+    return [str(id, "utf-8") for id in _keep_first(cut, _read(cut, content, columns, FIRST).ids)]
+
+
+def rows_in(cut: ByteRange, content: bytes, header: Header, chosen: Chosen) -> FirstRows:
+    """The rows to send to, in the order of the file, as `users_in` gives their users. Raises `Invalid`, as it does."""
+    rows = _read(cut, content, len(header.names), chosen)
+    others = tuple(_keep_first(cut, values) for values in rows.others)
+    return FirstRows(_keep_first(cut, range(cut.rows)), _keep_first(cut, rows.ids), others)
+
+
+def _read(cut: ByteRange, content: bytes, columns: int | None, chosen: Chosen) -> Rows:
+    reader = RowReader(start=cut.start, columns=columns, chosen=chosen)
+    rows = merge_rows(reader.feed(content), reader.finish())
+    if len(content) != cut.end - cut.start or len(rows.ids) != cut.rows:
         raise Invalid(f"the file has changed between the bytes {cut.start} and {cut.end}", field=FIELD)
+    return rows
+
+
+def _keep_first(cut: ByteRange, values: Sequence[_T]) -> list[_T]:
+    """The values of the rows that repeat none before them."""
     if not cut.repeated:
-        return [str(id, "utf-8") for id in ids]
+        return list(values)
     repeated = np.unpackbits(np.frombuffer(cut.repeated, np.uint8), count=cut.rows)
-    return [str(id, "utf-8") for id in compress(ids, (repeated == 0).tolist())]
+    return list(compress(values, (repeated == 0).tolist()))

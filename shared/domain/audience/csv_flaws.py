@@ -13,6 +13,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shared.domain.audience.column_names import ZERO_WIDTH, strip_unseen
+from shared.domain.audience.csv_header import Chosen
 from shared.domain.audience.csv_layout import COMMA, CR, LF, QUOTE, Layout, Positions
 
 MAX_RECORD_BYTES = 1024 * 1024
@@ -20,6 +22,9 @@ MAX_ID_BYTES = 1024
 
 _BEFORE_OPENING = np.isin(np.arange(256), (COMMA, LF, CR))
 _BEHIND_CLOSING = np.isin(np.arange(256), (COMMA, LF, CR, QUOTE))
+# The first bytes of what `strip_unseen` takes away.
+_UNSEEN = [character for character in map(chr, range(0x10000)) if character.isspace() or character in ZERO_WIDTH]
+_MAY_BE_BLANK = np.isin(np.arange(256), [character.encode()[0] for character in _UNSEEN])
 
 
 class Flaw(Struct, frozen=True):
@@ -37,27 +42,31 @@ class _Judged(Struct, frozen=True, eq=False):
     starts: Positions
     stops: Positions
     columns: int | None
+    chosen: Chosen | None
     upto: int
 
 
-def first_flaw(layout: Layout, columns: int | None, *, record_bytes: int, ended: bool) -> Flaw | None:
+def first_flaw(
+    layout: Layout, columns: int | None, chosen: Chosen | None, *, record_bytes: int, ended: bool
+) -> Flaw | None:
     """The first flaw of the records that are complete or can never be, or `None`.
 
-    Each must have as many `columns` (any number if `None`) and, with its line end, at most `record_bytes`. If the file
-    has `ended`, nothing may be left behind the last complete line.
+    Each must have as many `columns` (any number if `None`), an id in the `chosen` one that is not too long (unless it
+    is not known yet which that is) and, with its line end, at most `record_bytes`. If the file has `ended`, nothing may
+    be left behind the last complete line.
     """
     endless = _endless(layout, record_bytes, ended=ended)
-    judged = _judge(layout, columns, endless)
+    judged = _judge(layout, columns, chosen, endless)
     # Of two flaws found at one place the first is told: a record that never ends hides what would follow.
     flaws = [*([endless] if endless else ()), *(flaw for check in _CHECKS for flaw in check(judged))]
     return min(flaws, key=attrgetter("found"), default=None)
 
 
-def _judge(layout: Layout, columns: int | None, endless: Flaw | None) -> _Judged:
+def _judge(layout: Layout, columns: int | None, chosen: Chosen | None, endless: Flaw | None) -> _Judged:
     if endless is None or endless.found <= layout.complete:
-        return _Judged(layout, layout.starts, layout.stops, columns, layout.complete)
+        return _Judged(layout, layout.starts, layout.stops, columns, chosen, layout.complete)
     starts, stops = np.append(layout.starts, layout.complete), np.append(layout.stops, endless.found)
-    return _Judged(layout, starts, stops, columns, endless.found)
+    return _Judged(layout, starts, stops, columns, chosen, endless.found)
 
 
 def _endless(layout: Layout, record_bytes: int, *, ended: bool) -> Flaw | None:
@@ -135,10 +144,24 @@ def _uneven_columns(judged: _Judged) -> Iterator[Flaw]:
             yield Flaw(f"fewer columns than the first line's {wanted}", start, stop)
 
 
-def _long_ids(judged: _Judged) -> Iterator[Flaw]:
-    layout = judged.layout
-    for index in np.flatnonzero(layout.first_stops() - layout.starts > MAX_ID_BYTES)[:1].tolist():
-        yield Flaw(f"an id longer than {MAX_ID_BYTES:,} bytes", int(layout.starts[index]), int(layout.stops[index]))
+def _bad_ids(judged: _Judged) -> Iterator[Flaw]:
+    layout, chosen = judged.layout, judged.chosen
+    if chosen is None:
+        return
+    starts, stops = layout.fields(chosen.ids)
+    for index in np.flatnonzero(stops - starts > MAX_ID_BYTES)[:1].tolist():
+        what = f'a value in the column "{chosen.name}"' if chosen.name else "an id"
+        yield Flaw(f"{what} longer than {MAX_ID_BYTES:,} bytes", int(starts[index]), int(layout.stops[index]))
+    if chosen.name and (index := _first_blank(layout, starts, stops)) is not None:
+        yield Flaw(f'a blank value in the column "{chosen.name}"', int(starts[index]), int(layout.stops[index]))
+
+
+def _first_blank(layout: Layout, starts: Positions, stops: Positions) -> int | None:
+    """Which of these fields is the first with nothing in it that anybody sees."""
+    begins, ends = layout.trim_quotes(starts, stops)
+    may_be = np.flatnonzero((begins >= ends) | _MAY_BE_BLANK[layout.codes[begins]])
+    fields = ((index, layout.content[begins[index] : ends[index]]) for index in may_be.tolist())
+    return next((index for index, field in fields if not strip_unseen(field.decode(errors="replace"))), None)
 
 
 _CHECKS: tuple[Callable[[_Judged], Iterator[Flaw]], ...] = (
@@ -146,5 +169,5 @@ _CHECKS: tuple[Callable[[_Judged], Iterator[Flaw]], ...] = (
     _nul,
     _stray_quotes,
     _uneven_columns,
-    _long_ids,
+    _bad_ids,
 )

@@ -35,25 +35,46 @@ class Layout(Struct, frozen=True, eq=False):
     ends: Positions
     complete: int
 
-    def first_columns(self) -> list[bytes]:
-        """The first field of each record, without the quotes around it."""
+    def column(self, number: int) -> list[bytes]:
+        """This field of each record, counted from 0, without the quotes around it. All records must have it."""
         if not self.quotes.size and not self.commas.size:
             lines = self.content[: self.complete].splitlines()
             return lines if len(lines) == self.starts.size else [line for line in lines if line]
-        starts, stops = self.starts, self.first_stops()
-        quoted = self.codes[starts] == QUOTE
-        within = zip((starts + quoted).tolist(), (stops - quoted).tolist(), strict=True)
-        fields = [self.content[start:stop] for start, stop in within]
+        starts, stops = self.trim_quotes(*self.fields(number))
+        fields = [self.content[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
         if b'""' in self.content:
             return [field.replace(b'""', b'"') for field in fields]
         return fields
 
-    def first_stops(self) -> Positions:
-        """Where the first field of each record ends."""
+    def fields(self, number: int) -> tuple[Positions, Positions]:
+        """Where this field of each record begins and ends, quotes included. A record without it has it at its end."""
         if not self.commas.size:
-            return self.stops
-        first = self.commas.take(self.commas.searchsorted(self.starts), mode="clip")
-        return np.where((first >= self.starts) & (first < self.stops), first, self.stops)
+            return (self.stops if number else self.starts), self.stops
+        if not number:
+            first = self.commas.take(self.commas.searchsorted(self.starts), mode="clip")
+            return self.starts, np.where((first >= self.starts) & (first < self.stops), first, self.stops)
+        before = self.commas.searchsorted(self.starts) + number - 1
+        starts = np.minimum(self._comma_or_stop(before) + 1, self.stops)
+        return starts, self._comma_or_stop(before + 1)
+
+    def _comma_or_stop(self, numbers: Positions) -> Positions:
+        """The commas with these numbers, where they stand in the record, else its end."""
+        commas = self.commas.take(numbers, mode="clip")
+        return np.where((numbers < self.commas.size) & (commas < self.stops), commas, self.stops)
+
+    def trim_quotes(self, starts: Positions, stops: Positions) -> tuple[Positions, Positions]:
+        """Where what these fields hold begins and ends, within the quotes around it."""
+        quoted = self.codes[starts] == QUOTE
+        return starts + quoted, stops - quoted
+
+    def record(self, number: int) -> list[bytes]:
+        """All fields of one record."""
+        commas = self.commas[
+            self.commas.searchsorted(self.starts[number]) : self.commas.searchsorted(self.stops[number])
+        ]
+        starts = np.concatenate((self.starts[number : number + 1], commas + 1))
+        within = zip(*self.trim_quotes(starts, np.append(commas, self.stops[number])), strict=True)
+        return [self.content[start:stop].replace(b'""', b'"') for start, stop in within]
 
 
 def lay_out(content: bytes) -> Layout:

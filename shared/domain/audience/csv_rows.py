@@ -1,14 +1,19 @@
 """Rows of a CSV audience: the user ids of a file that comes in chunks, and where each stands.
 
-The rules are Marathon's where it had any; `csv_layout` has the grammar. The first record is a header and is discarded,
-whatever it says. The first column of every other is a user id, taken as it stands. All have as many columns as the
-first. The file is UTF-8, with or without a byte order mark. A file that breaks a rule is refused, by byte and line.
+The rules are Marathon's where it had any; `csv_layout` has the grammar. The first record is a header. It is discarded,
+whatever it says, and the first column of every other is a user id, taken as it stands; unless whoever reads asks for
+columns by their names (`csv_header`). All records have as many columns as the first. The file is UTF-8, with or without
+a byte order mark. A file that breaks a rule is refused, by byte and line.
 """
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.domain.audience.csv_flaws import MAX_RECORD_BYTES, Flaw, first_flaw
+from shared.domain.audience.csv_header import FIRST, BadHeader, Chosen, Header, read_names
 from shared.domain.audience.csv_layout import Layout, Positions, lay_out
 from shared.domain.errors import Invalid
 
@@ -21,14 +26,36 @@ _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 class Rows(Struct, frozen=True, eq=False):
     """Neighbouring rows: their ids in UTF-8, and the first byte of each and the one behind its line end, counted from
-    the beginning of the file."""
+    the beginning of the file. `others` are the values of the other columns that were chosen, a list for each."""
 
     ids: list[bytes]
     starts: Positions
     ends: Positions
+    others: tuple[list[bytes], ...] = ()
+
+    def parts(self, size: int) -> "Iterator[Rows]":
+        """These rows, so many at a time."""
+        for first in range(0, len(self.ids), size):
+            part = slice(first, first + size)
+            others = tuple(values[part] for values in self.others)
+            yield Rows(self.ids[part], self.starts[part], self.ends[part], others)
 
 
 NO_ROWS = Rows([], np.empty(0, np.intp), np.empty(0, np.intp))
+
+
+def merge_rows(rows: Rows, more: Rows) -> Rows:
+    """Neighbouring rows as one."""
+    if not more.ids:
+        return rows
+    if not rows.ids:
+        return more
+    return Rows(
+        [*rows.ids, *more.ids],
+        np.concatenate((rows.starts, more.starts)),
+        np.concatenate((rows.ends, more.ends)),
+        tuple([*values, *others] for values, others in zip(rows.others, more.others, strict=True)),
+    )
 
 
 class RowReader:
@@ -38,15 +65,28 @@ class RowReader:
     read again with the next chunk, so chunks should not be much smaller than a record: 256 KiB and more are fast.
     Reading one takes 3 to 12 times its size, and 50 times that of a chunk of nothing but quotes and line ends.
 
-    `columns` is how many there are; if not told, the first record tells.
+    `columns` is how many there are; if not told, the first record tells. `chosen` are those that are read. Where names
+    decide, `choose` is asked for them with the file's header, which is kept.
 
     Raises, from `feed` and `finish`:
         Invalid: the file breaks a rule. `reason` says which and where: bytes are counted from 0, lines from 1 (the
-            header's, as a rule), and lines only if read from the beginning. Read no further then.
+            header's, as a rule), and lines only if read from the beginning. Read no further then. What `choose` raises
+            is told with the header's line.
     """
 
-    def __init__(self, *, start: int = 0, columns: int | None = None, record_bytes: int = MAX_RECORD_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        start: int = 0,
+        columns: int | None = None,
+        chosen: Chosen = FIRST,
+        choose: Callable[[Header], Chosen] | None = None,
+        record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         self.columns = columns
+        self.header: Header | None = None
+        self._chosen = chosen
+        self._choose = choose
         self._record_bytes = record_bytes
         self._header_is_due = self._counts_lines = start == 0
         self._at = start
@@ -71,14 +111,34 @@ class RowReader:
         layout = lay_out(content)
         if self.columns is None and layout.starts.size:
             self.columns = int(layout.commas.searchsorted(layout.stops[0])) + 1
-        flaw = first_flaw(layout, self.columns, record_bytes=self._record_bytes, ended=ended)
-        if flaw is not None:
-            raise Invalid(f"the file has {self._describe_flaw(layout, flaw)}", field=FIELD)
+        if self._choose is not None and self._header_is_due and layout.starts.size:
+            self._chosen = self._read_header(self._choose, layout, ended=ended)
+        self._check(layout, self._chosen, ended=ended)
         rows = self._rows(layout, size=len(content) - ended)
         self._rest = content[layout.complete :]
         self._at += layout.complete
         self._line += int(layout.breaks.searchsorted(layout.complete))
         return rows
+
+    def _check(self, layout: Layout, chosen: Chosen | None, *, ended: bool, upto: int | None = None) -> None:
+        flaw = first_flaw(layout, self.columns, chosen, record_bytes=self._record_bytes, ended=ended)
+        if flaw is not None and (upto is None or flaw.found < upto):
+            raise Invalid(f"the file has {self._describe_flaw(layout, flaw)}", field=FIELD)
+
+    def _read_header(self, choose: Callable[[Header], Chosen], layout: Layout, *, ended: bool) -> Chosen:
+        end = int(layout.ends[0])
+        self._check(layout, None, ended=ended, upto=end)
+        header = Flaw("", int(layout.starts[0]), end)
+        try:
+            self.header = Header(read_names(layout.record(0)), self._at + end)
+        except BadHeader as error:
+            place = self._describe_flaw(layout, replace(header, what=error.what))
+            raise Invalid(f"the file has {place}, column {error.place + 1}", field=FIELD) from None
+        try:
+            return choose(self.header)
+        except Invalid as error:
+            place = self._describe_flaw(layout, replace(header, what=error.reason))
+            raise Invalid(place, field=error.field) from error
 
     def _rows(self, layout: Layout, *, size: int) -> Rows:
         if not layout.starts.size:
@@ -87,7 +147,8 @@ class RowReader:
         self._header_is_due = False
         # A last record without a line end was read with one, which the file does not have.
         ends = np.minimum(layout.ends, size) + self._at
-        return Rows(layout.first_columns()[header:], layout.starts[header:] + self._at, ends[header:])
+        ids, *others = (layout.column(place)[header:] for place in (self._chosen.ids, *self._chosen.others))
+        return Rows(ids, layout.starts[header:] + self._at, ends[header:], tuple(others))
 
     def _describe_flaw(self, layout: Layout, flaw: Flaw) -> str:
         byte = self._at + flaw.where

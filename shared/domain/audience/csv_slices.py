@@ -1,11 +1,12 @@
 """Slices: the rows of a CSV audience as a count looks them up, some at a time. A user who stands in the file several
 times counts where he stands first, as in the cuts of a job's batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import compress
 
 from msgspec import Struct
 
+from shared.domain.audience.csv_header import Chosen, Header
 from shared.domain.audience.csv_rows import FIELD, HEADER_ONLY, RowReader, Rows
 from shared.domain.audience.repeats import Repeats, hashes_of
 from shared.domain.audience.user_ids import Normalize
@@ -23,6 +24,7 @@ class Slice(Struct, frozen=True):
 
 class Slicer:
     """Slices a file, from its beginning, after `size` rows or where a chunk ends. Ids of one normal form are one user.
+    They stand in the first column, or where `choose` says that they do when it is given the file's header.
 
     Memory is that of a `RowReader`, and 8 bytes for each user up to those that `Repeats` remembers.
 
@@ -30,12 +32,19 @@ class Slicer:
         Invalid: the file breaks a rule, or nobody stands in it.
     """
 
-    def __init__(self, size: int, normalize: Normalize | None = None) -> None:
+    def __init__(
+        self, size: int, normalize: Normalize | None = None, *, choose: Callable[[Header], Chosen] | None = None
+    ) -> None:
         self._size = size
         self._normalize = normalize
-        self._reader = RowReader()
+        self._reader = RowReader(choose=choose)
         self._repeats = Repeats()
         self._is_empty = True
+
+    @property
+    def header(self) -> Header | None:
+        """The file's header, once it has been read, if columns are chosen by it."""
+        return self._reader.header
 
     def feed(self, chunk: bytes) -> list[Slice]:
         """The rows that this chunk completes."""

@@ -7,10 +7,12 @@ page.
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.audience.csv_header import Header
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File
 from shared.store.documents import Codec, Document, insert_new, insert_once, make, translate_errors
@@ -23,7 +25,7 @@ class FilePlan(Struct, frozen=True, kw_only=True):
     """How a file is cut: into ranges of `cut_records` records. Two ids are one user if they are equal for `user_type`,
     the type of the push table's column; if that is empty, if they are the same bytes. Once the file is read to the end,
     the `pages` and what it holds: so many `users`, and `repeated` rows of the same ones; or the `failure` that kept it
-    from being read."""
+    from being read. Where columns are read by their names, the `header` is there before the first page."""
 
     id: str
     file: File
@@ -33,6 +35,7 @@ class FilePlan(Struct, frozen=True, kw_only=True):
     users: int = 0
     repeated: int = 0
     failure: str = ""
+    header: Header | None = None
 
 
 class _Page(Struct, frozen=True):
@@ -60,6 +63,11 @@ class Files:
         """How the file is cut: like this, unless that was decided before."""
         plan = FilePlan(id=plan_id, file=file, cut_records=cut_records, user_type=user_type)
         return _plans.value(await insert_once(self._files, _plans.document(plan)))
+
+    async def keep_header(self, plan_id: str, header: Header) -> None:
+        """Note the file's header: whoever reads this version of the file finds the same."""
+        with translate_errors():
+            await self._files.update_one({"_id": plan_id}, {"$set": {"header": msgspec.to_builtins(header)}})
 
     async def add_page(self, plan_id: str, number: int, cuts: Sequence[ByteRange]) -> None:
         """Store a page, unless it is there."""

@@ -33,9 +33,9 @@ def told(chunks: Iterable[bytes], reader: RowReader | None = None) -> str:
     return refused.value.reason
 
 
-def outcome(content: bytes, at: Iterable[int], **limits: int) -> list[Row] | str:
+def outcome(content: bytes, at: Iterable[int], *, record_bytes: int) -> list[Row] | str:
     try:
-        return read(pieces(content, at), RowReader(**limits))
+        return read(pieces(content, at), RowReader(record_bytes=record_bytes))
     except Invalid as error:
         return error.reason
 

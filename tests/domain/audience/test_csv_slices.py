@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.domain.audience.csv_header import Header, choose
 from shared.domain.audience.csv_slices import Slice, Slicer
 from shared.domain.errors import Invalid
 from tests.domain.audience.csv_files import MARK, files, is_empty, oracle, pieces
@@ -51,3 +52,11 @@ def test_a_file_that_breaks_half_way_has_given_its_slices_before() -> None:
     assert slicer.feed(b"id\nu1\nu2\n") == [Slice(["u1", "u2"], 0, 9)]
     with pytest.raises(Invalid, match="byte 10, line 4"):
         slicer.feed(b"u\x004\n")
+
+
+def test_the_ids_of_a_slice_may_stand_in_a_named_column() -> None:
+    slicer = Slicer(9, bytes.lower, choose=lambda header: choose(header, "recipient", ()))
+    assert slicer.header is None
+    slices = [*slicer.feed(b"Name,Recipient\nAnn,a1\nBob,b2\nAnn,A1\n"), *slicer.finish()]
+    assert slices == [Slice(["a1", "b2"], 1, 36)]
+    assert slicer.header == Header(("name", "recipient"), 15)

@@ -1,6 +1,7 @@
 """The API over the real store and the real push database: one house for a module, an app for each test."""
 
 import itertools
+import os
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ from shared.mail.none import NoMail
 from shared.outgoing import OwnApi
 from shared.outgoing.client import HttpOutgoing
 from shared.runtime.sections import Section
-from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, Settings
+from shared.runtime.settings import ApiSettings, BlobSettings, CallbackSettings, ProviderSettings, Settings
+from shared.secrets import fresh_key
 from shared.store import Store
 from shared.stream.local import LocalStream
 from tests.clock import ManualClock
@@ -42,6 +44,7 @@ SETTINGS = Settings(
     api=ApiSettings(first_admin=ADMIN, trusted_proxies=("127.0.0.0/8", "::1/128")),
     blobs=BlobSettings(max_file_bytes=100),
     callbacks=CallbackSettings(exchanges=("orders",), topics=("orders",)),
+    providers=ProviderSettings(secret_keys=fresh_key(), sandbox_file=os.devnull),
 )
 
 _serials = itertools.count()

@@ -138,5 +138,5 @@ async def test_what_asks_for_an_identity_is_known(house: House) -> None:
     assert protected_paths(handlers) == {
         "apps", "users", "tokens", "uploadurl", "schedules", "dead-letters", "signing-secrets", "whoami", "audit",
         "bulk-actions", "jobs", "minutes", "overview", "namespaces", "processes", "queues",
-        "settings",
+        "settings", "credentials",
     }  # fmt: skip

@@ -129,7 +129,10 @@ def test_no_secret_is_ever_shown() -> None:
         store=replace(settings.store, url="mongodb://ana:mongo%2Fword@db/carillon"),
         blobs=replace(settings.blobs, access_key="access", secret_key="s3-secret-key"),
         api=replace(settings.api, proxy_secret="a-proxy-secret-word"),
+        providers=replace(settings.providers, secret_keys="first-key=, second-key="),
     )
     told = "mongo/word mongo%2Fword s3-secret-key a-proxy-secret-word amqp://guest:hidden@mq"
     masked = Secrets(settings).mask(Finding(Level.FAULT, "x", "y", told, told))
     assert masked.sentence == masked.remedy == "*** *** *** *** amqp://guest:***@mq"
+    keys = Secrets(settings).mask(Finding(Level.FAULT, "x", "y", "first-key= second-key=", ""))
+    assert keys.sentence == "*** ***"

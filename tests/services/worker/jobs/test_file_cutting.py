@@ -9,9 +9,11 @@ import pytest
 
 from services.worker.jobs import file_cutting
 from services.worker.jobs.cutting import PlannedBatch
-from services.worker.jobs.file_cutting import FileCuts
+from services.worker.jobs.file_cutting import FileCuts, NamedColumns
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.files import FolderBlobs
+from shared.domain.audience.csv_cuts import rows_in
+from shared.domain.audience.csv_header import Chosen, Header, choose
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.errors import Invalid
 from shared.store import Store
@@ -107,3 +109,55 @@ async def test_what_a_zone_gets_of_a_file_is_not_known_before_it_is_read(store: 
     assert (part.size, part.whole) == (2, True)
     [[part]] = await all_pages(cuts, plan_id, zone="+0100")
     assert part.size == 0
+
+
+def by_name(header: Header) -> Chosen:
+    return choose(header, "recipient", ["name"])
+
+
+PEOPLE = b"Name, RECIPIENT\nAnn,a1\nBob,b2\nAnn again,A1\nCid,c3\n"
+
+
+async def test_a_file_with_named_columns_keeps_its_header_with_the_plan(store: Store, blobs: FolderBlobs) -> None:
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, PEOPLE)
+    named = NamedColumns(by_name, normalize=bytes.lower)
+    [[part]] = [page async for page in cuts.pages(plan_id, 0, named=named) if page]
+    plan = await store.files.plan(plan_id)
+    assert plan is not None
+    assert plan.header == Header(("name", "recipient"), PEOPLE.index(b"Ann"))
+    assert (plan.users, plan.repeated) == (3, 1)
+    assert isinstance(part.range, ByteRange)
+    content = PEOPLE[part.range.start : part.range.end]
+    rows = rows_in(part.range, content, plan.header, by_name(plan.header))
+    assert (rows.numbers, rows.ids, rows.others) == ([0, 1, 3], [b"a1", b"b2", b"c3"], ([b"Ann", b"Bob", b"Cid"],))
+    assert [page async for page in cuts.pages(plan_id, 0, named=named) if page] == [[part]], "and passes it on"
+
+
+async def test_who_stands_in_a_file_twice_is_written_to_twice_where_that_is_wanted(
+    store: Store, blobs: FolderBlobs
+) -> None:
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, PEOPLE)
+    named = NamedColumns(by_name, normalize=bytes.lower, once=False)
+    [[part]] = [page async for page in cuts.pages(plan_id, 0, named=named) if page]
+    assert (part.size, part.range) == (4, ByteRange(PEOPLE.index(b"Ann"), len(PEOPLE), 4))
+
+
+async def test_the_header_is_there_before_the_first_page(
+    store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0)
+    content = b"recipient" + CONTENT[2:]
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, content)
+    async for page in cuts.pages(plan_id, 0, named=NamedColumns(by_name)):
+        if page:
+            break
+    plan = await store.files.plan(plan_id)
+    assert plan is not None
+    assert (plan.header, plan.pages) == (Header(("recipient",), 10), None)
+
+
+async def test_a_file_without_its_recipients_has_no_page(store: Store, blobs: FolderBlobs) -> None:
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, b"name\nAnn\n")
+    with pytest.raises(Invalid, match=r'no column "recipient".*line 1'):
+        [page async for page in cuts.pages(plan_id, 0, named=NamedColumns(by_name))]
+    assert await store.files.page(plan_id, 0) is None

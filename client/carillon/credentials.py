@@ -1,0 +1,210 @@
+"""`client.credentials`: the provider accounts that an app sends messages by."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from carillon.addresses import path_of
+from carillon.calls import M, Resource, call, listing
+from carillon.creations import CONFLICT
+from carillon.errors import error_of
+from carillon.paging import PAGE_SIZE, items
+
+SendOrder = Literal["age", "shares"]
+OnUnknown = Literal["hold", "retry"]
+
+_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+
+
+class CredentialStatus(StrEnum):
+    """Whether a credential sends."""
+
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    """Somebody has stopped it."""
+    REJECTED = "rejected"
+    """The provider knows its secret no more."""
+
+
+class SendRetry(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How often a message is attempted that the provider does not take now (1 to 20), and the pauses between."""
+
+    attempts: int = 3
+    first_delay_seconds: float = 5.0
+    factor: float = 4.0
+    cap_seconds: float = 300.0
+
+
+class CredentialChange(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is changed of a credential; what is `None` stays. Another `rate` takes `max_in_flight` along where that is
+    what suits the rate. Only admins change `shared_with`."""
+
+    name: str | None = None
+    rate: float | None = None
+    max_in_flight: int | None = None
+    order: SendOrder | None = None
+    on_unknown: OnUnknown | None = None
+    retry: SendRetry | None = None
+    test_recipient: str | None = None
+    test_content: Mapping[str, Any] | None = None
+    shared_with: Sequence[str] | None = None
+
+
+class Credential(CredentialChange, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A provider account to be made. `fields` and `secret` are as its `kind` wants them. A test message goes to
+    `test_recipient`. What is `None` is as usual for the kind: a `rate` of 50 messages a second, 10 of twilio's."""
+
+    name: str
+    kind: str
+    fields: Mapping[str, Any] = {}
+    secret: Mapping[str, str] = {}
+    test_recipient: str
+
+    def __repr__(self) -> str:
+        """Without the secret: this ends in logs."""
+        return f"Credential(name={self.name!r}, kind={self.kind!r})"
+
+
+class StoredCredential(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A credential without its secret. Another secret has another `fingerprint`. `why` says why it does not send.
+    `redacted` says that the values of `fields`, `test_recipient` and `test_content` are left out: the caller is a
+    viewer, or the credential is another app's that shares it."""
+
+    id: str
+    app_id: str
+    name: str
+    kind: str
+    fields: Mapping[str, Any]
+    fingerprint: str
+    rate: float
+    max_in_flight: int
+    order: str
+    on_unknown: str
+    retry: SendRetry
+    test_recipient: str
+    test_content: Mapping[str, Any]
+    shared_with: tuple[str, ...]
+    status: CredentialStatus
+    why: str
+    created_by: str
+    created_at: datetime
+    updated_at: datetime
+    redacted: bool = False
+
+
+class Reencrypted(Struct, frozen=True, kw_only=True):
+    """How many secrets were encrypted anew, how many still are under older keys, and how many of these no key opens."""
+
+    reencrypted: int
+    remaining: int
+    unreadable: int
+
+
+_credential = msgspec.json.Decoder(StoredCredential)
+_page = msgspec.json.Decoder(list[StoredCredential])
+_reencrypted = msgspec.json.Decoder(Reencrypted)
+
+
+class Credentials(Resource[M]):
+    """The credentials of apps. All methods raise `CarillonError`.
+
+    What sends a test message (`create`, `replace_secret`, `test`) is not attempted again once an attempt may have
+    reached the server, so that no provider gets several: `Unavailable` then means that the provider gave no answer, or
+    that nobody knows what became of the request. `list` shows that.
+    """
+
+    @call
+    async def create(self, app_id: str, credential: Credential, *, reason: str = "") -> StoredCredential:
+        """Make a credential; the provider gets a test message first. Raises `Invalid`, also where the provider refuses,
+        `Conflict` where the app has one of this name, `Unavailable` where the provider gives no answer."""
+        content = msgspec.json.encode(credential)
+        answer = await self._transport.call("POST", _of(app_id), content=content, reason=reason, once=True)
+        return answer.read(_credential)
+
+    @call
+    async def get(self, app_id: str, credential_id: str) -> StoredCredential:
+        """A credential that the app may use. Raises `NotFound`."""
+        return (await self._transport.call("GET", _of(app_id, credential_id))).read(_credential)
+
+    @listing
+    def list(
+        self, app_id: str, *, limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[StoredCredential]:
+        """All credentials that an app may use, its own and others', the oldest first; read page by page."""
+        return items(self._transport, _of(app_id), {}, _page, limit=limit, page_size=page_size)
+
+    @call
+    async def update(
+        self, app_id: str, credential_id: str, change: CredentialChange, *, reason: str = ""
+    ) -> StoredCredential:
+        """Change a credential. Raises `NotFound`, `Invalid`, `Conflict`, `Forbidden` where it is another app's."""
+        path, content = _of(app_id, credential_id), msgspec.json.encode(change)
+        return (await self._transport.call("PUT", path, content=content, reason=reason)).read(_credential)
+
+    @call
+    async def replace_secret(
+        self,
+        app_id: str,
+        credential_id: str,
+        secret: Mapping[str, str],
+        *,
+        fields: Mapping[str, Any] | None = None,
+        reason: str = "",
+    ) -> StoredCredential:
+        """Give a credential another secret, and with it other `fields`; the provider gets a test message first. Raises
+        as `create`, and `NotFound`."""
+        body = {"secret": secret} | ({} if fields is None else {"fields": fields})
+        answer = await self._transport.call(
+            "PUT",
+            f"{_of(app_id, credential_id)}/secret",
+            content=msgspec.json.encode(body),
+            reason=reason,
+            once=True,
+        )
+        return answer.read(_credential)
+
+    @call
+    async def test(self, app_id: str, credential_id: str, *, reason: str = "") -> None:
+        """Send a test message. Raises as `create`, and `NotFound`."""
+        await self._transport.call("POST", f"{_of(app_id, credential_id)}/test", reason=reason, once=True)
+
+    @call
+    async def suspend(self, app_id: str, credential_id: str, *, reason: str = "") -> StoredCredential:
+        """Have it send nothing until it is activated. Raises `NotFound`, `Conflict` where it is suspended."""
+        return await self._move(app_id, credential_id, "suspend", CredentialStatus.SUSPENDED, reason)
+
+    @call
+    async def activate(self, app_id: str, credential_id: str, *, reason: str = "") -> StoredCredential:
+        """Have it send again. Raises `NotFound`, `Conflict` where it is active."""
+        return await self._move(app_id, credential_id, "activate", CredentialStatus.ACTIVE, reason)
+
+    @call
+    async def delete(self, app_id: str, credential_id: str, *, reason: str = "") -> None:
+        """Delete a credential. Raises `NotFound`, `Conflict` while an open job sends by it."""
+        await self._transport.call("DELETE", _of(app_id, credential_id), reason=reason, done_before=_GONE)
+
+    @call
+    async def reencrypt(self, *, reason: str = "") -> Reencrypted:
+        """Encrypt up to 500 secrets under the first key that are under older ones, as an admin."""
+        return (await self._transport.call("POST", "/credentials/reencrypt", reason=reason)).read(_reencrypted)
+
+    async def _move(
+        self, app_id: str, credential_id: str, move: str, to: CredentialStatus, reason: str
+    ) -> StoredCredential:
+        path = _of(app_id, credential_id)
+        answer = await self._transport.call("POST", f"{path}/{move}", reason=reason, done_before=CONFLICT)
+        if answer.status != HTTPStatus.CONFLICT:
+            return answer.read(_credential)
+        present = (await self._transport.call("GET", path)).read(_credential)
+        if present.status is not to:
+            raise error_of(answer.status, answer.content)
+        return present
+
+
+def _of(app_id: str, *credential_id: str) -> str:
+    return path_of("apps", app_id, "credentials", *credential_id)

@@ -1,0 +1,39 @@
+"""Bodies that are read strictly: one JSON value in UTF-8, in which a field that nobody knows is refused by its name,
+case matters, and no type stands in for another. So do the routes that Marathon did not have."""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from shared.domain.errors import Invalid
+
+_MISTAKE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
+_FIELD = re.compile(r"Object (?P<fault>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+
+T = TypeVar("T")
+
+
+def decode_body(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """The body as the decoder's type. Raises `Invalid`, which names the field where there is one."""
+    try:
+        content.decode()
+        return decoder.decode(content)
+    except UnicodeDecodeError:
+        raise Invalid("the body is not UTF-8") from None
+    except RecursionError:
+        raise Invalid("the body is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise _mistake(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise Invalid(f"the body is not JSON: {error}" if content.strip() else "the body is empty") from None
+
+
+def _mistake(text: str) -> Invalid:
+    match = _MISTAKE.fullmatch(text)
+    what, path = (match["what"], match["path"] or "") if match else (text, "")
+    if field := _FIELD.fullmatch(what):
+        name = f"{path}.{field['name']}" if path else field["name"]
+        unknown = field["fault"] == "contains unknown"
+        return Invalid(f"there is no field {name!r}" if unknown else f"the field {name!r} is needed", field=name)
+    return Invalid(what.replace(" | null`", "`").replace("`", ""), field=path or None)

@@ -1,0 +1,219 @@
+"""What the routes of credentials read: a body as its bytes become, or an `Invalid` that names the field and shows
+nothing of a secret."""
+
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from services.api.http.strict_bodies import decode_body
+from shared.domain.accounts.callers import Caller
+from shared.domain.errors import Forbidden, Invalid
+from shared.domain.ids import read_uuid
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.credentials import (
+    ATTEMPTS,
+    LARGEST_FACTOR,
+    LARGEST_RATE,
+    LONGEST_DELAY_SECONDS,
+    MOST_IN_FLIGHT,
+    SHARING_APPS,
+    SMALLEST_RATE,
+    Credential,
+    OnUnknown,
+    SendOrder,
+    SendRetry,
+    default_max_in_flight,
+    default_on_unknown,
+    default_rate,
+)
+
+Name = Annotated[
+    str,
+    Meta(description="Unique in its app.", extra_json_schema={"pattern": "^[a-z0-9-]{1,50}$", "examples": ["sms"]}),
+]
+Kind = Annotated[str, Meta(description="The kind of provider.", extra_json_schema={"examples": ["http", "sandbox"]})]
+Fields = Annotated[
+    dict[str, Any],
+    Meta(
+        description="What an account of this kind has beside its secret.",
+        extra_json_schema={"examples": [{"url": "https://messages.example.com/send"}]},
+    ),
+]
+SecretParts = Annotated[
+    dict[str, str],
+    Meta(
+        description="What nobody but the provider may know, by the names of its kind. It is never shown.",
+        extra_json_schema={"examples": [{"signingSecret": "whsec_…"}]},
+    ),
+]
+Rate = Annotated[
+    float,
+    Meta(ge=SMALLEST_RATE, le=LARGEST_RATE, description="The most messages a second, over all who use it together."),
+]
+InFlight = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=MOST_IN_FLIGHT,
+        description="The most calls under way at a time. By default half of the rate, but from 20 to 1,000.",
+    ),
+]
+Recipient = Annotated[
+    str,
+    Meta(
+        description="Where test messages go.",
+        extra_json_schema={"minLength": 1, "maxLength": 4096, "examples": ["+34600000000"]},
+    ),
+]
+TestContent = Annotated[
+    dict[str, Any], Meta(description="What a test message says; by default, or if it is {}, what suits its channel.")
+]
+SharedWith = Annotated[
+    tuple[Annotated[str, Meta(extra_json_schema={"format": "uuid"})], ...],
+    Meta(description="The ids of other apps that may use it. Only admins change that.", max_length=SHARING_APPS),
+]
+Order = Annotated[SendOrder, Meta(description="Which job goes first: the oldest, or who has had least for its share.")]
+Unknown = Annotated[
+    OnUnknown,
+    Meta(
+        description="What becomes of a message of which nobody can tell whether the provider has it: nothing (`hold`), "
+        "or it is sent again. By default `hold`, and `retry` for pushes, which replace themselves."
+    ),
+]
+
+_Body = TypeVar("_Body")
+
+
+class SendRetryBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """How often a message is attempted that the provider does not take now, and the pauses between, in seconds."""
+
+    attempts: Annotated[int, Meta(ge=1, le=ATTEMPTS)] = SendRetry().attempts
+    first_delay_seconds: Annotated[float, Meta(ge=0.1, le=LONGEST_DELAY_SECONDS)] = SendRetry().first_delay_seconds
+    factor: Annotated[float, Meta(ge=1, le=LARGEST_FACTOR)] = SendRetry().factor
+    cap_seconds: Annotated[float, Meta(ge=0.1, le=LONGEST_DELAY_SECONDS)] = SendRetry().cap_seconds
+
+
+class CredentialBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A provider account to be made. `rate` is by default 50 messages a second, and 10 of the kind `twilio`."""
+
+    name: Name
+    kind: Kind
+    fields: Fields = {}
+    secret: SecretParts = {}
+    rate: Rate | None = None
+    max_in_flight: InFlight | None = None
+    order: Order | None = None
+    on_unknown: Unknown | None = None
+    retry: SendRetryBody | None = None
+    test_recipient: Recipient
+    test_content: TestContent | None = None
+    shared_with: SharedWith | None = None
+
+
+class CredentialChange(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What is changed of a credential: what is absent or null stays as it is."""
+
+    name: Name | None = None
+    rate: Rate | None = None
+    max_in_flight: InFlight | None = None
+    order: Order | None = None
+    on_unknown: Unknown | None = None
+    retry: SendRetryBody | None = None
+    test_recipient: Recipient | None = None
+    test_content: TestContent | None = None
+    shared_with: SharedWith | None = None
+
+
+class SecretBody(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Another secret, and the fields of the kind that go with it, if they change."""
+
+    secret: SecretParts
+    fields: Fields | None = None
+
+
+body_decoder = msgspec.json.Decoder(CredentialBody)
+change_decoder = msgspec.json.Decoder(CredentialChange)
+secret_decoder = msgspec.json.Decoder(SecretBody)
+
+
+def read_body(content: bytes, decoder: msgspec.json.Decoder[_Body]) -> _Body:
+    """The body as the decoder's type. Raises `Invalid`, without the value of any field."""
+    try:
+        return decode_body(content, decoder)
+    except Invalid as error:
+        # Without its cause, too: what was decoded may have been a secret.
+        raise Invalid(error.reason, field=error.field) from None
+
+
+def draft_credential(
+    body: CredentialBody, id: str, app_id: str, channel: Channel, *, at: datetime, caller: Caller
+) -> Credential:
+    """The credential that is asked for, without its secret.
+
+    Raises:
+        Invalid: an app's id is none.
+        Forbidden: somebody who is no admin shares it.
+    """
+    rate = default_rate(body.kind) if body.rate is None else body.rate
+    return Credential(
+        id=id,
+        app_id=app_id,
+        name=body.name,
+        kind=body.kind,
+        fields=body.fields,
+        rate=rate,
+        max_in_flight=body.max_in_flight or default_max_in_flight(rate),
+        order=body.order or SendOrder.AGE,
+        on_unknown=body.on_unknown or default_on_unknown(channel),
+        retry=_read_retry(body.retry or SendRetryBody()),
+        test_recipient=body.test_recipient,
+        test_content=body.test_content or {},
+        shared_with=_read_apps(body.shared_with or (), (), caller),
+        created_by=caller.name,
+        created_at=at,
+        updated_at=at,
+    )
+
+
+def apply_change(body: CredentialChange, credential: Credential, caller: Caller) -> Credential:
+    """The credential with what the body names.
+
+    Raises:
+        Invalid: an app's id is none.
+        Forbidden: somebody who is no admin shares it.
+    """
+    if body.rate is not None:
+        credential = credential.with_rate(body.rate)
+    given = {
+        "name": body.name,
+        "max_in_flight": body.max_in_flight,
+        "order": body.order,
+        "on_unknown": body.on_unknown,
+        "retry": None if body.retry is None else _read_retry(body.retry),
+        "test_recipient": body.test_recipient,
+        "test_content": body.test_content,
+        "shared_with": None
+        if body.shared_with is None
+        else _read_apps(body.shared_with, credential.shared_with, caller),
+    }
+    return replace(credential, **{name: value for name, value in given.items() if value is not None})
+
+
+def _read_retry(body: SendRetryBody) -> SendRetry:
+    return SendRetry(
+        attempts=body.attempts,
+        first_delay_seconds=body.first_delay_seconds,
+        factor=body.factor,
+        cap_seconds=body.cap_seconds,
+    )
+
+
+def _read_apps(given: tuple[str, ...], before: tuple[str, ...], caller: Caller) -> tuple[str, ...]:
+    read = (read_uuid(app_id, field=f"sharedWith[{index}]") for index, app_id in enumerate(given))
+    wanted = tuple(dict.fromkeys(read))
+    if not caller.is_admin and set(wanted) != set(before):
+        raise Forbidden("only admins share a credential with other apps", field="sharedWith")
+    return wanted

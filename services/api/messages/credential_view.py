@@ -1,0 +1,89 @@
+"""A credential as clients see it: never its secret."""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services.api.http import wire
+from services.api.http.wire import Timestamp
+from shared.domain.instants import format_instant
+from shared.domain.messages.credentials import Credential, CredentialStatus, OnUnknown, SendOrder
+
+
+class SendRetryView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How often a message is attempted that the provider does not take now, and the pauses between, in seconds."""
+
+    attempts: int
+    first_delay_seconds: float
+    factor: float
+    cap_seconds: float
+
+
+class CredentialView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A credential. Another secret has another `fingerprint`, which is `""` where the kind needs none. `why` says why
+    it does not send: what the provider said, or the reason of whoever suspended it. `redacted` says that the values of
+    `fields`, `testRecipient` and `testContent` are left out: the caller is a viewer, or the credential is another
+    app's that shares it."""
+
+    id: str
+    app_id: str
+    name: str
+    kind: str
+    fields: dict[str, Any]
+    fingerprint: str
+    rate: float
+    max_in_flight: int
+    order: SendOrder
+    on_unknown: OnUnknown
+    retry: SendRetryView
+    test_recipient: str
+    test_content: dict[str, Any]
+    shared_with: tuple[str, ...]
+    status: CredentialStatus
+    why: str
+    created_by: str
+    created_at: Timestamp
+    updated_at: Timestamp
+    redacted: bool = False
+
+
+def credential_view(credential: Credential, *, whole: bool = True) -> CredentialView:
+    """The credential; without `whole` nothing of it that may be personal, or that says how the account is reached."""
+    view = CredentialView(
+        id=credential.id,
+        app_id=credential.app_id,
+        name=credential.name,
+        kind=credential.kind,
+        fields=credential.fields,
+        fingerprint=credential.fingerprint,
+        rate=credential.rate,
+        max_in_flight=credential.max_in_flight,
+        order=credential.order,
+        on_unknown=credential.on_unknown,
+        retry=SendRetryView(
+            attempts=credential.retry.attempts,
+            first_delay_seconds=credential.retry.first_delay_seconds,
+            factor=credential.retry.factor,
+            cap_seconds=credential.retry.cap_seconds,
+        ),
+        test_recipient=credential.test_recipient,
+        test_content=credential.test_content,
+        shared_with=credential.shared_with,
+        status=credential.status,
+        why=credential.why,
+        created_by=credential.created_by,
+        created_at=format_instant(credential.created_at),
+        updated_at=format_instant(credential.updated_at),
+    )
+    return view if whole else _redact(view)
+
+
+def _redact(view: CredentialView) -> CredentialView:
+    return replace(
+        view,
+        fields=dict.fromkeys(view.fields, wire.hide("any")),
+        test_recipient=wire.hide(view.test_recipient),
+        test_content={},
+        redacted=True,
+    )

@@ -1,0 +1,221 @@
+"""`/apps/{appId}/credentials`: the provider accounts that an app sends messages by."""
+
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.params import FromPath
+from msgspec.structs import replace
+
+from services.api.accounts.apps import APP, app_of
+from services.api.http import paging, wire
+from services.api.http.acts import note_change, note_name, reason_of
+from services.api.http.idempotency import idempotency_of
+from services.api.http.identity import caller_of
+from services.api.http.ids import fresh_id
+from services.api.http.rights import OPERATE_APP, OWN_APP, VIEW_APP, sees_personal_data
+from services.api.http.routes import Parameter, Resource, Route
+from services.api.messages.credential_body import (
+    CredentialBody,
+    CredentialChange,
+    SecretBody,
+    apply_change,
+    body_decoder,
+    change_decoder,
+    draft_credential,
+    read_body,
+    secret_decoder,
+)
+from services.api.messages.credential_view import CredentialView, credential_view
+from shared.domain.accounts.apps import App
+from shared.domain.errors import Conflict, Forbidden, NotFound
+from shared.domain.idempotency import Idempotency
+from shared.domain.ids import read_uuid
+from shared.domain.messages.credentials import Credential, CredentialStatus
+from shared.flow.messages.credentials import CredentialFlow
+from shared.runtime.clock import Clock
+from shared.secrets import KeyRing
+from shared.store import Store
+
+CREDENTIALS = APP + "/credentials"
+CREDENTIAL = CREDENTIALS + "/{credential_id:str}"
+KEY = Parameter(
+    name="Idempotency-Key",
+    description="Kept for 24 hours. A repeated request with the same key is answered with what the first one made, and "
+    "sends no other test message.",
+    schema={"type": "string", "minLength": 1, "maxLength": 255},
+    place="header",
+)
+
+_GONE, _TAKEN = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+_CREDENTIAL_ID = {"type": "string", "format": "uuid", "description": "The id of the credential."}
+_route = partial(Route, answers={HTTPStatus.OK: CredentialView}, segments={"credential_id": _CREDENTIAL_ID})
+
+
+class CredentialsResource(Resource):
+    """The routes of credentials."""
+
+    def __init__(self, store: Store, flow: CredentialFlow, keys: KeyRing, clock: Clock) -> None:
+        self._store = store
+        self._flow = flow
+        self._keys = keys
+        self._clock = clock
+
+    @_route(
+        "GET", CREDENTIALS, summary="List the credentials that an app may use, its own and others', the oldest first.",
+        who=VIEW_APP, answers={HTTPStatus.OK: list[CredentialView]}, problems=(_GONE,), paged=True,
+    )  # fmt: skip
+    async def list_credentials(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        asked, app = paging.read_page(request, str), await app_of(self._store, app_id)
+        found = await self._store.credentials.page(app.id, after=asked.after or "", limit=asked.limit)
+        headers = paging.links(request, asked, found, lambda credential: credential.id)
+        return wire.answer([_view(request, app, credential) for credential in found], headers=headers)
+
+    @_route(
+        "POST", CREDENTIALS,
+        summary="Make a credential. A test message goes first: unless the provider takes it, nothing is stored.",
+        act="credential.create", who=OWN_APP, body=CredentialBody,
+        answers={HTTPStatus.CREATED: CredentialView, HTTPStatus.OK: CredentialView},
+        problems=(_GONE, _TAKEN), parameters=(KEY,),
+    )  # fmt: skip
+    async def create_credential(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
+        content, app = await request.body(), await app_of(self._store, app_id)
+        body = read_body(content, body_decoder)
+        used = idempotency_of(request, (f"credentials of {app.id}", "", self._same(content)))
+        if used is not None and (earlier := await self._find_earlier(used)):
+            return wire.answer(credential_view(earlier))
+        at, channel = self._flow.now(), self._flow.channel_of(body.kind)
+        id, caller = fresh_id(self._clock.now_ns()), caller_of(request)
+        draft = draft_credential(body, id, app.id, channel, at=at, caller=caller)
+        try:
+            made = await self._flow.create(draft, body.secret, app, claim=partial(self._claim, used))
+        except Conflict:
+            # An equal request may have made it meanwhile, and so have taken the name.
+            if used is None or (earlier := await self._find_earlier(used)) is None:
+                raise
+            return wire.answer(credential_view(earlier))
+        note_change(None, credential_view(made))
+        return wire.answer(credential_view(made), HTTPStatus.CREATED)
+
+    @_route(
+        "GET", CREDENTIAL, summary="Show a credential, never its secret.", who=VIEW_APP, problems=(_GONE,),
+    )  # fmt: skip
+    async def get_credential(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], credential_id: FromPath[str]
+    ) -> Response[bytes]:
+        app = await app_of(self._store, app_id)
+        return wire.answer(_view(request, app, await self._usable(app, credential_id)))
+
+    @_route(
+        "PUT", CREDENTIAL,
+        summary="Change a credential; what the body does not name stays. Jobs under way follow within two seconds.",
+        act="credential.update", who=OWN_APP, body=CredentialChange, problems=(_GONE, _TAKEN),
+    )  # fmt: skip
+    async def update_credential(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], credential_id: FromPath[str]
+    ) -> Response[bytes]:
+        body, caller = read_body(await request.body(), change_decoder), caller_of(request)
+        credential = await self._own(app_id, credential_id)
+        changed = await self._flow.change(credential, lambda present: apply_change(body, present, caller))
+        return _answer_change(credential, changed)
+
+    @_route(
+        "DELETE", CREDENTIAL, summary="Delete a credential, unless an open job sends by it.",
+        act="credential.delete", who=OWN_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(_GONE, _TAKEN),
+    )  # fmt: skip
+    async def delete_credential(self, app_id: FromPath[str], credential_id: FromPath[str]) -> Response[None]:
+        credential = await self._own(app_id, credential_id)
+        await self._flow.remove(credential)
+        note_change(credential_view(credential), None)
+        return wire.empty()
+
+    @_route(
+        "PUT", CREDENTIAL + "/secret",
+        summary="Give a credential another secret. A test message goes first: unless the provider takes it, the old "
+                "secret stays. One that the provider had rejected sends again.",
+        act="credential.replace-secret", who=OWN_APP, body=SecretBody, problems=(_GONE, _TAKEN),
+    )  # fmt: skip
+    async def replace_credential_secret(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], credential_id: FromPath[str]
+    ) -> Response[bytes]:
+        body = read_body(await request.body(), secret_decoder)
+        credential = await self._own(app_id, credential_id)
+        fields = credential.fields if body.fields is None else body.fields
+        return _answer_change(credential, await self._flow.replace_secret(credential, fields, body.secret))
+
+    @_route(
+        "POST", CREDENTIAL + "/test", summary="Send a test message by a credential, to its testRecipient.",
+        act="credential.test", who=OPERATE_APP, answers={HTTPStatus.NO_CONTENT: None}, problems=(_GONE, _TAKEN),
+    )  # fmt: skip
+    async def test_credential(self, app_id: FromPath[str], credential_id: FromPath[str]) -> Response[None]:
+        await self._flow.test(await self._own(app_id, credential_id))
+        return wire.empty()
+
+    @_route(
+        "POST", CREDENTIAL + "/suspend",
+        summary="Have a credential send nothing until it is activated; its jobs wait.",
+        act="credential.suspend", who=OPERATE_APP, problems=(_GONE, _TAKEN),
+    )  # fmt: skip
+    async def suspend_credential(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], credential_id: FromPath[str]
+    ) -> Response[bytes]:
+        credential = await self._own(app_id, credential_id)
+        moved = await self._flow.move(credential, CredentialStatus.SUSPENDED, why=reason_of(request))
+        return _answer_change(credential, moved)
+
+    @_route(
+        "POST", CREDENTIAL + "/activate",
+        summary="Have a credential send again, after it was suspended or the provider rejected it.",
+        act="credential.activate", who=OPERATE_APP, problems=(_GONE, _TAKEN),
+    )  # fmt: skip
+    async def activate_credential(self, app_id: FromPath[str], credential_id: FromPath[str]) -> Response[bytes]:
+        credential = await self._own(app_id, credential_id)
+        return _answer_change(credential, await self._flow.move(credential, CredentialStatus.ACTIVE))
+
+    def _same(self, content: bytes) -> bytes:
+        """What stands for the body where its digest is kept: nobody can try secrets against it."""
+        return self._keys.digest(content) if self._keys.can_seal else content
+
+    async def _find_earlier(self, used: Idempotency) -> Credential | None:
+        """What the first request with this key has made."""
+        first = await self._store.idempotency.recall(used.key, used.digest)
+        return None if first is None else await self._store.credentials.get(first.made)
+
+    async def _claim(self, used: Idempotency | None, draft: Credential) -> Credential:
+        """The draft under the id that the first request with this key has given it."""
+        if used is None:
+            return draft
+        claimed = await self._store.idempotency.claim(used.key, used.digest, made=draft.id)
+        return replace(draft, id=claimed.made)
+
+    async def _usable(self, app: App, credential_id: str) -> Credential:
+        """The credential, if the app may use it. Raises `NotFound`."""
+        credential = await self._store.credentials.get(read_uuid(credential_id, field="credentialId"))
+        if credential is None or app.id not in credential.usable_by:
+            raise NotFound("there is no credential with this id", field="credentialId", value=credential_id)
+        note_name("credential", credential.name)
+        return credential
+
+    async def _own(self, app_id: str, credential_id: str) -> Credential:
+        """The credential, if it is the app's own.
+
+        Raises:
+            NotFound: there is none that the app may use.
+            Forbidden: another app shares it.
+        """
+        app = await app_of(self._store, app_id)
+        credential = await self._usable(app, credential_id)
+        if credential.app_id != app.id:
+            reason = "another app shares this credential: whoever runs that one changes it"
+            raise Forbidden(reason, field="credentialId", value=credential_id)
+        return credential
+
+
+def _view(request: Request[Any, Any, Any], app: App, credential: Credential) -> CredentialView:
+    return credential_view(credential, whole=credential.app_id == app.id and sees_personal_data(request))
+
+
+def _answer_change(before: Credential, after: Credential) -> Response[bytes]:
+    note_change(credential_view(before), credential_view(after))
+    return wire.answer(credential_view(after))

@@ -1,0 +1,209 @@
+"""`carillon credentials`."""
+
+from typing import Any
+
+import click
+
+from services.cli import complete, options
+from services.cli.exits import Exit, Failure
+from services.cli.names import find_app, pick
+from services.cli.options import JsonText, SecretText
+from services.cli.output.out import Fields
+from services.cli.output.tables import Json, TableColumn
+from services.cli.session import Session
+from services.cli.verb import Function, noun
+
+command = noun("credentials")
+
+_SETTINGS = (
+    click.option("--rate", type=float, metavar="N", help="The most messages a second."),
+    click.option("--max-in-flight", type=int, metavar="N", help="The most calls under way at a time."),
+    click.option("--order", type=click.Choice(["age", "shares"]), help="Which job goes first."),
+    click.option("--on-unknown", type=click.Choice(["hold", "retry"]),
+                 help="What becomes of a message of which nobody knows whether it was sent."),
+    click.option("--retry", type=JsonText(), metavar="JSON|@FILE",
+                 help="attempts, firstDelaySeconds, factor and capSeconds."),
+    click.option("--test-content", type=JsonText(), metavar="JSON|@FILE", help="What test messages say."),
+    click.option("--share-with", "shared_with", multiple=True, metavar="APP", shell_complete=complete.apps,
+                 help="An app that may use it too, in the place of those before; for admins."),
+)  # fmt: skip
+_FIELD_OF = {
+    "name": "name",
+    "rate": "rate",
+    "max_in_flight": "maxInFlight",
+    "order": "order",
+    "on_unknown": "onUnknown",
+    "retry": "retry",
+    "test_recipient": "testRecipient",
+    "test_content": "testContent",
+}
+_SECRET_HELP = "A JSON object of the secret's parts; @- reads stdin. Not as it is: shells and `ps` show that."
+
+_credential = click.argument("credential_name", metavar="CREDENTIAL", shell_complete=complete.credentials)
+
+
+def _setting_options(function: Function) -> Function:
+    """Give a verb the options of what may be changed; it passes them on to `_body`."""
+    for option in reversed(_SETTINGS):
+        function = option(function)
+    return function
+
+
+@command.verb("list", of_app=True)
+@options.limit
+def list_credentials(session: Session, limit: int | None) -> None:
+    """List the provider accounts that an app may use, its own and others'."""
+    columns = (
+        TableColumn("ID", lambda credential: credential["id"], "id"),
+        TableColumn("NAME", lambda credential: credential["name"]),
+        TableColumn("KIND", lambda credential: credential["kind"], "word"),
+        TableColumn("STATUS", lambda credential: credential["status"], "word"),
+        TableColumn("RATE", lambda credential: f"{credential['rate']:g}/s", "word"),
+        TableColumn("WHY", lambda credential: credential["why"]),
+    )
+    found = session.api.items("apps", find_app(session), "credentials", limit=limit)
+    session.out.show_list(found, columns, id="id", limit=limit)
+
+
+@command.verb("show", of_app=True)
+@_credential
+def show(session: Session, credential_name: str) -> None:
+    """Show a provider account, by name or id; its secret is never shown."""
+    app_id = find_app(session)
+    credential = session.api.get("apps", app_id, "credentials", _find(session, app_id, credential_name)["id"])
+    session.out.show(credential, lambda: _fields(session, credential), id="id")
+
+
+@command.verb("create", of_app=True, changes=True)
+@click.argument("name")
+@click.option("--kind", required=True, help="The kind of provider, http for instance.")
+@click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="What the kind has beside its secret.")
+@click.option("--secret", type=SecretText(), metavar="@FILE", help=_SECRET_HELP)
+@click.option("--test-recipient", required=True, help="Where test messages go.")
+@_setting_options
+def create(session: Session, kind: str, fields: Any, secret: Any, **chosen: Any) -> None:
+    """Make a provider account. The provider gets a test message first, and refuses or takes it."""
+    body = {"kind": kind, "fields": fields or {}, "secret": secret or {}, **_body(session, **chosen)}
+    made = session.api.post("apps", find_app(session), "credentials", body=body, once=True)
+    session.out.confirm(made, f"Made credential {made['name']}, {made['id']}.", id="id")
+
+
+@command.verb("update", of_app=True, changes=True)
+@_credential
+@click.option("--name", help="Another name.")
+@click.option("--test-recipient", help="Where test messages go.")
+@click.option("--unshare", is_flag=True, help="No other app may use it any more; for admins.")
+@_setting_options
+def update(session: Session, credential_name: str, unshare: bool, **chosen: Any) -> None:
+    """Change a provider account; what is not named stays. Jobs under way follow within two seconds."""
+    body = _body(session, **chosen) | ({"sharedWith": []} if unshare else {})
+    if not body:
+        raise click.UsageError("nothing is to be changed: --rate and others say what")
+    app_id = find_app(session)
+    found = _find(session, app_id, credential_name)
+    changed = session.api.put("apps", app_id, "credentials", found["id"], body=body)
+    session.out.confirm(changed, f"Changed credential {changed['name']}.", id="id")
+
+
+@command.verb("delete", of_app=True, destroys=True)
+@_credential
+def delete(session: Session, credential_name: str) -> None:
+    """Delete a provider account, unless an open job sends by it."""
+    app_id = find_app(session)
+    found = _find(session, app_id, credential_name)
+    session.ask(f"This deletes credential {found['name']}; its secret is gone then.")
+    session.api.delete("apps", app_id, "credentials", found["id"])
+    session.out.confirm(found, f"Deleted credential {found['name']}.", id="id")
+
+
+@command.verb("secret", of_app=True, changes=True)
+@_credential
+@click.argument("secret", type=SecretText(), metavar="@FILE")
+@click.option("--fields", type=JsonText(), metavar="JSON|@FILE", help="What changes of the kind's fields with it: all.")
+def replace_secret(session: Session, credential_name: str, secret: Any, fields: Any) -> None:
+    """Give a provider account another secret (a JSON object; `@-`: stdin), once the provider has taken a test message
+    by it."""
+    app_id = find_app(session)
+    found = _find(session, app_id, credential_name)
+    body = {"secret": secret} | ({} if fields is None else {"fields": fields})
+    changed = session.api.put("apps", app_id, "credentials", found["id"], "secret", body=body, once=True)
+    session.out.confirm(changed, f"Credential {changed['name']} has another secret.", id="id")
+
+
+@command.verb("test", of_app=True, changes=True)
+@_credential
+def send_test(session: Session, credential_name: str) -> None:
+    """Send a test message by a provider account, to its test recipient."""
+    app_id = find_app(session)
+    found = _find(session, app_id, credential_name)
+    session.api.post("apps", app_id, "credentials", found["id"], "test", once=True)
+    session.out.confirm(found, f"The provider took a test message by {found['name']}.", id="id")
+
+
+@command.verb("suspend", of_app=True, changes=True)
+@_credential
+def suspend(session: Session, credential_name: str) -> None:
+    """Have a provider account send nothing until it is activated; its jobs wait."""
+    _move(session, credential_name, "suspend", "Suspended")
+
+
+@command.verb("activate", of_app=True, changes=True)
+@_credential
+def activate(session: Session, credential_name: str) -> None:
+    """Have a provider account send again."""
+    _move(session, credential_name, "activate", "Activated")
+
+
+@command.verb("reencrypt", changes=True)
+def reencrypt(session: Session) -> None:
+    """Encrypt all secrets under the first of the keys, so that the older ones may go; for admins."""
+    done = session.api.post("credentials", "reencrypt")
+    total, before = done["reencrypted"], done["remaining"] + 1
+    while 0 < done["remaining"] < before:
+        before = done["remaining"]
+        done = session.api.post("credentials", "reencrypt")
+        total += done["reencrypted"]
+    told = {**done, "reencrypted": total}
+    if done["remaining"] and not session.out.json:
+        what = f"{done['remaining']} secrets stay under keys that are not there any more: give these credentials theirs"
+        raise Failure(Exit.FAILED, f"{total} secrets were encrypted anew. {what} anew.")
+    session.out.confirm(told, f"{total} secrets were encrypted anew; the older keys are needed no more.", id="")
+
+
+def _move(session: Session, credential_name: str, move: str, told: str) -> None:
+    app_id = find_app(session)
+    found = _find(session, app_id, credential_name)
+    moved = session.api.post("apps", app_id, "credentials", found["id"], move)
+    session.out.confirm(moved, f"{told} credential {moved['name']}.", id="id")
+
+
+def _find(session: Session, app_id: str, typed: str) -> Json:
+    found = session.api.items("apps", app_id, "credentials")
+    see = "`carillon credentials list` shows them."
+    return pick(typed, found, what="credential", names=("id", "name"), see=see)
+
+
+def _body(session: Session, *, shared_with: tuple[str, ...], **chosen: Any) -> dict[str, Any]:
+    """The part of a request's body that the options say."""
+    body = {_FIELD_OF[name]: value for name, value in chosen.items() if value is not None}
+    return body | ({"sharedWith": [find_app(session, app) for app in shared_with]} if shared_with else {})
+
+
+def _fields(session: Session, credential: Json) -> Fields:
+    return [
+        ("id", credential["id"]),
+        ("name", credential["name"]),
+        ("kind", credential["kind"]),
+        ("fields", credential["fields"]),
+        ("secret", f"fingerprint {credential['fingerprint']}" if credential["fingerprint"] else "none"),
+        ("status", f"{credential['status']} {credential['why']}".strip()),
+        ("rate", f"{credential['rate']:g}/s, at most {credential['maxInFlight']} calls at a time"),
+        ("order", credential["order"]),
+        ("on unknown", credential["onUnknown"]),
+        ("retry", credential["retry"]),
+        ("test goes to", credential["testRecipient"]),
+        ("test says", credential["testContent"]),
+        ("shared with", credential["sharedWith"]),
+        ("made", f"{session.out.when(credential['createdAt'])} by {credential['createdBy']}"),
+        ("changed", session.out.when(credential["updatedAt"])),
+    ]

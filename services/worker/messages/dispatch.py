@@ -1,0 +1,331 @@
+"""Sending prepared messages by one account, each at an instant of its own.
+
+    reserve instants ──> write ahead ──> call at the instant ──> record the answer
+
+Three loops go on side by side. One reserves instants a little ahead of time. One writes: it notes messages as `sending`
+shortly before their instants, together with the answers that have come meanwhile. One calls: at each instant it takes
+the next message that is written ahead.
+
+No call begins before its message is noted for certain, and none at an instant that the note does not cover. So whoever
+finds the batch after a death knows which messages may have been sent, and no message is called by us once others may
+judge what became of it. Little more is noted than is about to be called, so little can become `unknown`; what has no
+instant any more is given back. An instant for which nothing is ready, or no more calls may be under way, is lost:
+nothing catches up.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import Enum
+from itertools import islice
+
+import structlog
+
+from services.worker.messages.entries import BatchTaken, EntryWriter, Note, Prepared, Purpose
+from services.worker.messages.pace import AccountPace, PlaceLost, Reserved
+from shared.domain.errors import Unavailable
+from shared.domain.instants import EPOCH
+from shared.domain.messages.answers import Answer, CallUnanswered, LoginRefused, NotNow
+from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.pacing import PaceGuard, Wait
+from shared.flow.messages.account_clock import AccountClock
+from shared.providers import NotCalled, Provider
+from shared.runtime.faults import fault
+from shared.runtime.waiting import pause
+from shared.store.messages.ledger import WRITTEN_AT_ONCE
+
+log = structlog.get_logger(__name__)
+
+_SECOND = 1_000_000
+_MICROSECOND = timedelta(microseconds=1)
+_AHEAD_US = (80_000, 250_000)
+_RESERVED_AHEAD_US = 400_000
+_ANSWER_US = 100_000
+_STARVED_US = 10_000
+_FIRST_LASTING_US = 500_000
+_LEAVING_SECONDS = 10.0
+_WEIGHT = 0.2  # of the newest in a running mean
+
+
+class LostInstant(Enum):
+    """Why an instant went unused."""
+
+    LATE = "late"
+    NOT_READY = "not ready"
+    NO_PERMIT = "no permit"
+
+
+class DispatchEnd(Enum):
+    """Why sending ended. But for `DONE`, messages may be left that nobody has called."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+    YIELDED = "yielded"
+    FORBIDDEN = "forbidden"  # the account has lost its place, or sends nothing now
+    REJECTED = "rejected"  # the provider refused the account's login
+    TAKEN = "taken"  # somebody else has the batch
+
+
+class Dispatch:
+    """Sends the messages of one batch; a call lasts `call_us` at most. `lost` counts the instants that went unused."""
+
+    def __init__(
+        self,
+        pace: AccountPace,
+        writer: EntryWriter,
+        provider: Provider,
+        clock: AccountClock,
+        guard: PaceGuard,
+        *,
+        call_us: int,
+    ) -> None:
+        self.lost = dict.fromkeys(LostInstant, 0)
+        self._pace = pace
+        self._writer = writer
+        self._provider = provider
+        self._clock = clock
+        self._guard = guard
+        self._noted_us = call_us + _SECOND
+        self._pending: deque[Prepared] = deque()
+        self._ready: deque[Prepared] = deque()
+        self._instants: deque[tuple[int, Reserved]] = deque()
+        self._answers: deque[tuple[int, Note]] = deque()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._uncalled = 0
+        self._calls = 0
+        self._end: DispatchEnd | None = None
+        self._stopping, self._reserving, self._calling, self._writing = (asyncio.Event() for _ in range(4))
+        self._writing_us = _AHEAD_US[0] / 3
+        self._lasting_us = float(_FIRST_LASTING_US)
+
+    async def run(self, prepared: Iterable[Prepared]) -> DispatchEnd:
+        """Send these in their order, until all are answered and recorded, or until there is a reason to stop. Then
+        nothing is under way, and what was not called is `unsent`.
+
+        Raises `Unavailable` where that cannot be recorded: the notes of what is left end by themselves.
+        """
+        self._pending.extend(prepared)
+        self._uncalled = len(self._pending)
+        loops = [asyncio.create_task(loop()) for loop in (self._keep_reserving, self._keep_calling, self._keep_writing)]
+        try:
+            await asyncio.gather(*loops)
+        except BatchTaken:
+            self._end = DispatchEnd.TAKEN
+        finally:
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, *self._under_way, return_exceptions=True)
+        if self._end is not DispatchEnd.TAKEN:
+            await self._leave()
+        return self._end or DispatchEnd.DONE
+
+    def stop(self, end: DispatchEnd = DispatchEnd.STOPPED) -> None:
+        """Begin no further call."""
+        self._end = self._end or end
+        self._stopping.set()
+        self._wake_all()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether no further call begins."""
+        return self._end is not None or not self._uncalled
+
+    async def _keep_reserving(self) -> None:
+        while not self._is_over:
+            missing = len(self._pending) + len(self._ready) - len(self._instants)
+            soon_enough = self._instants[-1][0] - _RESERVED_AHEAD_US if self._instants else 0
+            if missing <= 0 or soon_enough > self._clock.now_us():
+                await self._rest(self._reserving, soon_enough if missing > 0 else None)
+                continue
+            try:
+                got = await self._pace.reserve(count=missing, ahead_us=self._ahead_us, lasting_us=int(self._lasting_us))
+            except PlaceLost:
+                self.stop(DispatchEnd.FORBIDDEN)
+                return
+            if isinstance(got, Wait):
+                await self._sleep_until(got.until_us)
+                continue
+            self._calls = got.calls
+            self._instants.extend((got.grant.instant(index), got) for index in range(got.grant.count))
+            if got.yields:
+                self.stop(DispatchEnd.YIELDED)
+            self._wake_all()
+
+    async def _keep_calling(self) -> None:
+        while not self._is_over:
+            if not self._instants:
+                await self._rest(self._calling, None)
+                continue
+            instant, reserved = self._instants[0]
+            await self._sleep_until(instant)
+            if not self._instants or self._instants[0][0] != instant or self._end is not None:
+                continue
+            self._instants.popleft()
+            if reserved.generation != self._clock.generation:
+                self._instants.clear()
+            elif why := self._why_lost(instant):
+                self.lost[why] += bool(self._pending or self._ready)
+            else:
+                call = asyncio.create_task(self._call(self._ready.popleft(), instant))
+                self._under_way.add(call)
+                call.add_done_callback(self._under_way.discard)
+            self._reserving.set()
+            self._writing.set()
+
+    def _why_lost(self, instant: int) -> LostInstant | None:
+        if not self._is_in_time(instant):
+            return LostInstant.LATE
+        if not self._ready or self._covered_until_us(self._ready[0]) < instant:
+            return LostInstant.NOT_READY
+        return LostInstant.NO_PERMIT if len(self._under_way) >= self._calls else None
+
+    def _is_in_time(self, instant: int) -> bool:
+        return self._end is None and self._clock.now_us() <= instant + self._guard.late_us
+
+    def _covered_until_us(self, prepared: Prepared) -> int:
+        """The last instant at which a call of it ends before others may judge what became of it."""
+        assert prepared.message.until is not None
+        return (prepared.message.until - EPOCH) // _MICROSECOND - self._noted_us
+
+    async def _call(self, prepared: Prepared, instant: int) -> None:
+        began = time.monotonic()
+        try:
+            given = await self._ask_provider(prepared, instant)
+        except NotCalled:
+            self.lost[LostInstant.LATE] += 1
+            self._ready.appendleft(prepared)
+            self._wake_all()
+            return
+        await fault("message.after_call")
+        self._lasting_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._lasting_us)
+        self._uncalled -= 1
+        self._answers.append((self._clock.now_us(), Note(prepared, Purpose.ANSWER, given=given, at=self._now())))
+        self._wake_all()
+        match given:
+            case LoginRefused():
+                self.stop(DispatchEnd.REJECTED)
+            case NotNow(too_fast=True, retry_after=retry_after):
+                self._instants.clear()
+                await self._slow_down(instant, retry_after)
+            case _:
+                pass
+
+    async def _ask_provider(self, prepared: Prepared, instant: int) -> Answer:
+        message = prepared.message
+        key = f"{message.id}~{message.attempt}"
+        try:
+            return await self._provider.send(prepared.content, message.to, key, lambda: self._is_in_time(instant))
+        except NotCalled:
+            raise
+        except Exception:
+            # A fault of ours: nobody can tell how far the call came.
+            log.exception("a provider failed", message=message.id)
+            return CallUnanswered("our side failed")
+
+    async def _slow_down(self, instant: int, retry_after: timedelta | None) -> None:
+        try:
+            await self._pace.slow_down(began_us=instant, retry_after=retry_after)
+        except Unavailable as error:
+            log.warning("the account is not slowed down", reason=str(error))
+
+    async def _keep_writing(self) -> None:
+        while not self._is_over or self._answers or self._under_way:
+            notes = [*self._take_useless(), *self._take_due()]
+            is_time = bool(self._answers) and self._answers[0][0] + _ANSWER_US <= self._clock.now_us()
+            if notes or is_time:
+                await self._write([*notes, *self._take_answers()])
+            else:
+                await self._rest(self._writing, self._next_write_us())
+
+    def _take_due(self) -> list[Note]:
+        """The messages to write ahead: no more than have an instant soon, and a call by then."""
+        if self._end is not None or not self._instants:
+            return []
+        soon = self._clock.now_us() + self._ahead_us
+        due = sum(1 for instant, _ in islice(self._instants, WRITTEN_AT_ONCE) if instant <= soon)
+        # Calls that end before the instant are free by then.
+        free = int(self._calls * (1 + self._ahead_us / max(self._lasting_us, 1))) - len(self._under_way)
+        wanted = min(due, free, WRITTEN_AT_ONCE) - len(self._ready)
+        until = _ceil_ms(self._instants[-1][0] + self._noted_us)
+        return [
+            Note(self._pending.popleft(), Purpose.AHEAD, until=until) for _ in range(min(wanted, len(self._pending)))
+        ]
+
+    def _take_useless(self) -> list[Note]:
+        """The messages that are written ahead for nothing: their notes cover no instant that we have."""
+        first = self._instants[0][0] if self._instants else None
+        useless = [one for one in self._ready if first is None or self._covered_until_us(one) < first]
+        for prepared in useless:
+            self._ready.remove(prepared)
+        return [Note(prepared, Purpose.BACK) for prepared in useless]
+
+    def _take_answers(self) -> list[Note]:
+        return [self._answers.popleft()[1] for _ in range(min(len(self._answers), WRITTEN_AT_ONCE))]
+
+    async def _write(self, notes: list[Note], *, patience_seconds: float | None = None) -> None:
+        """While the store is away no message is ready, so no call begins."""
+        began = time.monotonic()
+        await self._writer.write(notes, patience_seconds=patience_seconds)
+        self._writing_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._writing_us)
+        back = []
+        for note in notes:
+            if note.purpose is Purpose.ANSWER:
+                continue
+            if self._writer.is_ours(note.prepared):
+                self._ready.append(note.prepared)
+            elif note.prepared.message.state is MessageState.UNSENT:
+                back.append(note.prepared)
+            else:
+                self._uncalled -= 1  # a callback has told what became of it
+        self._pending.extendleft(reversed(back))
+        self._wake_all()
+
+    def _next_write_us(self) -> int | None:
+        """When there is something to write, if nothing happens before: an answer has waited, or an instant comes
+        near."""
+        moments = [self._answers[0][0] + _ANSWER_US] if self._answers else []
+        if self._pending and len(self._instants) > len(self._ready):
+            near = self._instants[len(self._ready)][0] - self._ahead_us
+            moments.append(max(near, self._clock.now_us() + _STARVED_US))
+        return min(moments, default=None)
+
+    async def _leave(self) -> None:
+        """Record what was answered, and let go of what was not called."""
+        ready, self._ready = list(self._ready), deque()
+        notes = [Note(prepared, Purpose.BACK) for prepared in ready]
+        while notes or self._answers:
+            await self._write([*notes, *self._take_answers()], patience_seconds=_LEAVING_SECONDS)
+            notes = []
+        if self._instants:
+            instant, reserved = self._instants[0]
+            used = sum(reserved.grant.instant(index) < instant for index in range(reserved.grant.count))
+            await self._pace.give_back(reserved.grant, used=used)
+
+    @property
+    def _ahead_us(self) -> int:
+        shortest, longest = _AHEAD_US
+        return int(min(max(3 * self._writing_us, shortest), longest))
+
+    def _wake_all(self) -> None:
+        for event in (self._reserving, self._calling, self._writing):
+            event.set()
+
+    async def _rest(self, event: asyncio.Event, until_us: int | None) -> None:
+        """Rest until then, or until something has changed."""
+        seconds = None if until_us is None else max(until_us - self._clock.now_us(), 0) / _SECOND
+        await pause(event, seconds)
+        event.clear()
+
+    async def _sleep_until(self, instant_us: int) -> None:
+        """Sleep until then, or until we are to stop."""
+        if (seconds := (instant_us - self._clock.now_us()) / _SECOND) > 0:
+            await pause(self._stopping, seconds)
+
+    def _now(self) -> datetime:
+        return EPOCH + timedelta(milliseconds=self._clock.now_us() // 1_000)
+
+
+def _ceil_ms(microseconds: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=-(-microseconds // 1_000))

@@ -1,0 +1,161 @@
+"""Writing a batch's entries in the ledger, again and again until they are written.
+
+Each note says what is to happen to a message: it is about to be called, it was answered, or it is not called after all.
+What that makes of its entry is decided anew at every try, from the entry as it stands then. Meanwhile a callback may
+have changed it, and a write of ours whose reply was lost may have happened.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from typing import assert_never
+
+import structlog
+from msgspec import Struct
+
+from shared.domain.errors import Unavailable
+from shared.domain.messages.answers import Answer
+from shared.domain.messages.ledger import Message, MessageState, answer, give_back, write_ahead
+from shared.providers import Content
+from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 0.02
+
+
+class Prepared(Struct):
+    """One message and what it says; `is_stored` where the ledger has an entry of it."""
+
+    message: Message
+    content: Content
+    is_stored: bool = False
+
+
+class Purpose(Enum):
+    """What a note says of its message."""
+
+    AHEAD = "ahead"  # it is called soon
+    BACK = "back"  # it was to be called, and was not
+    ANSWER = "answer"  # it was called, and this came of it
+
+
+class Note(Struct):
+    """One message, and what is to be written of it: `until` when others leave it alone, or the `given` answer and when
+    it came (`at`)."""
+
+    prepared: Prepared
+    purpose: Purpose
+    until: datetime | None = None
+    given: Answer | None = None
+    at: datetime | None = None
+
+
+class BatchTaken(Exception):
+    """Somebody else sends the batch now: nothing more is to be written or called."""
+
+
+class EntryWriter:
+    """Writes entries of one batch for its `owner`. A message has so many attempts; `round` counts its job's retries."""
+
+    def __init__(
+        self,
+        ledger: MessageLedger,
+        *,
+        batch_id: str,
+        owner: str,
+        attempts: int = 3,
+        round: int = 0,  # noqa: A002
+    ) -> None:
+        self._ledger = ledger
+        self._batch_id = batch_id
+        self._owner = owner
+        self._attempts = attempts
+        self._round = round
+
+    async def write(self, notes: Sequence[Note], *, patience_seconds: float | None = None) -> None:
+        """Write these. Each message is then as its entry is. While the store is away this waits, so long at most.
+
+        Raises:
+            BatchTaken: the batch has another owner.
+            Unavailable: the store was away for longer than that.
+        """
+        deadline = None if patience_seconds is None else time.monotonic() + patience_seconds
+        while True:
+            changes = self._changes(notes)
+            try:
+                result = await self._ledger.write(self._batch_id, self._owner, [change for _, change in changes])
+                if result is WriteResult.STALE:
+                    await self._read_again([note.prepared for note in notes])
+            except Unavailable as error:
+                await _wait_for_the_store(error, deadline)
+                # Whether it was written shows in the entries.
+                result = await self._retry_reading([note.prepared for note in notes], deadline)
+            match result:
+                case WriteResult.DONE:
+                    for prepared, change in changes:
+                        prepared.message, prepared.is_stored = change.after, True
+                    return
+                case WriteResult.LOST:
+                    raise BatchTaken
+                case WriteResult.STALE:
+                    continue
+                case _:
+                    assert_never(result)
+
+    def is_ours(self, prepared: Prepared) -> bool:
+        """Whether the message is noted as about to be called, by us."""
+        return prepared.message.state is MessageState.SENDING and prepared.message.owner == self._owner
+
+    def _changes(self, notes: Sequence[Note]) -> list[tuple[Prepared, EntryChange]]:
+        changes = []
+        for note in notes:
+            after, message = self._entry_after(note), note.prepared.message
+            if after is not None:
+                before = message if note.prepared.is_stored else None
+                changes.append((note.prepared, EntryChange(before, after)))
+        return changes
+
+    def _entry_after(self, note: Note) -> Message | None:
+        """The entry to write; `None` where there is nothing left to be written."""
+        message = note.prepared.message
+        match note.purpose:
+            case Purpose.AHEAD:
+                assert note.until is not None
+                is_unsent = message.state is MessageState.UNSENT
+                return (
+                    write_ahead(message, owner=self._owner, until=note.until, round=self._round) if is_unsent else None
+                )
+            case Purpose.BACK:
+                return give_back(message) if self.is_ours(note.prepared) else None
+            case Purpose.ANSWER:
+                assert note.given is not None
+                assert note.at is not None
+                return answer(message, message.attempt, note.given, at=note.at, attempts=self._attempts)
+            case _:
+                assert_never(note.purpose)
+
+    async def _retry_reading(self, written: Sequence[Prepared], deadline: float | None) -> WriteResult:
+        while True:
+            try:
+                await self._read_again(written)
+            except Unavailable as error:
+                await _wait_for_the_store(error, deadline)
+            else:
+                return WriteResult.STALE
+
+    async def _read_again(self, written: Sequence[Prepared]) -> None:
+        found = await self._ledger.with_ids([prepared.message.id for prepared in written])
+        for prepared in written:
+            if (message := found.get(prepared.message.id)) is not None:
+                prepared.message, prepared.is_stored = message, True
+
+
+async def _wait_for_the_store(error: Unavailable, deadline: float | None) -> None:
+    """Wait a moment. Raises the error where the deadline is over."""
+    if deadline is not None and time.monotonic() > deadline:
+        raise error
+    log.warning("the ledger cannot be reached", reason=str(error))
+    await asyncio.sleep(_PAUSE_SECONDS)

@@ -1,0 +1,158 @@
+"""Grants of an account for one holder of a place (`shared.domain.messages.pacing`), over the store.
+
+A reservation is a compare-and-set. One whose reply was lost counts as lost: its instants stay unused.
+"""
+
+from datetime import timedelta
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.errors import Unavailable
+from shared.domain.messages import pacing, places
+from shared.domain.messages.clocks import Reading
+from shared.domain.messages.credentials import Traffic
+from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait
+from shared.domain.messages.places import Places
+from shared.flow.messages.account_clock import AccountClock
+from shared.store.messages.credentials import Credentials
+
+log = structlog.get_logger(__name__)
+
+_TRIES = 20
+_SPARE_CALLS = 4
+_NO_CALLS_US = 100_000
+_SECOND = 1_000_000
+
+
+class Reserved(Struct, frozen=True):
+    """A grant, how many calls may be under way meanwhile, whether the holder is to yield its place behind it, and the
+    generation of the clock that it goes by."""
+
+    grant: Grant
+    calls: int
+    yields: bool
+    generation: int
+
+
+class PlaceLost(Exception):
+    """The holder has no place any more, or its account sends nothing now."""
+
+
+class AccountPace:
+    """Reserves instants of one account. All raise `Unavailable`."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        clock: AccountClock,
+        guard: PaceGuard,
+        *,
+        credential_id: str,
+        holder: str,
+        call_us: int,
+    ) -> None:
+        self._credentials = credentials
+        self._clock = clock
+        self._guard = guard
+        self._id = credential_id
+        self._holder = holder
+        self._call_us = call_us
+        self._generation = clock.generation
+
+    async def reserve(self, *, count: int, ahead_us: int, lasting_us: int) -> Reserved | Wait:
+        """Up to `count` instants, at least `ahead_us` from now, and room for the calls that will be under way where
+        each lasts so long, as far as others leave it.
+
+        Raises:
+            PlaceLost: nothing is to be sent any more.
+        """
+        for _ in range(_TRIES):
+            got = await self._reserve_once(count, ahead_us, lasting_us)
+            if got is not None:
+                return got
+        raise Unavailable("too many others change this account's pace")
+
+    async def give_back(self, grant: Grant, *, used: int) -> None:
+        """Let others have the end of a grant, if nobody has reserved behind it."""
+        traffic = await self._credentials.get_traffic(self._id)
+        pace = None if traffic is None else pacing.give_back(traffic.pace, grant, used=used)
+        if traffic is not None and pace is not None:
+            await self._change(traffic, pace, traffic.places)
+
+    async def slow_down(self, *, began_us: int, retry_after: timedelta | None) -> None:
+        """Hold the account back: its provider said that this call came too fast."""
+        for _ in range(_TRIES):
+            traffic = await self._credentials.get_traffic(self._id)
+            if traffic is None:
+                return
+            now = self._clock.now_us()
+            pace = pacing.slow_down(traffic.pace, began_us=began_us, now_us=now, retry_after=retry_after)
+            if await self._change(traffic, pace, traffic.places):
+                log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
+                return
+
+    async def _reserve_once(self, count: int, ahead_us: int, lasting_us: int) -> Reserved | Wait | None:
+        """`None` where somebody else was faster."""
+        traffic, now, generation = await self._read(), self._clock.read(), self._clock.generation
+        if now.bound_us > self._guard.clock_us:
+            return Wait(now.now_us + _SECOND, Limit.CLOCK)
+        if traffic.pace.clock != now.clock or generation != self._generation:
+            return await self._adopt(traffic, now, generation)
+        got = pacing.reserve(
+            traffic.pace,
+            rate=traffic.rate,
+            count=count,
+            now_us=now.now_us,
+            clock=now.clock,
+            ahead_us=ahead_us,
+            guard=self._guard,
+        )
+        if isinstance(got, Wait):
+            return await self._outlast(traffic, got, now.now_us)
+        pace, grant = got
+        kept = places.renew(
+            places.drop_expired(traffic.places, now.now_us, keep=self._holder),
+            self._holder,
+            until_us=grant.last_us + self._call_us + _SECOND,
+            wanted=_SPARE_CALLS + 2 * lasting_us // grant.interval_us,
+            max_in_flight=traffic.max_in_flight,
+        )
+        mine = places.place_of(kept, self._holder)
+        if mine is None:
+            raise PlaceLost
+        if not mine.calls:
+            return await self._outlast(traffic, Wait(now.now_us + _NO_CALLS_US, Limit.IN_FLIGHT), now.now_us)
+        changed = await self._change(traffic, pace, kept)
+        return Reserved(grant, mine.calls, mine.yields, generation) if changed else None
+
+    async def _outlast(self, traffic: Traffic, wait: Wait, now_us: int) -> Wait | None:
+        """Keep the place for as long as we wait; `None` where somebody else was faster."""
+        mine = places.place_of(traffic.places, self._holder)
+        if mine is None:
+            raise PlaceLost
+        until = wait.until_us + _SECOND
+        if mine.until_us >= until:
+            return wait
+        others = places.drop_expired(traffic.places, now_us, keep=self._holder)
+        kept = tuple(replace(one, until_us=until + self._call_us) if one is mine else one for one in others)
+        changed = await self._change(traffic, replace(traffic.pace, seq=traffic.pace.seq + 1), kept)
+        return wait if changed else None
+
+    async def _adopt(self, traffic: Traffic, now: Reading, generation: int) -> Wait | None:
+        """Have the pace go by the clock that we read; `None` where somebody else was faster."""
+        pace = pacing.adopt(traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard)
+        if not await self._change(traffic, pace, traffic.places):
+            return None
+        self._generation = generation
+        return Wait(pace.free_us, Limit.CLOCK)
+
+    async def _read(self) -> Traffic:
+        traffic = await self._credentials.get_traffic(self._id)
+        if traffic is None or not traffic.flows:
+            raise PlaceLost
+        return traffic
+
+    async def _change(self, traffic: Traffic, pace: Pace, kept: Places) -> bool:
+        return await self._credentials.change_traffic(self._id, traffic.pace.seq, pace, kept)

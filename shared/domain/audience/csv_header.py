@@ -1,0 +1,69 @@
+"""The header of a CSV file whose columns have names, and which of them are read.
+
+Names are in lower case, without blanks around them and without characters that nobody sees, and no two are alike. A job
+keeps the header, so that any range of the file's records can be read by itself.
+"""
+
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+
+from shared.domain.audience.column_names import column_name
+from shared.domain.errors import CarillonError, Invalid
+
+MAX_COLUMNS = 1_000
+MAX_NAME_CHARACTERS = 255
+
+
+class Header(Struct, frozen=True):
+    """The names of a file's columns in their order, and how many bytes stand before its first row."""
+
+    names: tuple[str, ...]
+    size: int
+
+
+class Chosen(Struct, frozen=True):
+    """Which columns are read, by their places from 0 on: the one of the `ids`, which no two rows share if they are not
+    repeats, and `others`. Where ids have a `name`, none may be blank."""
+
+    ids: int = 0
+    others: tuple[int, ...] = ()
+    name: str = ""
+
+
+FIRST = Chosen()
+"""The first column of a file whose header says nothing."""
+
+
+class BadHeader(CarillonError):
+    """`what` breaks a rule in the header, in the column with this place; whoever reads the file knows the line."""
+
+    def __init__(self, what: str, place: int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.place = place
+
+
+def read_names(fields: Sequence[bytes]) -> tuple[str, ...]:
+    """The names in a header's fields, which are UTF-8. Raises `BadHeader`."""
+    names: dict[str, int] = {}
+    for place, field in enumerate(fields):
+        name = column_name(field.decode())
+        if place >= MAX_COLUMNS:
+            raise BadHeader(f"more than {MAX_COLUMNS:,} columns", place)
+        if len(name) > MAX_NAME_CHARACTERS:
+            raise BadHeader(f"a name of a column with more than {MAX_NAME_CHARACTERS} characters", place)
+        if name in names:
+            raise BadHeader(f'two columns with the name "{name}", in column {names[name] + 1} and again', place)
+        names[name] = place
+    return tuple(names)
+
+
+def choose(header: Header, ids: str, used: Collection[str]) -> Chosen:
+    """The column of the recipients and those of the used ones that the file has, in their order; the names are as
+    `column_name` gives them. Raises `Invalid` where the file has no column for the recipients."""
+    if ids not in header.names:
+        there = ", ".join(f'"{name}"' for name in header.names[:10])
+        raise Invalid(f'the file has no column "{ids}" for its recipients; its columns are {there}', field="csvPath")
+    others = tuple(place for place, name in enumerate(header.names) if name in used)
+    return Chosen(header.names.index(ids), others, name=ids)

@@ -1,0 +1,77 @@
+"""What a provider says to a call, in the words of all kinds of providers."""
+
+from datetime import timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+DETAIL_CHARACTERS = 255
+
+
+class Reason(StrEnum):
+    """Why a message did not reach its recipient. The list is closed, since reasons are names of fields; what the
+    provider itself said stands in `detail`."""
+
+    MALFORMED = "malformed"  # no address of this kind
+    SUPPRESSED = "suppressed"  # a bounce or a complaint of an earlier message, or somebody's wish
+    UNSUBSCRIBED = "unsubscribed"  # the recipient wants no more of these
+    REFUSED = "refused"  # the provider does not take this content or this recipient
+    UNREGISTERED = "unregistered"  # the address is nobody's any more
+    HARD_BOUNCE = "hard-bounce"  # the recipient's server says that the address will never work
+    SOFT_BOUNCE = "soft-bounce"  # the recipient's server would not take it this time
+    COMPLAINT = "complaint"  # the recipient called it spam
+    UNDELIVERED = "undelivered"  # the provider took it and could not deliver it
+    UNRENDERED = "unrendered"  # its template has no value for a tag
+    GAVE_UP = "gave-up"  # not taken in any of the attempts
+    OTHER = "other"
+
+
+ADDRESS_AT_FAULT = frozenset(
+    {
+        Reason.MALFORMED,
+        Reason.SUPPRESSED,
+        Reason.UNSUBSCRIBED,
+        Reason.UNREGISTERED,
+        Reason.HARD_BOUNCE,
+        Reason.COMPLAINT,
+    }
+)
+"""The reasons for which a recipient is never tried again."""
+
+
+class CallAccepted(Struct, frozen=True, tag=True):
+    """The provider has the message, and calls it `provider_id`; `""` where it does not say."""
+
+    provider_id: str = ""
+
+
+class CallRefused(Struct, frozen=True, tag=True):
+    """The provider has not taken it, and will not."""
+
+    reason: Reason = Reason.REFUSED
+    detail: str = ""
+
+
+class NotNow(Struct, frozen=True, tag=True):
+    """The provider has certainly not taken it, and may at another time. `too_fast` says that calls come too fast: that
+    is no fault of the message, and no attempt at it."""
+
+    detail: str = ""
+    too_fast: bool = False
+    retry_after: timedelta | None = None
+
+
+class LoginRefused(Struct, frozen=True, tag=True):
+    """The provider knows the account's secret no more."""
+
+    detail: str = ""
+
+
+class CallUnanswered(Struct, frozen=True, tag=True):
+    """The provider may have the message, or not: nobody can tell."""
+
+    detail: str = ""
+
+
+Answer = CallAccepted | CallRefused | NotNow | LoginRefused | CallUnanswered
+"""What one call came to."""

@@ -1,0 +1,12 @@
+"""By what a message reaches its recipient, which says how an address is read."""
+
+from enum import StrEnum
+
+
+class Channel(StrEnum):
+    """What a provider's addresses are."""
+
+    MAIL = "mail"  # a mailbox: name@example.com
+    SMS = "sms"  # a phone number in the form of E.164: +6591234567
+    PUSH = "push"  # the token of a device
+    OTHER = "other"  # whatever the provider calls its recipients

@@ -1,0 +1,280 @@
+"""Credentials: provider accounts, by which jobs send messages.
+
+    active ──operator──> suspended ──operator──> active
+    active ──the provider refuses the login──> rejected ──new secret, operator──> active
+                                                  └──operator──> suspended
+
+A credential belongs to an app, and may be shared with others, which use it and do not change it. Its rate holds for all
+who use it together. Only an active one sends; the jobs of another wait.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from math import ceil, isfinite
+from typing import Any, assert_never
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.errors import Conflict, Invalid
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.pacing import Pace
+from shared.domain.messages.places import Places
+from shared.domain.transitions import sources
+
+CREDENTIALS_OF_AN_APP = 100
+"""The most that an app may have."""
+
+SMALLEST_RATE, LARGEST_RATE = 0.01, 10_000.0
+DEFAULT_RATE = 50.0
+DEFAULT_RATES: Mapping[str, float] = {"twilio": 10.0}
+MOST_IN_FLIGHT = 2_000
+SHARING_APPS = 1_000
+ATTEMPTS = 20
+LONGEST_DELAY_SECONDS = 86_400.0
+LARGEST_FACTOR = 100.0
+RECIPIENT_CHARACTERS = 4_096
+WHY_CHARACTERS = 1_000
+FIELD_BYTES = 64 * 1024
+SECRET_PARTS = 20
+SECRET_CHARACTERS = 16 * 1024
+
+NAME_RULE = "1 to 50 of the letters a to z, digits and '-'"
+RATE_RULE = "a number from 0.01 to 10,000, in messages a second"
+IN_FLIGHT_RULE = "an integer from 1 to 2,000"
+
+_NAME = re.compile(r"[a-z0-9-]{1,50}")
+_PART_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,49}")
+_FEWEST_IN_FLIGHT, _USUAL_MOST_IN_FLIGHT = 20, 1_000
+
+
+class CredentialStatus(StrEnum):
+    """Whether a credential sends."""
+
+    ACTIVE = "active"
+    SUSPENDED = "suspended"  # somebody has stopped it
+    REJECTED = "rejected"  # the provider knows its secret no more
+
+
+CREDENTIAL_TRANSITIONS: Mapping[CredentialStatus, frozenset[CredentialStatus]] = {
+    CredentialStatus.ACTIVE: frozenset({CredentialStatus.SUSPENDED, CredentialStatus.REJECTED}),
+    CredentialStatus.SUSPENDED: frozenset({CredentialStatus.ACTIVE}),
+    CredentialStatus.REJECTED: frozenset({CredentialStatus.ACTIVE, CredentialStatus.SUSPENDED}),
+}
+
+
+class SendOrder(StrEnum):
+    """Which of a credential's jobs goes first."""
+
+    AGE = "age"  # the oldest
+    SHARES = "shares"  # the one that has had least for its share
+
+
+class OnUnknown(StrEnum):
+    """What becomes of a message of which nobody can tell whether the provider has it."""
+
+    HOLD = "hold"  # nothing, until somebody asks for it
+    RETRY = "retry"  # it is sent again
+
+
+class SendRetry(Struct, frozen=True, kw_only=True):
+    """How often a message is attempted that the provider does not take now, and the pauses between: from
+    `first_delay_seconds`, growing by `factor` up to `cap_seconds`."""
+
+    attempts: int = 3
+    first_delay_seconds: float = 5.0
+    factor: float = 4.0
+    cap_seconds: float = 300.0
+
+    def delay_after(self, attempt: int) -> timedelta:
+        """The pause after this attempt; the first is 1."""
+        seconds = self.first_delay_seconds
+        for _ in range(min(attempt, self.attempts) - 1):
+            seconds = min(seconds * self.factor, self.cap_seconds)
+        return timedelta(seconds=min(seconds, self.cap_seconds))
+
+
+class Credential(Struct, frozen=True, kw_only=True):
+    """A provider account. `fields` are its kind's own, `secret` is sealed and opens for this id alone, `""` where the
+    kind needs none. A message to `test_recipient` shows whether it works: `test_content`, or what suits its channel.
+
+    `why` says why it does not send, `version` grows with every change that somebody makes.
+    """
+
+    id: str
+    app_id: str
+    name: str
+    kind: str
+    fields: dict[str, Any]
+    secret: str = ""
+    fingerprint: str = ""
+    rate: float
+    max_in_flight: int
+    order: SendOrder = SendOrder.AGE
+    on_unknown: OnUnknown = OnUnknown.HOLD
+    retry: SendRetry = SendRetry()
+    test_recipient: str
+    test_content: dict[str, Any] = {}
+    shared_with: tuple[str, ...] = ()
+    status: CredentialStatus = CredentialStatus.ACTIVE
+    why: str = ""
+    created_by: str
+    created_at: datetime
+    updated_at: datetime
+    version: int = 1
+
+    def __repr__(self) -> str:
+        """Nothing that may be secret or personal: this ends in logs."""
+        return f"Credential({self.id}, {self.name!r}, {self.kind!r}, {self.status.value})"
+
+    @property
+    def sends(self) -> bool:
+        """Whether its messages may leave now."""
+        return self.status is CredentialStatus.ACTIVE
+
+    @property
+    def usable_by(self) -> tuple[str, ...]:
+        """The ids of the apps whose jobs may name it."""
+        return (self.app_id, *(app_id for app_id in self.shared_with if app_id != self.app_id))
+
+    @property
+    def sealed_by(self) -> str:
+        """The name of the key that its secret was sealed under, `""` where it has no secret."""
+        return self.secret.partition(".")[2].partition(".")[0]
+
+    def with_rate(self, rate: float) -> "Credential":
+        """At another rate. The most calls in flight follow it, where they were what suits the rate."""
+        if self.max_in_flight != default_max_in_flight(self.rate):
+            return replace(self, rate=rate)
+        return replace(self, rate=rate, max_in_flight=default_max_in_flight(rate))
+
+    def with_secret(self, fields: dict[str, Any], secret: str, fingerprint: str) -> "Credential":
+        """With another secret, by which the provider lets it in: so one that was rejected sends again."""
+        known = replace(self, fields=fields, secret=secret, fingerprint=fingerprint)
+        if self.status is not CredentialStatus.REJECTED:
+            return known
+        return replace(known, status=CredentialStatus.ACTIVE, why="")
+
+
+class Traffic(Struct, frozen=True, kw_only=True):
+    """What changes with every grant, and what grants go by. `pace` and `places` are stored together, by
+    compare-and-set on `pace.seq`: who changes either raises it."""
+
+    pace: Pace
+    places: Places
+    rate: float
+    max_in_flight: int
+    order: SendOrder
+    status: CredentialStatus
+
+    @property
+    def flows(self) -> bool:
+        """Whether messages may leave now."""
+        return self.status is CredentialStatus.ACTIVE
+
+
+def default_rate(kind: str) -> float:
+    """The rate of a credential of this kind that names none."""
+    return DEFAULT_RATES.get(kind, DEFAULT_RATE)
+
+
+def default_max_in_flight(rate: float) -> int:
+    """The most calls in flight at this rate, where none are named: as many as a provider needs that takes half a
+    second."""
+    return max(_FEWEST_IN_FLIGHT, min(ceil(rate / 2), _USUAL_MOST_IN_FLIGHT))
+
+
+def default_on_unknown(channel: Channel) -> OnUnknown:
+    """What becomes of unknown messages where nobody says. A push that comes twice replaces itself on the device."""
+    return OnUnknown.RETRY if channel is Channel.PUSH else OnUnknown.HOLD
+
+
+def check_credential(credential: Credential) -> None:
+    """Raise `Invalid` for the first field that breaks its rule; those of its kind are the kind's to check."""
+    if _NAME.fullmatch(credential.name) is None:
+        raise Invalid(f"a credential's name is {NAME_RULE}", field="name", value=credential.name)
+    _check_size(credential.fields, "fields")
+    _check_size(credential.test_content, "testContent")
+    _check_number(credential.rate, SMALLEST_RATE, LARGEST_RATE, field="rate", rule=RATE_RULE)
+    _check_number(credential.max_in_flight, 1, MOST_IN_FLIGHT, field="maxInFlight", rule=IN_FLIGHT_RULE)
+    _check_retry(credential.retry)
+    _check_recipient(credential.test_recipient)
+
+
+def check_secret(secret: Mapping[str, str]) -> None:
+    """Raise `Invalid` where this is too much for a secret, or names its parts as no kind does. It shows nothing of
+    it."""
+    if len(secret) > SECRET_PARTS:
+        raise Invalid(f"a secret has at most {SECRET_PARTS} parts", field="secret")
+    for name, text in secret.items():
+        if _PART_NAME.fullmatch(name) is None:
+            rule = "the name of a secret's part is a letter, and up to 49 letters and digits"
+            raise Invalid(rule, field="secret")
+        if not 1 <= len(text) <= SECRET_CHARACTERS:
+            rule = f"a part of a secret has 1 to {SECRET_CHARACTERS:,} characters"
+            raise Invalid(rule, field=f"secret.{name}")
+
+
+def check_sends(credential: Credential) -> None:
+    """Raise `Conflict` where nothing new can be sent by this credential."""
+    if not credential.sends:
+        reason = f": {credential.why}" if credential.why else ""
+        raise Conflict(f"the credential {credential.name} is {credential.status.value}{reason}", field="credential")
+
+
+def check_move(credential: Credential, to: CredentialStatus) -> None:
+    """Raise `Conflict` where this status cannot follow."""
+    if credential.status not in sources(CREDENTIAL_TRANSITIONS, to):
+        raise Conflict(f"the credential is {credential.status.value}", field="status", value=credential.status.value)
+
+
+def trial_content(credential: Credential, channel: Channel) -> dict[str, Any]:
+    """What a test message says."""
+    if credential.test_content:
+        return credential.test_content
+    text = f"This message shows that Carillon can send by the credential {credential.name}."
+    match channel:
+        case Channel.MAIL:
+            return {"subject": f"Test of {credential.name}", "text": text}
+        case Channel.PUSH:
+            return _trial_push(credential.kind, text)
+        case Channel.SMS | Channel.OTHER:
+            return {"text": text}
+        case _:
+            assert_never(channel)
+
+
+def _trial_push(kind: str, text: str) -> dict[str, Any]:
+    return {"aps": {"alert": text}} if kind == "apns" else {"notification": {"title": "Carillon", "body": text}}
+
+
+def _check_number(number: float, least: float, most: float, *, field: str, rule: str) -> None:
+    if not (isfinite(number) and least <= number <= most):
+        # JSON knows no other numbers, and a problem document is JSON.
+        raise Invalid(f"{field} is {rule}", field=field, value=number if isfinite(number) else None)
+
+
+def _check_retry(retry: SendRetry) -> None:
+    _check_number(retry.attempts, 1, ATTEMPTS, field="retry.attempts", rule=f"an integer from 1 to {ATTEMPTS}")
+    rule = f"a number from 0.1 to {LONGEST_DELAY_SECONDS:,.0f}"
+    _check_number(retry.first_delay_seconds, 0.1, LONGEST_DELAY_SECONDS, field="retry.firstDelaySeconds", rule=rule)
+    rule = f"a number from 1 to {LARGEST_FACTOR:,.0f}"
+    _check_number(retry.factor, 1, LARGEST_FACTOR, field="retry.factor", rule=rule)
+    rule = f"a number from retry.firstDelaySeconds to {LONGEST_DELAY_SECONDS:,.0f}"
+    _check_number(
+        retry.cap_seconds, retry.first_delay_seconds, LONGEST_DELAY_SECONDS, field="retry.capSeconds", rule=rule
+    )
+
+
+def _check_recipient(recipient: str) -> None:
+    if not (1 <= len(recipient) <= RECIPIENT_CHARACTERS and recipient.isprintable() and recipient == recipient.strip()):
+        rule = f"1 to {RECIPIENT_CHARACTERS:,} printable characters, without blanks around them"
+        raise Invalid(f"testRecipient is an address that test messages go to: {rule}", field="testRecipient")
+
+
+def _check_size(value: Mapping[str, Any], field: str) -> None:
+    if len(msgspec.json.encode(value)) > FIELD_BYTES:
+        raise Invalid(f"{field} has at most {FIELD_BYTES:,} bytes as JSON", field=field)

@@ -1,0 +1,279 @@
+"""The ledger: what is known of each message, and how that may change.
+
+    unsent ──write ahead──> sending ──answer──> sent ──> delivered ──> read
+      ^                        │ └──no answer, or a death──> unknown ──late answer, callback──> ...
+      └────── not now ─────────┘
+    failed, invalid: from an answer, or from a callback, at any time
+
+A message without an entry is `unsent`. Three things change an entry:
+
+- **an answer** to a call: it counts where the entry is `sending` or `unknown`, and only for its own attempt;
+- **a callback** of the provider: it only ever raises the rank. So it may overtake the answer, come twice, and come in
+  any order. Of an earlier attempt only good news counts;
+- **recovery**, where the process that called is gone: `unknown`, or `unsent` again where a repeat does no harm.
+
+A *tally* counts the entries of a batch by state. Whoever changes entries adds the difference (`difference`) in the same
+transaction, so the tallies are exact at any moment.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.messages.answers import (
+    ADDRESS_AT_FAULT,
+    DETAIL_CHARACTERS,
+    Answer,
+    CallAccepted,
+    CallRefused,
+    CallUnanswered,
+    LoginRefused,
+    NotNow,
+    Reason,
+)
+
+EARLIER_ATTEMPTS = 5
+REPEATED = "repeated"
+"""What a tally calls messages that were called a second time, though the first call may have succeeded."""
+
+
+class MessageState(StrEnum):
+    """Where a message stands."""
+
+    UNSENT = "unsent"
+    SENDING = "sending"  # written ahead of its call, which may have begun
+    UNKNOWN = "unknown"  # called, perhaps, and nobody can tell what came of it
+    SENT = "sent"  # the provider has it
+    DELIVERED = "delivered"  # the recipient has it
+    READ = "read"  # the recipient has opened it
+    FAILED = "failed"  # refused, not delivered, or given up
+    INVALID = "invalid"  # never to be sent to this address
+
+
+RANKS: dict[MessageState, int] = {
+    MessageState.UNSENT: 0,
+    MessageState.SENDING: 1,
+    MessageState.UNKNOWN: 1,
+    MessageState.SENT: 2,
+    MessageState.DELIVERED: 3,
+    MessageState.READ: 4,
+    MessageState.FAILED: 5,
+    MessageState.INVALID: 6,
+}
+"""A callback only ever raises the rank of an entry."""
+
+_OPEN = frozenset({MessageState.SENDING, MessageState.UNKNOWN})
+_GOOD = frozenset({MessageState.SENT, MessageState.DELIVERED, MessageState.READ})
+
+
+class EarlierAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of an attempt before the last one."""
+
+    attempt: int
+    state: MessageState
+    reason: str = ""
+    detail: str = ""
+    ref: str = ""
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of the ledger: a message to one recipient.
+
+    `attempt` counts its calls, `round` the retries of its job when it was last called. While it is `sending`, `owner`
+    names who calls, and until `until` (the database's time) nobody else may judge what became of that. `ref` is what
+    the provider calls it. `v` is raised by every change.
+    """
+
+    id: str
+    app_id: str
+    credential_id: str
+    to: str
+    state: MessageState = MessageState.UNSENT
+    reason: str = ""
+    detail: str = ""
+    attempt: int = 0
+    round: int = 0
+    owner: str = ""
+    v: int = 0
+    until: datetime | None = None
+    ref: str = ""
+    refused: int = 0
+    repeated: int = 0
+    earlier: tuple[EarlierAttempt, ...] = ()
+    answered_at: datetime | None = None
+    delivered_at: datetime | None = None
+    read_at: datetime | None = None
+
+
+class News(Struct, frozen=True, kw_only=True):
+    """What a callback tells: the state that the message has reached. `attempt` is 0 where the callback does not say
+    which attempt it is about, and only names the provider's id."""
+
+    state: MessageState
+    at: datetime
+    attempt: int = 0
+    reason: str = ""
+    detail: str = ""
+
+
+def batch_prefix(incarnation: str, ordinal: int) -> str:
+    """What the ids of a batch's entries begin with."""
+    return f"{incarnation}.{ordinal:08d}."
+
+
+def entry_id(incarnation: str, ordinal: int, row: int) -> str:
+    """The id of the message to the recipient in this row of a batch, the same whenever the batch is read."""
+    return f"{batch_prefix(incarnation, ordinal)}{row:05d}"
+
+
+def prefix_of(message_id: str) -> str:
+    """What the ids of all entries of its batch begin with; `""` for a single message."""
+    batch, dot, _ = message_id.rpartition(".")
+    return f"{batch}{dot}"
+
+
+def write_ahead(message: Message, *, owner: str, until: datetime, round: int = 0) -> Message:  # noqa: A002 - the field
+    """The entry right before its next call."""
+    return _change(
+        message,
+        state=MessageState.SENDING,
+        attempt=message.attempt + 1,
+        round=round,
+        owner=owner,
+        until=until,
+        reason="",
+        detail="",
+        ref="",
+        earlier=_with_last(message),
+    )
+
+
+def answer(message: Message, attempt: int, given: Answer, *, at: datetime, attempts: int) -> Message | None:
+    """The entry after the answer to this attempt, of at most so many that are refused for now; `None` where nothing
+    changes."""
+    if attempt != message.attempt:
+        return None
+    if message.state not in _OPEN:
+        # A callback was faster. The provider's id is what later callbacks may name.
+        known = given.provider_id if isinstance(given, CallAccepted) else ""
+        return _change(message, ref=known) if known and not message.ref else None
+    match given:
+        case CallAccepted(provider_id):
+            return _end(message, MessageState.SENT, at, ref=provider_id)
+        case CallRefused(reason, detail):
+            state = MessageState.INVALID if reason in ADDRESS_AT_FAULT else MessageState.FAILED
+            return _end(message, state, at, reason=reason, detail=detail)
+        case NotNow(detail, too_fast):
+            return _refused_for_now(message, detail, counts=not too_fast, at=at, attempts=attempts)
+        case LoginRefused(detail):
+            return _refused_for_now(message, detail, counts=False, at=at, attempts=attempts)
+        case CallUnanswered(detail):
+            if message.state is MessageState.UNKNOWN:
+                return None
+            return _change(message, state=MessageState.UNKNOWN, owner="", detail=detail[:DETAIL_CHARACTERS])
+        case _:
+            assert_never(given)
+
+
+def hear(message: Message, news: News) -> Message | None:
+    """The entry after a callback; `None` where nothing changes."""
+    is_of_last_attempt = news.attempt == message.attempt
+    if RANKS[news.state] <= RANKS[message.state] or not (is_of_last_attempt or news.state in _GOOD):
+        return None
+    if message.state is MessageState.UNSENT and not message.attempt:
+        return None  # nothing was ever sent
+    return _change(
+        message,
+        state=news.state,
+        reason=news.reason,
+        detail=news.detail[:DETAIL_CHARACTERS],
+        owner="",
+        delivered_at=news.at if news.state is MessageState.DELIVERED else message.delivered_at,
+        read_at=news.at if news.state is MessageState.READ else message.read_at,
+    )
+
+
+def recover(message: Message, *, owner: str, now: datetime, repeats: bool) -> Message | None:
+    """The entry that a process left behind which calls no more: `unsent`, where it may be repeated, else `unknown`.
+    `None` where nobody left it, or where its call may still go on."""
+    abandoned = message.state is MessageState.SENDING and message.owner != owner
+    if not abandoned or (message.until is not None and now < message.until):
+        return None
+    if repeats:
+        return _change(message, state=MessageState.UNSENT, owner="", repeated=message.repeated + 1)
+    return _change(message, state=MessageState.UNKNOWN, owner="")
+
+
+def give_back(message: Message) -> Message:
+    """The entry that was written ahead and never called, for certain."""
+    return _change(message, state=MessageState.UNSENT, attempt=message.attempt - 1, owner="")
+
+
+def reject(message: Message, reason: Reason, *, at: datetime, detail: str = "") -> Message:
+    """The entry of a recipient who is not called at all."""
+    return _end(message, MessageState.INVALID, at, reason=reason, detail=detail)
+
+
+def is_to_be_sent(message: Message | None, *, round: int, states: frozenset[MessageState]) -> bool:  # noqa: A002
+    """Whether this round sends the message: in the first one, all that are not sent; in a retry, those of an earlier
+    round that stand in one of the wanted `states`, and those of this round that wait for another attempt."""
+    if message is None:
+        return not round or MessageState.UNSENT in states
+    if message.round == round or not round:
+        return message.state is MessageState.UNSENT
+    return message.state in states
+
+
+def difference(before: Message | None, after: Message) -> dict[str, int]:
+    """What this change adds to the tally of the batch. Entries that are `unsent` are counted nowhere: what is planned
+    and counted nowhere is unsent."""
+    tally: Counter[str] = Counter()
+    for entry, sign in ((before, -1), (after, 1)):
+        if entry is None:
+            continue
+        if entry.state is not MessageState.UNSENT:
+            tally[entry.state.value] += sign
+        if entry.reason:
+            tally[f"reasons.{entry.reason}"] += sign
+        tally[REPEATED] += sign * entry.repeated
+    return {name: count for name, count in tally.items() if count}
+
+
+def add_tallies(tallies: Iterable[dict[str, int]]) -> dict[str, int]:
+    """The sums, name by name."""
+    sums: Counter[str] = Counter()
+    for tally in tallies:
+        sums.update(tally)
+    return {name: count for name, count in sums.items() if count}
+
+
+def _refused_for_now(message: Message, detail: str, *, counts: bool, at: datetime, attempts: int) -> Message:
+    refused = message.refused + counts
+    if refused >= attempts:
+        return _end(message, MessageState.FAILED, at, reason=Reason.GAVE_UP, detail=detail, refused=refused)
+    return _change(
+        message, state=MessageState.UNSENT, owner="", detail=detail[:DETAIL_CHARACTERS], refused=refused, answered_at=at
+    )
+
+
+def _end(message: Message, state: MessageState, at: datetime, **fields: object) -> Message:
+    detail = str(fields.pop("detail", ""))[:DETAIL_CHARACTERS]
+    return _change(message, state=state, owner="", detail=detail, answered_at=at, **fields)
+
+
+def _change(message: Message, **fields: object) -> Message:
+    return replace(message, v=message.v + 1, **fields)
+
+
+def _with_last(message: Message) -> tuple[EarlierAttempt, ...]:
+    if not message.attempt:
+        return ()
+    last = EarlierAttempt(
+        attempt=message.attempt, state=message.state, reason=message.reason, detail=message.detail, ref=message.ref
+    )
+    return (*message.earlier, last)[-EARLIER_ATTEMPTS:]

@@ -1,0 +1,178 @@
+"""Pacing: at which instants the calls of one provider account begin, so that its rate is never exceeded.
+
+A worker *reserves* a grant: evenly spaced instants of the near future, a second's worth at most. The account's `Pace`
+holds the last instant that anybody was given, and is stored by compare-and-set on `seq`. So no instant is given twice,
+and whoever dies with a grant leaves it unused. A call begins at its instant or up to `late_us` behind it. Otherwise the
+instant is lost: nothing catches up, so nothing bursts.
+
+Between two instants lies (1 s + guard) / rate. The guard is as long as a call may be late (`late_us`), as the clocks of
+two processes may differ (`clock_us`), and as the way to the provider may vary (`network_us`), together. So the calls
+that a provider sees within one second were due within 1 s + guard, and these are at most the rate, rounded up.
+
+All times are the database's, in microseconds since 1970. When another clock takes its place, as after an election,
+instants of the old one mean nothing any more: whoever sees it first has everybody wait until all grants of the old
+clock are over (`adopt`).
+"""
+
+from datetime import timedelta
+from enum import StrEnum
+from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+_SECOND = 1_000_000
+_MICROSECOND = timedelta(microseconds=1)
+
+HORIZON_US = _SECOND // 2
+FARTHEST_US = 10 * _SECOND
+"""No grant begins more than `HORIZON_US` or one interval ahead, and none more than `FARTHEST_US`."""
+
+_CHANGE_OF_CLOCK_US = 5 * _SECOND // 2
+_SMALLEST_SHARE = 1 / 64
+_RECOVERY_US = 10 * _SECOND
+_RECOVERED = 0.1
+_LONGEST_HOLD_US = 60 * _SECOND
+
+
+class PaceGuard(Struct, frozen=True):
+    """What may come between the instant of a call and its arrival. It must be alike in all processes."""
+
+    late_us: int = 8_000
+    clock_us: int = 5_000
+    network_us: int = 7_000
+
+    @property
+    def us(self) -> int:
+        """The whole of it."""
+        return self.late_us + self.clock_us + self.network_us
+
+
+class Limit(StrEnum):
+    """Why nothing is granted now."""
+
+    RATE = "rate"  # as much as may be is granted already
+    PROVIDER = "provider"  # the provider asked for a pause
+    IN_FLIGHT = "maxInFlight"  # as many calls as may be are under way
+    CLOCK = "clock"  # another clock counts since a moment ago, or ours is not the one that counts
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """Where an account stands. `last_us` is the last instant that was given. Nothing begins before `free_us`, which a
+    change of the clock sets, and nothing before `hold_until_us`, which the provider asked for. `clock` names the clock
+    by which all of this is told.
+
+    At `slowed_us` the provider said that calls came too fast: since then they have `share` of the rate, and a tenth of
+    the rate more every ten seconds. `strikes` counts how often it said so since the rate was last whole.
+    """
+
+    seq: int = 0
+    last_us: int = 0
+    free_us: int = 0
+    hold_until_us: int = 0
+    share: float = 1.0
+    slowed_us: int = 0
+    strikes: int = 0
+    clock: str = ""
+
+    def share_at(self, now_us: int) -> float:
+        """The share of the rate that may be used by then."""
+        recovered = max(now_us - self.slowed_us, 0) // _RECOVERY_US * _RECOVERED
+        return min(self.share + recovered, 1.0)
+
+
+class Grant(Struct, frozen=True):
+    """`count` instants, the first at `first_us`, each `interval_us` behind the one before. It is the one that left the
+    pace at `seq`; the instant given before it is `before_us`."""
+
+    seq: int
+    first_us: int
+    interval_us: int
+    count: int
+    before_us: int = 0
+
+    def instant(self, index: int) -> int:
+        """The instant with this number, from 0."""
+        return self.first_us + index * self.interval_us
+
+    @property
+    def last_us(self) -> int:
+        """Its last instant."""
+        return self.instant(self.count - 1)
+
+
+class Wait(Struct, frozen=True):
+    """Nothing is granted before then, and why."""
+
+    until_us: int
+    limit: Limit
+
+
+def interval_us(rate: float, guard: PaceGuard) -> int:
+    """How far two instants are apart, at so many calls a second."""
+    return ceil((_SECOND + guard.us) / rate)
+
+
+def effective_rate(pace: Pace, rate: float, now_us: int) -> float:
+    """The calls a second that a grant of now would be cut for."""
+    return rate * pace.share_at(now_us)
+
+
+def reserve(
+    pace: Pace, *, rate: float, count: int, now_us: int, clock: str, ahead_us: int, guard: PaceGuard
+) -> tuple[Pace, Grant] | Wait:
+    """Up to `count` instants, the first at least `ahead_us` from now, and the pace to store with them. `clock` names
+    the clock that `now_us` was read from."""
+    if pace.clock != clock:
+        return Wait(now_us, Limit.CLOCK)
+    interval = interval_us(effective_rate(pace, rate, now_us), guard)
+    blocked_until, limit = max(
+        (pace.last_us + interval, Limit.RATE),
+        (pace.free_us, Limit.CLOCK),
+        (pace.hold_until_us, Limit.PROVIDER),
+    )
+    first = max(blocked_until, now_us + ahead_us)
+    horizon = _horizon_us(interval)
+    if first > now_us + max(horizon, ahead_us):
+        return Wait(first - horizon, limit)
+    grant = Grant(pace.seq + 1, first, interval, min(count, max(_SECOND // interval, 1)), pace.last_us)
+    return replace(pace, seq=grant.seq, last_us=grant.last_us), grant
+
+
+def give_back(pace: Pace, grant: Grant, *, used: int) -> Pace | None:
+    """The pace without the instants of the grant behind the first `used` ones. `None` where there is nothing to give
+    back, or where somebody else has reserved since."""
+    if pace.seq != grant.seq or used >= grant.count:
+        return None
+    return replace(pace, seq=pace.seq + 1, last_us=grant.instant(used - 1) if used else grant.before_us)
+
+
+def adopt(pace: Pace, *, clock: str, rate: float, now_us: int, guard: PaceGuard) -> Pace:
+    """The pace by another clock, which reads `now_us`. Nothing begins before all that was granted by the old one is
+    over, and one interval more; at once, where nothing ever was."""
+    interval = interval_us(effective_rate(pace, rate, now_us), guard)
+    return Pace(
+        seq=pace.seq + 1,
+        free_us=now_us + max(_CHANGE_OF_CLOCK_US, 2 * interval) if pace.clock else now_us,
+        share=pace.share,
+        slowed_us=now_us if pace.strikes else 0,
+        strikes=pace.strikes,
+        clock=clock,
+    )
+
+
+def slow_down(pace: Pace, *, began_us: int, now_us: int, retry_after: timedelta | None) -> Pace:
+    """The pace after the provider said that a call, which began at `began_us`, came too fast. Calls that were on their
+    way when it first said so change the share no more, but a longer pause that it asks for counts."""
+    strikes = 0 if pace.share_at(now_us) >= 1 else pace.strikes
+    is_news = began_us > pace.slowed_us or not strikes
+    strikes += is_news
+    pause_us = min(_SECOND << (strikes - 1), _LONGEST_HOLD_US) if retry_after is None else retry_after // _MICROSECOND
+    held = replace(pace, seq=pace.seq + 1, hold_until_us=max(pace.hold_until_us, now_us + pause_us))
+    if not is_news:
+        return held
+    return replace(held, share=max(pace.share_at(now_us) / 2, _SMALLEST_SHARE), slowed_us=now_us, strikes=strikes)
+
+
+def _horizon_us(interval: int) -> int:
+    return min(max(HORIZON_US, interval), FARTHEST_US)

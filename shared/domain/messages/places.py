@@ -1,0 +1,110 @@
+"""Places: which batches of an account's jobs are on their way, and how many calls their workers may have under way.
+
+A batch needs a place before it is queued. It keeps the place, whoever works on it, until its last call has begun or it
+is put back into its plan. There are few places, so that what comes first by the account's order goes first: `age` takes
+the oldest job, `shares` the one that has had least for its share. Where no place is free and a job comes before one
+that has a place, the last holder in order *yields*: its worker puts the batch back at its next grant.
+
+Each place also says how many `calls` its worker may have under way, so that `max_in_flight` holds over all workers. A
+place counts until `until_us` only, and every grant renews it: the dead hold nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+_CALLS_A_PLACE = 250
+_FEWEST, _MOST = 2, 32
+_BATCH_SECONDS = 60
+_SMALLEST_BATCH, _LARGEST_BATCH = 20, 1_000
+
+Rank = tuple[float, int, str]
+"""By what jobs of an account are ordered: what a job has had for its share (0 where age alone counts), its creation
+(ns), and its key."""
+
+
+class AccountPlace(Struct, frozen=True, kw_only=True):
+    """One of an account's places. `holder` is the id of a batch, or of a worker that sends single messages. Times are
+    the database's, in microseconds."""
+
+    holder: str
+    rank: Rank
+    until_us: int
+    calls: int = 0
+    yields: bool = False
+
+
+Places = tuple[AccountPlace, ...]
+
+
+def capacity(rate: float, max_in_flight: int) -> int:
+    """How many places an account has."""
+    return min(max_in_flight, max(_FEWEST, min(ceil(rate / _CALLS_A_PLACE), _MOST)))
+
+
+def batch_size(rate: float) -> int:
+    """How many recipients a batch has: about a minute of the rate."""
+    return round(max(_SMALLEST_BATCH, min(_BATCH_SECONDS * rate, _LARGEST_BATCH)))
+
+
+def drop_expired(places: Places, now_us: int, *, keep: str = "") -> Places:
+    """The places without those whose holders are gone; who looks is there, and keeps its own."""
+    return tuple(place for place in places if place.until_us > now_us or place.holder == keep)
+
+
+def enter(places: Places, holder: str, rank: Rank, *, until_us: int, most: int) -> Places | None:
+    """The places with one for this holder; `None` where none is free. Who has one keeps it."""
+    if any(place.holder == holder for place in places):
+        return places
+    if len(places) >= most:
+        return None
+    return (*places, AccountPlace(holder=holder, rank=rank, until_us=until_us))
+
+
+def leave(places: Places, holder: str) -> Places:
+    """The places without this holder's."""
+    return tuple(place for place in places if place.holder != holder)
+
+
+def have_one_yield(places: Places, rank: Rank) -> Places:
+    """The places of which the last in order yields to a job of this rank; as they are where none comes behind it, or
+    where one yields already."""
+    last = max(places, key=lambda place: place.rank, default=None)
+    if last is None or last.rank <= rank or any(place.yields for place in places):
+        return places
+    return tuple(replace(place, yields=True) if place is last else place for place in places)
+
+
+def renew(places: Places, holder: str, *, until_us: int, wanted: int, max_in_flight: int) -> Places:
+    """The places in which this holder's counts until then, with as many of the `wanted` calls as the others leave, and
+    no more than its part of all: nobody waits for one that took too many for longer than that one's grant."""
+    others = sum(place.calls for place in places if place.holder != holder)
+    part = max(max_in_flight // len(places), 1) if places else 0
+    calls = max(min(wanted, part, max_in_flight - others), 0)
+    return tuple(
+        replace(place, until_us=until_us, calls=calls) if place.holder == holder else place for place in places
+    )
+
+
+def place_of(places: Iterable[AccountPlace], holder: str) -> AccountPlace | None:
+    """The place of this holder."""
+    return next((place for place in places if place.holder == holder), None)
+
+
+class Share(Struct, frozen=True):
+    """What a job of an account has had, for each of its shares: who has had least comes first (stride scheduling)."""
+
+    had: float = 0.0
+    share: int = 1
+
+    def after(self, size: int) -> "Share":
+        """After a batch of so many recipients was given a place."""
+        return replace(self, had=self.had + size / self.share)
+
+
+def join(running: Sequence[Share], share: int) -> Share:
+    """The share of a job that begins now: it begins where the running one stands that has had least, so that it has
+    nothing to catch up."""
+    return Share(min((one.had for one in running), default=0.0), share)

@@ -1,0 +1,310 @@
+"""Rendering: from the templates of a job and its recipients' columns to what a provider is given for each of them.
+
+A body is taken apart once, and its recipients come in columns: what has to be done to every value of a column (to
+escape it) is done to all of them in one step, and a text is joined from its parts without a look at what they are. Row
+by row the same takes four times as long.
+
+Values are data. What stands under `html` at the top of a body has them escaped, in what stands under `subject` every
+line end is a blank, and JSON is made from the body after they are in place. A recipient's column wins over the job's
+context, that over the template's defaults; a column that is empty for a recipient is empty.
+"""
+
+import html
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
+from itertools import chain, compress, repeat
+from typing import Any, assert_never
+
+import numpy as np
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+from shared.domain.jobs.templates import Template
+from shared.domain.messages.tags import (
+    UNSUBSCRIBE_URL,
+    TaggedText,
+    check_filled_tags,
+    split_at_tags,
+    texts_only,
+    values_by_tag,
+)
+
+MAX_BODY_CHARACTERS = 1024 * 1024
+"""Of the texts of one message. A short template with many tags may stand for more than any memory holds."""
+
+LOCALE = "locale"
+"""The column that picks a recipient's template."""
+
+Body = dict[str, Any]
+"""What one recipient is sent. Parts without a tag are shared by all: look at them, do not change them."""
+
+TextColumn = Sequence[str]
+
+_LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_NUL = "\0"
+
+
+class TextKind(Enum):
+    """What may be in a text, and so in the values that are put into it."""
+
+    PLAIN = auto()
+    HTML = auto()
+    LINE = auto()
+
+
+class _Text(Struct, frozen=True):
+    """A text with tags in it."""
+
+    parts: TaggedText
+    kind: TextKind
+
+
+class _Object(Struct, frozen=True):
+    keys: tuple[str, ...]
+    values: "tuple[_Part, ...]"
+
+
+class _List(Struct, frozen=True):
+    values: "tuple[_Part, ...]"
+
+
+class _Fixed(Struct, frozen=True):
+    """What is alike for everybody."""
+
+    value: Any
+
+
+_Part = _Text | _Object | _List | _Fixed
+
+
+class _Values:
+    """The values of some recipients, made ready for each kind of text on first use."""
+
+    def __init__(self, columns: Mapping[str, TextColumn], fixed: Mapping[str, str], count: int) -> None:
+        self._columns = columns
+        self._fixed = fixed
+        self.count = count
+        self._ready: dict[tuple[str, TextKind], TextColumn] = {}
+
+    def column(self, tag: str, kind: TextKind) -> TextColumn:
+        """What is put in place of the tag in such a text, for each recipient."""
+        ready = self._ready.get((tag, kind))
+        if ready is None:
+            ready = self._ready[tag, kind] = self._make_ready(tag, kind)
+        return ready
+
+    def _make_ready(self, tag: str, kind: TextKind) -> TextColumn:
+        column = self._columns.get(tag)
+        if column is None:
+            return [_CLEAN[kind](self._fixed.get(tag, ""))] * self.count
+        return _clean_all(column, kind)
+
+
+class CompiledBody:
+    """A template's body, taken apart. Raises `Invalid` for what looks like a tag and is none; the field is its path."""
+
+    def __init__(self, body: Mapping[str, Any], *, field: str = "body") -> None:
+        self._parts = {
+            _plain_key(key, field): _compile(value, f"{field}.{key}", _KINDS.get(key, TextKind.PLAIN))
+            for key, value in body.items()
+        }
+        self._texts = [text for part in self._parts.values() for text in _texts_of(part)]
+        self._fixed_characters = sum(len(literal) for text in self._texts for literal in text.parts.literals)
+        self.tags = frozenset(tag for text in self._texts for tag in text.parts.tags)
+
+    def render(
+        self,
+        columns: Mapping[str, TextColumn],
+        count: int,
+        *,
+        fixed: Mapping[str, str] | None = None,
+        most: int = MAX_BODY_CHARACTERS,
+    ) -> list[Body | None]:
+        """The bodies of so many recipients, whose values stand in columns, by tag. `fixed` has what is alike for all
+        where there is no column, and what nobody fills is empty. `None`: it would have more than `most` characters."""
+        values = _Values(columns, fixed or {}, count)
+        if self._bound(values) <= most:
+            return [*self._render(values)]
+        fitting = (self._lengths(values) <= most).tolist()
+        kept = {tag: list(compress(column, fitting)) for tag, column in columns.items() if tag in self.tags}
+        rendered = self._render(_Values(kept, fixed or {}, sum(fitting)))
+        return [next(rendered) if fits else None for fits in fitting]
+
+    def _render(self, values: _Values) -> Iterator[Body]:
+        return _rows_as_objects(tuple(self._parts), tuple(self._parts.values()), values)
+
+    def _bound(self, values: _Values) -> int:
+        """No recipient's texts have more characters."""
+        return self._fixed_characters + sum(
+            max(map(len, values.column(tag, text.kind)), default=0) for text in self._texts for tag in text.parts.tags
+        )
+
+    def _lengths(self, values: _Values) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        lengths = np.full(values.count, self._fixed_characters, np.int64)
+        for text in self._texts:
+            for tag in text.parts.tags:
+                lengths += np.fromiter(map(len, values.column(tag, text.kind)), np.int64, values.count)
+        return lengths
+
+
+class MessageTexts:
+    """The templates of one job, in all their locales; worth keeping for all of its batches.
+
+    Raises:
+        Invalid: a template has what looks like a tag and is none, or there is none in the job's `locale`, which is
+            that of recipients whose own has no template.
+    """
+
+    def __init__(self, templates: Sequence[Template], context: Mapping[str, Any], *, locale: str) -> None:
+        self._bodies = {template.locale: _compile_template(template) for template in templates}
+        self._default = locale.lower()
+        if self._default not in self._bodies:
+            raise Invalid(f"invalid template: there is none in the locale {self._default!r}", field="template")
+        said = values_by_tag(context, "context")
+        self._fixed = {
+            template.locale: texts_only(values_by_tag(template.defaults, "template") | said) for template in templates
+        }
+        self.tags = frozenset(tag for body in self._bodies.values() for tag in body.tags)
+
+    def check_filled(self, columns: Iterable[str]) -> None:
+        """Raise `Invalid` where a template has a tag for which there is no column, context or default."""
+        known = {*columns}
+        for locale, body in self._bodies.items():
+            check_filled_tags(body.tags, known, self._fixed[locale])
+
+    def used_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Those of the columns that rendering needs, in their order."""
+        used = (self.tags | ({LOCALE} if len(self._bodies) > 1 else set())) - {UNSUBSCRIBE_URL}
+        return tuple(column for column in columns if column in used)
+
+    def render(self, columns: Mapping[str, TextColumn], count: int) -> list[Body | None]:
+        """The bodies of so many recipients, each in its locale, as `CompiledBody.render` gives them."""
+        locales = columns.get(LOCALE)
+        if locales is None or len(self._bodies) == 1:
+            return self._render_in(self._default, columns, count)
+        picked = {written: self._pick(written) for written in {*locales}}
+        if len({*picked.values()}) == 1:
+            return self._render_in(picked[locales[0]], columns, count)
+        return self._render_by_locale([picked[written] for written in locales], columns)
+
+    def _render_by_locale(self, locales: Sequence[str], columns: Mapping[str, TextColumn]) -> list[Body | None]:
+        rendered: list[Body | None] = [None] * len(locales)
+        for locale in {*locales}:
+            rows = [row for row, one in enumerate(locales) if one == locale]
+            theirs = {tag: [column[row] for row in rows] for tag, column in columns.items() if tag in self.tags}
+            for row, body in zip(rows, self._render_in(locale, theirs, len(rows)), strict=True):
+                rendered[row] = body
+        return rendered
+
+    def _render_in(self, locale: str, columns: Mapping[str, TextColumn], count: int) -> list[Body | None]:
+        return self._bodies[locale].render(columns, count, fixed=self._fixed[locale])
+
+    def _pick(self, written: str) -> str:
+        locale = written.strip().lower()
+        return locale if locale in self._bodies else self._default
+
+
+def decode_column(column: Sequence[bytes]) -> list[str]:
+    """The texts of a column, which is known to be UTF-8."""
+    joined = b"\0".join(column)
+    texts = joined.decode().split(_NUL) if column else []
+    return texts if len(texts) == len(column) else [text.decode() for text in column]
+
+
+def _compile_template(template: Template) -> CompiledBody:
+    try:
+        return CompiledBody(template.body)
+    except Invalid as error:
+        reason = error.reason.removeprefix("invalid template: ")
+        raise Invalid(
+            f"invalid template: {template.name!r} in {template.locale!r}: {reason}", field=error.field
+        ) from error
+
+
+def _compile(value: Any, path: str, kind: TextKind) -> _Part:
+    match value:
+        case str() if "{{" in value:
+            parts = split_at_tags(value, path)
+            clean = _CLEAN[TextKind.LINE] if kind is TextKind.LINE else str
+            return _Text(TaggedText(tuple(map(clean, parts.literals)), parts.tags), kind)
+        case str() if kind is TextKind.LINE:
+            return _Fixed(_CLEAN[kind](value))
+        case dict():
+            parts_of = {_plain_key(key, path): _compile(inner, f"{path}.{key}", kind) for key, inner in value.items()}
+            return _unless_fixed(value, _Object(tuple(parts_of), tuple(parts_of.values())))
+        case list():
+            values = tuple(_compile(inner, f"{path}[{index}]", kind) for index, inner in enumerate(value))
+            return _unless_fixed(value, _List(values))
+        case _:
+            return _Fixed(value)
+
+
+def _unless_fixed(value: Any, part: _Object | _List) -> _Part:
+    return _Fixed(value) if all(isinstance(inner, _Fixed) for inner in part.values) else part
+
+
+def _plain_key(key: str, path: str) -> str:
+    if split_at_tags(key, path).tags:
+        raise Invalid(f"invalid template: {path} has a tag in the key {key!r}; tags stand in values", field=path)
+    return key
+
+
+def _texts_of(part: _Part) -> Iterator[_Text]:
+    match part:
+        case _Text():
+            yield part
+        case _Object() | _List():
+            yield from chain.from_iterable(map(_texts_of, part.values))
+        case _Fixed():
+            pass
+        case _:
+            assert_never(part)
+
+
+def _column_of(part: _Part, values: _Values) -> Iterable[Any]:
+    """What becomes of this part for each recipient."""
+    match part:
+        case _Fixed():
+            return repeat(part.value, values.count)
+        case _Text():
+            return _joined_texts(part, values)
+        case _Object():
+            return _rows_as_objects(part.keys, part.values, values)
+        case _List():
+            return map(list, zip(*(_column_of(inner, values) for inner in part.values), strict=True))
+        case _:
+            assert_never(part)
+
+
+def _joined_texts(text: _Text, values: _Values) -> Iterable[str]:
+    first, *literals = text.parts.literals
+    pieces: list[Iterable[str]] = [repeat(first, values.count)] if first else []
+    for tag, literal in zip(text.parts.tags, literals, strict=True):
+        pieces.append(values.column(tag, text.kind))
+        pieces += [repeat(literal, values.count)] if literal else []
+    return map("".join, zip(*pieces, strict=True))
+
+
+def _rows_as_objects(keys: tuple[str, ...], parts: tuple[_Part, ...], values: _Values) -> Iterator[Body]:
+    rows = zip(*(_column_of(part, values) for part in parts), strict=True)
+    return (dict(zip(keys, row, strict=True)) for row in rows)
+
+
+def _clean_all(column: TextColumn, kind: TextKind) -> TextColumn:
+    """A whole column at once, with a character between two values that hardly any value holds."""
+    if kind is TextKind.PLAIN:
+        return column
+    clean = _CLEAN[kind]
+    cleaned = clean(_NUL.join(column)).split(_NUL) if column else []
+    return cleaned if len(cleaned) == len(column) else [clean(value) for value in column]
+
+
+_KINDS = {"html": TextKind.HTML, "subject": TextKind.LINE}
+
+_CLEAN: Mapping[TextKind, Callable[[str], str]] = {
+    TextKind.PLAIN: str,
+    TextKind.HTML: partial(html.escape, quote=True),
+    TextKind.LINE: partial(_LINE_ENDS.sub, " "),
+}

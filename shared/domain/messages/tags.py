@@ -1,0 +1,100 @@
+"""Tags in the templates of messages: `{{name}}`, a name of letters, digits and `_`.
+
+A name is matched with columns without regard to case, to blanks around it, and to characters that nobody sees. Whatever
+else begins with `{{` is refused, so that no recipient ever reads `{{first name}}`: logic (`{{#if}}`), paths (`{{a.b}}`)
+and raw values (`{{{x}}}`) of other systems are no tags here. `}}` without a `{{` before it is a text, as in CSS.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from shared.domain.audience.column_names import column_name
+from shared.domain.errors import Invalid
+from shared.domain.jobs.templates import dumps
+
+UNSUBSCRIBE_URL = "unsubscribe_url"
+"""The tag that no column fills: a recipient's own link (`shared.domain.messages.unsubscribing`)."""
+
+_NAME = re.compile(r"\w+")
+_SHOWN_CHARACTERS = 40
+
+
+class TaggedText(Struct, frozen=True):
+    """A text around its tags: `literals` has one more than `tags`, and one of each come in turn."""
+
+    literals: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+def split_at_tags(text: str, path: str) -> TaggedText:
+    """The text, taken apart. Raises `Invalid` with the path for what looks like a tag and is none."""
+    literals, tags, end = [], [], 0
+    while (start := text.find("{{", end)) >= 0:
+        literals.append(text[end:start])
+        close = text.find("}}", start)
+        if close < 0:
+            raise _refuse(path, text[start:], "it is never closed with }}")
+        end = close + len("}}")
+        tags.append(_tag_name(text[start:end], path))
+    return TaggedText((*literals, text[end:]), tuple(tags))
+
+
+def find_unfilled(tags: Iterable[str], *filled: Collection[str]) -> list[str]:
+    """The tags that nothing fills, in the order of their names: no column, no context, no default has them."""
+    known = {UNSUBSCRIBE_URL}.union(*filled)
+    return sorted({*tags} - known)
+
+
+def check_filled_tags(tags: Iterable[str], *filled: Collection[str]) -> None:
+    """Raise `Invalid` where there is a tag that nothing fills: messages with a hole in them are not sent."""
+    if unfilled := find_unfilled(tags, *filled):
+        named = ", ".join(f"{{{{{tag}}}}}" for tag in unfilled)
+        raise Invalid(f"invalid template: no column, context or default for {named}", field="template")
+
+
+def values_by_tag(values: Mapping[str, Any], field: str) -> dict[str, str | None]:
+    """What context or defaults say for tags, as text: a number or a boolean as in JSON, null as nothing; `None` for
+    what is no text (an object, a list) and fills no tag.
+
+    Raises:
+        Invalid: two keys are one tag.
+    """
+    found: dict[str, str | None] = {}
+    for key, value in values.items():
+        name = column_name(key)
+        if name in found:
+            raise Invalid(f"invalid {field}: several keys fill the tag {{{{{name}}}}}", field=field)
+        found[name] = _text_of(value)
+    return found
+
+
+def texts_only(values: Mapping[str, str | None]) -> dict[str, str]:
+    """The values that fill a tag."""
+    return {name: text for name, text in values.items() if text is not None}
+
+
+def _text_of(value: Any) -> str | None:
+    match value:
+        case str():
+            return value
+        case None:
+            return ""
+        case dict() | list():
+            return None
+        case _:
+            return dumps(value)
+
+
+def _tag_name(tag: str, path: str) -> str:
+    name = column_name(tag[2:-2])
+    if not _NAME.fullmatch(name):
+        raise _refuse(path, tag, "a tag is {{name}}, a name of letters, digits and _")
+    return name
+
+
+def _refuse(path: str, tag: str, rule: str) -> Invalid:
+    shown = tag if len(tag) <= _SHOWN_CHARACTERS else f"{tag[:_SHOWN_CHARACTERS]}…"
+    return Invalid(f"invalid template: {shown!r} in {path}: {rule}", field=path, value=shown)

@@ -1,0 +1,99 @@
+"""Unsubscribing: the token in a recipient's own link, and who it says wants no more.
+
+A token carries a hash of the address in place of the address. So it works when the message's row has been redacted, and
+a link that is forwarded shows nobody's address. It is signed with the first of the deployment's keys; all of them can
+verify, so that links in mails which are long out go on working when a new key comes first.
+
+A suppression's id is made of the same four parts, so that a token, a callback and the look-up of a batch all come to
+one id, though nobody reads an address out of a token. (The hash has no secret in it, as keys change and suppressions
+stay: whoever holds a link can find out that it is of an address that they guess.)
+"""
+
+import binascii
+import hashlib
+import hmac
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from shared.domain.messages.channels import Channel
+
+EVERYTHING = ""
+"""The list of those who get nothing of an app by this channel: bounces, complaints, and who wants no more of any."""
+
+_HASH_BYTES = 16
+_SIGNATURE_BYTES = 16
+_TOKEN_CHARACTERS = 2_048
+_PURPOSE = b"carillon unsubscribing 1\n"
+
+
+class Listing(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One recipient of an app by a channel, on a `list` of it."""
+
+    app_id: str
+    channel: Channel
+    address_hash: bytes
+    list: str = EVERYTHING
+
+    @property
+    def suppression_id(self) -> str:
+        """The id that says of this recipient, in all deployments alike: no more of this."""
+        return hashlib.blake2b(_encode(self), digest_size=_HASH_BYTES).hexdigest()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Listing).decode
+
+
+def listing_of(app_id: str, channel: Channel, address: str, list_name: str = EVERYTHING) -> Listing:
+    """The listing of an address, which is in its normal form (`shared.domain.messages.recipients`)."""
+    salt = hashlib.blake2b(app_id.encode(), digest_size=_HASH_BYTES).digest()
+    address_hash = hashlib.blake2b(address.encode(), digest_size=_HASH_BYTES, salt=salt).digest()
+    return Listing(app_id, channel, address_hash, list_name)
+
+
+class UnsubscribeTokens:
+    """Makes and reads tokens. `keys` are secrets of any length; the first one signs, all of them verify."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        if not keys:
+            raise ValueError("a key is needed to sign tokens")
+        self._keys = [hmac.digest(key, _PURPOSE, hashlib.sha256) for key in keys]
+
+    def make(self, listing: Listing) -> str:
+        """The token of this listing; it is fit for a path."""
+        content = _encode(listing)
+        return _text_of(_sign(self._keys[0], content) + content)
+
+    def read(self, token: str) -> Listing | None:
+        """Whose token it is; `None` for one that none of the keys has signed. How long that takes tells nothing of the
+        signature."""
+        signed = _bytes_of(token)
+        signature, content = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
+        if not any([hmac.compare_digest(_sign(key, content), signature) for key in self._keys]):  # noqa: C419 - all keys
+            return None
+        try:
+            return _decode(content)
+        except msgspec.MsgspecError:
+            return None
+
+
+def _sign(key: bytes, content: bytes) -> bytes:
+    return hmac.digest(key, content, hashlib.sha256)[:_SIGNATURE_BYTES]
+
+
+def _text_of(content: bytes) -> str:
+    return urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _bytes_of(token: str) -> bytes:
+    """What the text stands for; nothing where it is no token's only spelling."""
+    if len(token) > _TOKEN_CHARACTERS or not token.isascii():
+        return b""
+    try:
+        content = b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        return b""
+    return content if _text_of(content) == token else b""

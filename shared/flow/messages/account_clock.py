@@ -1,0 +1,45 @@
+"""The database's time to the microsecond, for whoever sends by provider accounts (`shared.domain.messages.clocks`)."""
+
+import asyncio
+from collections.abc import Callable
+
+from shared.domain.instants import ms
+from shared.domain.messages.clocks import Look, Reading, keep_looks, read_clock, was_moved
+from shared.store import Store
+
+LOOK_SECONDS = 1.0
+
+
+class AccountClock:
+    """Reads the database's clock, which `look` has to ask once a second. `generation` grows whenever another clock
+    counts, or the same one was moved: what was granted before means nothing then."""
+
+    def __init__(self, store: Store, *, monotonic: Callable[[], float] | None = None) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._looks: tuple[Look, ...] = ()
+        self.generation = 0
+
+    async def look(self) -> None:
+        """Ask the database. Raises `Unavailable`."""
+        asked = self._now_us()
+        told, clock = await self._store.read_clock()
+        look = Look(asked, self._now_us(), ms(told) * 1_000, clock)
+        if was_moved(self._looks, look):
+            self._looks = ()
+        kept = keep_looks(self._looks, look)
+        if kept == (look,):
+            self.generation += 1
+        self._looks = kept
+
+    def read(self) -> Reading:
+        """The time now. There must have been a look."""
+        return read_clock(self._looks, self._now_us())
+
+    def now_us(self) -> int:
+        """The time now, in microseconds since 1970."""
+        return self.read().now_us
+
+    def _now_us(self) -> int:
+        now = asyncio.get_running_loop().time() if self._monotonic is None else self._monotonic()
+        return int(now * 1_000_000)

@@ -1,0 +1,336 @@
+"""The life of credentials: nothing is stored by which a provider does not let us in.
+
+A test message goes first, whenever a credential is made or gets another secret. What the provider says to it decides:
+taken, it is stored; refused, the caller is told in the provider's words; without an answer nothing is changed, and the
+caller may try again. A secret is in the clear only between the request, or the store, and the provider.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, assert_never
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.accounts.apps import App, check_not_deleting
+from shared.domain.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from shared.domain.instants import from_ms, ms
+from shared.domain.messages import answers
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.credentials import (
+    CREDENTIALS_OF_AN_APP,
+    WHY_CHARACTERS,
+    Credential,
+    CredentialStatus,
+    check_credential,
+    check_move,
+    check_secret,
+    trial_content,
+)
+from shared.outgoing import Outgoing
+from shared.providers import Provider, ProviderKind
+from shared.runtime.clock import Clock
+from shared.secrets import KeyRing
+from shared.store import Store
+
+_SHORTEST_HIDDEN = 4
+_MASK = "…"
+_PAGE = 100
+
+IsInUse = Callable[[str], Awaitable[bool]]
+"""Whether an open job names the credential with this id."""
+
+Claim = Callable[[Credential], Awaitable[Credential]]
+"""Gives a draft the id under which it is to be stored."""
+
+log = structlog.get_logger(__name__)
+
+
+class ProviderAway(Refused, Unavailable):
+    """The provider did not take the test message now, or nobody knows whether it did. The caller may try again, and is
+    told the provider's words."""
+
+
+class Resealed(Struct, frozen=True):
+    """How many secrets were sealed anew, how many still are under older keys, and how many of these no key opens."""
+
+    resealed: int
+    remaining: int
+    unreadable: int
+
+
+class CredentialFlow:
+    """Makes and changes credentials, and opens the accounts behind them. The kinds of providers bring their drivers
+    along: they are loaded when one is first asked for."""
+
+    def __init__(
+        self,
+        store: Store,
+        load_kinds: Callable[[], Mapping[str, ProviderKind]],
+        keys: KeyRing,
+        outgoing: Outgoing,
+        clock: Clock,
+        *,
+        is_in_use: IsInUse,
+    ) -> None:
+        self._store = store
+        self._load_kinds = load_kinds
+        self._keys = keys
+        self._outgoing = outgoing
+        self._clock = clock
+        self._is_in_use = is_in_use
+
+    def channel_of(self, kind: str) -> Channel:
+        """By what this kind of provider reaches recipients. Raises `Invalid` for a kind that there is not."""
+        return self._kind(kind).channel
+
+    def open(self, credential: Credential) -> Provider:
+        """The account, ready to send, in the running event loop.
+
+        Raises:
+            Conflict: no key opens its secret.
+            Invalid: this deployment does not know its kind.
+        """
+        return self._open(credential, self._open_secret(credential))
+
+    async def create(self, draft: Credential, secret: Mapping[str, str], app: App, *, claim: Claim) -> Credential:
+        """Send a test message, and store the credential under the id that it is given by `claim`. Where one has that
+        id already, the same request came twice, and the answer is what is there.
+
+        Raises:
+            Invalid: a field breaks a rule, no key seals the secret, or the provider refuses.
+            Conflict: the app has one with this name, or too many, or is being deleted.
+            ProviderAway: the provider gave no answer.
+        """
+        check_not_deleting(app, app.id)
+        self._check(draft, secret)
+        self._seal(draft, secret)  # before the provider is asked: it raises where there is no key
+        await self._check_room(draft)
+        await self._check_shared(draft)
+        await self._send_trial(draft, secret)
+        claimed = await claim(draft)
+        credential = replace(claimed, **self._seal(claimed, secret))
+        if not await self._store.credentials.add(credential):
+            return await self.require(credential.id)
+        # Its deletion may have begun while the provider was asked: then it has looked for credentials already.
+        try:
+            check_not_deleting(await self._store.apps.get(app.id), app.id)
+        except Conflict:
+            await self._store.credentials.remove(credential.id)
+            raise
+        return credential
+
+    async def change(self, credential: Credential, apply: Callable[[Credential], Credential]) -> Credential:
+        """Store what `apply` makes of it. Where somebody else was faster, it is applied to theirs.
+
+        Raises:
+            Invalid: a field breaks a rule.
+            Conflict: the app has another one with this name.
+            NotFound: it was deleted meanwhile.
+        """
+        while True:
+            changed = replace(apply(credential), updated_at=self.now())
+            self._check_content(changed)
+            if changed.shared_with != credential.shared_with:
+                await self._check_shared(changed)
+            stored = await self._store.credentials.change(credential, changed)
+            if stored is not None:
+                return stored
+            credential = await self.require(credential.id)
+
+    async def replace_secret(
+        self, credential: Credential, fields: dict[str, Any], secret: Mapping[str, str]
+    ) -> Credential:
+        """Send a test message by the new secret, and by these fields of its kind, and put them in the place of the old
+        ones.
+
+        Raises:
+            Invalid, ProviderAway: as `create`.
+            Conflict: somebody else has replaced it meanwhile.
+            NotFound: it was deleted meanwhile.
+        """
+        sealed = self._seal(credential, secret)
+        candidate = replace(credential, fields=fields, **sealed)
+        self._check(candidate, secret)
+        await self._send_trial(candidate, secret)
+
+        def swap(present: Credential) -> Credential:
+            if (present.fingerprint, present.fields) != (credential.fingerprint, credential.fields):
+                raise Conflict("somebody else has replaced the secret meanwhile", field="secret")
+            return present.with_secret(fields, sealed["secret"], sealed["fingerprint"])
+
+        return await self.change(credential, swap)
+
+    async def test(self, credential: Credential) -> None:
+        """Send a test message; it changes nothing.
+
+        Raises:
+            Invalid: the provider refuses.
+            ProviderAway: the provider gave no answer.
+            Conflict: no key opens its secret.
+        """
+        await self._send_trial(credential, self._open_secret(credential))
+
+    async def move(self, credential: Credential, to: CredentialStatus, *, why: str = "") -> Credential:
+        """Suspend or activate it. Raises `Conflict` where it stands so already."""
+        check_move(credential, to)
+        moved = await self._store.credentials.move(credential.id, to, why=why[:WHY_CHARACTERS], at=self.now())
+        if moved is None:
+            check_move(await self.require(credential.id), to)
+            raise Conflict("somebody else has moved it meanwhile", field="status")
+        return moved
+
+    async def reject(self, credential: Credential, detail: str) -> bool:
+        """Take note that the provider refuses this secret; `False` where that is known, or the secret was replaced.
+        So whoever gets `True` is the one to tell people."""
+        moved = await self._store.credentials.move(
+            credential.id,
+            CredentialStatus.REJECTED,
+            why=detail[:WHY_CHARACTERS],
+            at=self.now(),
+            secret=credential.secret,
+        )
+        return moved is not None
+
+    async def remove(self, credential: Credential) -> None:
+        """Forget it. Raises `Conflict` while an open job names it."""
+        if await self._is_in_use(credential.id):
+            raise Conflict("open jobs send by this credential: stop them or wait", field="credentialId")
+        await self._store.credentials.remove(credential.id)
+
+    async def require(self, credential_id: str) -> Credential:
+        """The credential with this id. Raises `NotFound`."""
+        credential = await self._store.credentials.get(credential_id)
+        if credential is None:
+            raise NotFound("there is no credential with this id", field="credentialId", value=credential_id)
+        return credential
+
+    async def reseal(self, *, most: int) -> Resealed:
+        """Seal the secrets anew that were sealed under older keys: at most so many, and only those that a key opens.
+
+        Raises:
+            Invalid: there is no key.
+        """
+        current, resealed, unreadable, after = self._keys.current, 0, 0, ""
+        while found := await self._store.credentials.find_sealed_otherwise(current, after=after, limit=_PAGE):
+            for credential in found:
+                after = credential.id
+                if resealed == most:
+                    break
+                done = await self._reseal(credential)
+                resealed, unreadable = resealed + (done is True), unreadable + (done is None)
+            if resealed == most:
+                break
+        remaining = await self._store.credentials.count_sealed_otherwise(current)
+        return Resealed(resealed, remaining, unreadable)
+
+    def now(self) -> datetime:
+        """This instant, as precise as the store keeps it."""
+        return from_ms(ms(self._clock.now()))
+
+    async def _reseal(self, credential: Credential) -> bool | None:
+        """Whether it was sealed anew; `None` where no key opens it."""
+        try:
+            secret = self._keys.open(credential.secret, credential.id)
+        except Conflict as error:
+            log.warning("a credential's secret cannot be opened", credential=credential.id, reason=error.reason)
+            return None
+        sealed = replace(credential, secret=self._keys.seal(secret, credential.id))
+        return await self._store.credentials.change(credential, sealed) is not None
+
+    def _kind(self, name: str) -> ProviderKind:
+        kinds = self._load_kinds()
+        if name not in kinds:
+            raise Invalid(f"kind is one of {', '.join(kinds)}", field="kind", value=name)
+        return kinds[name]
+
+    def _open(self, credential: Credential, secret: Mapping[str, str]) -> Provider:
+        return self._kind(credential.kind).open(credential.fields, secret, self._outgoing, credential.id)
+
+    def _open_secret(self, credential: Credential) -> Mapping[str, str]:
+        return self._keys.open(credential.secret, credential.id) if credential.secret else {}
+
+    def _seal(self, credential: Credential, secret: Mapping[str, str]) -> dict[str, str]:
+        check_secret(secret)
+        if not secret:
+            return {"secret": "", "fingerprint": ""}
+        return {"secret": self._keys.seal(secret, credential.id), "fingerprint": self._keys.fingerprint(secret)}
+
+    def _check(self, credential: Credential, secret: Mapping[str, str]) -> None:
+        kind = self._kind(credential.kind)
+        self._check_content(credential)
+        try:
+            kind.check(credential.fields, secret)
+        except Invalid as error:
+            raise _in_its_place(error) from None
+
+    def _check_content(self, credential: Credential) -> None:
+        kind = self._kind(credential.kind)
+        check_credential(credential)
+        try:
+            kind.check_content(trial_content(credential, kind.channel))
+        except Invalid as error:
+            field = f"testContent.{error.field}" if error.field else "testContent"
+            raise Invalid(error.reason, field=field, value=error.value) from None
+
+    async def _check_room(self, credential: Credential) -> None:
+        """Look before the test message is sent; the unique index decides between two that look at once."""
+        present = await self._store.credentials.find_named(credential.app_id, credential.name)
+        if present is not None and present.id != credential.id:
+            raise Conflict("the app has a credential with this name", field="name", value=credential.name)
+        most = CREDENTIALS_OF_AN_APP
+        if await self._store.credentials.count_of(credential.app_id, most=most) >= most:
+            raise Conflict(f"an app has at most {most} credentials", field="appId", value=credential.app_id)
+
+    async def _check_shared(self, credential: Credential) -> None:
+        apps = await self._store.apps.with_ids(credential.shared_with)
+        for index, app_id in enumerate(credential.shared_with):
+            if app_id not in apps:
+                raise Invalid("there is no app with this id", field=f"sharedWith[{index}]", value=app_id)
+
+    async def _send_trial(self, credential: Credential, secret: Mapping[str, str]) -> None:
+        content = trial_content(credential, self.channel_of(credential.kind))
+        key = f"test-{credential.id}-{secrets.token_hex(4)}~1"
+        provider = self._open(credential, secret)
+        try:
+            answer = await provider.send(content, credential.test_recipient, key, lambda: True)
+        finally:
+            await provider.close()
+        _judge(answer, secret)
+
+
+def _judge(answer: answers.Answer, secret: Mapping[str, str]) -> None:
+    """Raise what the caller is told, unless the provider took the message."""
+    match answer:
+        case answers.CallAccepted():
+            return
+        case answers.CallRefused():
+            told = _tell("the provider refuses the test message", answer.detail, secret)
+            raise Invalid(told, field="testRecipient")
+        case answers.LoginRefused():
+            raise Invalid(_tell("the provider does not let us in", answer.detail, secret), field="secret")
+        case answers.NotNow():
+            raise ProviderAway(_tell("the provider does not take the test message now", answer.detail, secret))
+        case answers.CallUnanswered():
+            told = _tell("the provider gave no answer; the test message may have gone out", answer.detail, secret)
+            raise ProviderAway(told)
+        case _:
+            assert_never(answer)
+
+
+def _tell(what: str, detail: str, secret: Mapping[str, str]) -> str:
+    """The sentence with the provider's words. Kinds mask what they know of; a provider may repeat any part."""
+    for text in sorted(secret.values(), key=len, reverse=True):
+        if len(text) >= _SHORTEST_HIDDEN:
+            detail = detail.replace(text, _MASK)
+    return f"{what}: {detail}" if detail else what
+
+
+def _in_its_place(error: Invalid) -> Invalid:
+    """The same error, whose field is named as it stands in a request. Its value is left out: it may be a secret."""
+    field = error.field or ""
+    if field != "kind" and field.partition(".")[0] != "secret":
+        field = f"fields.{field}".removesuffix(".")
+    return Invalid(error.reason, field=field)

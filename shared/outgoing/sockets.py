@@ -1,0 +1,16 @@
+"""What a socket knows before the event loop does."""
+
+import select
+from asyncio import BaseTransport
+
+_HALF_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux only; elsewhere a reset shows, a polite goodbye does not
+
+
+def is_closed_by_peer(transport: BaseTransport | None) -> bool:
+    """Whether nobody listens at the other end any more, as far as has come here."""
+    raw = transport.get_extra_info("socket") if transport is not None else None
+    if raw is None or raw.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(raw.fileno(), _HALF_CLOSED)
+    return bool(poll.poll(0))

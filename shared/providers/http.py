@@ -1,0 +1,144 @@
+"""Any HTTP server: the template's JSON is the body of a POST, signed by the specification Standard Webhooks.
+
+`webhook-id` is the message's id, the same on every attempt, and `carillon-message` the id with its attempt, which a
+callback may name. A server that drops repeats by a header of its own is told the id there too (`idempotencyHeader`);
+only then is a repeat safe. A JSON answer may name the message by its field `id` or `messageId`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct, field
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Answer
+from shared.domain.messages.channels import Channel
+from shared.outgoing import Outgoing, PostedAnswer
+from shared.outgoing.checks import check_headers, check_url
+from shared.outgoing.signing import check_secret, webhook_headers
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers.fields import read_fields
+from shared.providers.posts import Posts, judge_status
+from shared.runtime.clock import Clock, SystemClock
+
+_ID_CHARACTERS = 255
+_KEY_CHARACTERS = 8  # shorter texts are words, not keys
+
+
+class HttpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """An account's own fields."""
+
+    url: str
+    headers: dict[str, str] = field(default_factory=dict)
+    idempotency_header: str | None = None
+
+
+class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What proves to the server that we call, and to us that it calls back; `authorization` is a header's value."""
+
+    signing_secret: str
+    authorization: str | None = None
+
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "HttpSecret()"
+
+
+class HttpKind(ProviderKind):
+    """See the module."""
+
+    name = "http"
+    channel = Channel.OTHER
+
+    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
+        self._rules = rules
+        self._clock = clock or SystemClock()
+
+    def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        chosen = read_fields(fields, HttpFields)
+        hidden = read_fields(secret, HttpSecret, "secret")
+        check_url(chosen.url, allowed_networks=self._rules.allowed_networks, field="url")
+        check_headers(chosen.headers, "headers")
+        _check_whose_they_are(chosen)
+        check_secret(hidden.signing_secret, "secret.signingSecret")
+        if hidden.authorization is not None and not _is_header_value(hidden.authorization):
+            raise Invalid("a header's value is made of printable ASCII characters", field="secret.authorization")
+
+    def check_content(self, body: Mapping[str, Any]) -> None:
+        """Any JSON will do."""
+
+    def repeats_safely(self, fields: Mapping[str, Any]) -> bool:
+        return read_fields(fields, HttpFields).idempotency_header is not None
+
+    def open(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
+    ) -> Provider:
+        posts = Posts(outgoing, self._rules.call_seconds)
+        return HttpProvider(read_fields(fields, HttpFields), read_fields(secret, HttpSecret), posts, self._clock)
+
+
+class HttpProvider:
+    """One server."""
+
+    def __init__(self, fields: HttpFields, secret: HttpSecret, posts: Posts, clock: Clock) -> None:
+        self._fields = fields
+        self._secret = secret
+        self._posts = posts
+        self._clock = clock
+        self._hidden = tuple(_hidden_texts(fields, secret))
+
+    async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
+        body = msgspec.json.encode(content)
+
+        def judge(answer: PostedAnswer) -> Answer:
+            return judge_status(answer, to, self._hidden, _provider_id(answer.body))
+
+        return await self._posts.post(self._fields.url, self._headers(key, body), body, before_bytes, judge)
+
+    async def close(self) -> None:
+        """The connections are the process's."""
+
+    def _headers(self, key: str, body: bytes) -> dict[str, str]:
+        message_id = message_of(key)
+        headers = self._fields.headers | {"carillon-message": key}
+        if self._fields.idempotency_header is not None:
+            headers[self._fields.idempotency_header] = message_id
+        if self._secret.authorization is not None:
+            headers["authorization"] = self._secret.authorization
+        at = int(self._clock.now().timestamp())
+        return headers | webhook_headers(message_id, at, body, self._secret.signing_secret)
+
+
+def _check_whose_they_are(chosen: HttpFields) -> None:
+    names = {name.lower() for name in chosen.headers}
+    if "authorization" in names:
+        raise Invalid("this header is a secret: it belongs into secret.authorization", field="headers.authorization")
+    if chosen.idempotency_header is None:
+        return
+    check_headers({chosen.idempotency_header: ""}, "idempotencyHeader")
+    if chosen.idempotency_header.lower() in names | {"authorization", "content-type"}:
+        raise Invalid("this header has another value already", field="idempotencyHeader")
+
+
+def _hidden_texts(fields: HttpFields, secret: HttpSecret) -> Iterator[str]:
+    """What a server may repeat and nobody is to read: headers and paths hold keys often enough."""
+    yield secret.signing_secret
+    yield from (part for part in (secret.authorization or "").split() if len(part) >= _KEY_CHARACTERS)
+    parts = urlsplit(fields.url)
+    yield from (text for text in (*fields.headers.values(), parts.path, parts.query) if len(text) >= _KEY_CHARACTERS)
+
+
+def _is_header_value(text: str) -> bool:
+    return text.isascii() and text.isprintable() and bool(text.strip())
+
+
+def _provider_id(body: bytes) -> str:
+    try:
+        read = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    named = (read.get("id") or read.get("messageId")) if isinstance(read, dict) else None
+    usable = isinstance(named, str | int) and not isinstance(named, bool)
+    return str(named)[:_ID_CHARACTERS] if usable else ""

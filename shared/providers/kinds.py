@@ -1,0 +1,22 @@
+"""The kinds of providers. A new one is a module beside this one and a line here."""
+
+from collections.abc import Mapping
+
+from shared.providers import ProviderKind, ProviderRules
+from shared.providers.http import HttpKind
+from shared.providers.sandbox import SandboxKind
+from shared.providers.sendgrid import SendGridKind
+from shared.providers.smtp import SmtpKind
+from shared.providers.twilio import TwilioKind
+
+
+def kinds_of(rules: ProviderRules) -> Mapping[str, ProviderKind]:
+    """Every kind by its name, in the order in which they are offered."""
+    kinds: tuple[ProviderKind, ...] = (
+        HttpKind(rules),
+        SendGridKind(rules),
+        SmtpKind(rules),
+        TwilioKind(rules),
+        SandboxKind(rules),
+    )
+    return {kind.name: kind for kind in kinds}

@@ -1,0 +1,81 @@
+"""What all kinds of mail share: who it comes from, what it is made of, and how an address is told to a server."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from shared.domain.errors import Invalid
+from shared.domain.jobs.mails import is_mailbox, printable
+from shared.providers import Content
+from shared.providers.fields import read_fields
+
+OUR_HEADER = "X-Carillon-Message"
+"""Bears our key, so that a callback or a bounce can name it."""
+
+
+class MailTemplate(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a template of a mail holds."""
+
+    subject: str
+    text: str = ""
+    html: str = ""
+
+
+class MailContent(Struct, frozen=True):
+    """A rendered mail. `headers` are those of its job, as List-Unsubscribe."""
+
+    subject: str = ""
+    text: str = ""
+    html: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def check_template(body: Mapping[str, Any]) -> None:
+    """Raise `Invalid` unless mails can be made of this template's body."""
+    template = read_fields(body, MailTemplate)
+    if not template.subject.strip():
+        raise Invalid("a mail has a subject", field="subject")
+    if printable(template.subject) != template.subject:
+        raise Invalid("a subject is one line of printable characters", field="subject")
+    if not template.text.strip() and not template.html.strip():
+        raise Invalid("a mail has a text, or html, or both", field="text")
+
+
+def read_mail(content: Content) -> MailContent:
+    """The rendered body as a mail; what a template may not hold is left out."""
+    return MailContent(
+        subject=printable(str(content.get("subject", ""))),
+        text=str(content.get("text", "")),
+        html=str(content.get("html", "")),
+        headers={str(name): printable(str(value)) for name, value in dict(content.get("headers") or {}).items()},
+    )
+
+
+def check_sender(sender: str, from_name: str, reply_to: str | None) -> None:
+    """Raise `Invalid`, which names the account's field, unless mails can come from there under this name."""
+    check_mailbox(sender, "from")
+    check_name(from_name, "fromName")
+    if reply_to is not None:
+        check_mailbox(reply_to, "replyTo")
+
+
+def check_mailbox(address: str, field: str) -> None:
+    """Raise `Invalid` unless mails can come from here."""
+    if not is_mailbox(address) or in_ascii(address) != address:
+        raise Invalid("an address in ASCII is needed, such as name@example.com", field=field)
+
+
+def check_name(name: str, field: str) -> None:
+    """Raise `Invalid` unless this can stand beside an address."""
+    if printable(name) != name:
+        raise Invalid("a name is one line of printable characters", field=field)
+
+
+def in_ascii(address: str) -> str | None:
+    """The address with its domain as DNS has it; `None` where it is none, or its name or domain cannot be told."""
+    name, _, domain = address.rpartition("@")
+    try:
+        return f"{name.encode('ascii').decode()}@{domain.encode('idna').decode()}" if is_mailbox(address) else None
+    except UnicodeError:
+        return None

@@ -1,0 +1,99 @@
+"""Providers that are called by HTTP: one POST a message, and what its answer means where a kind knows no better.
+
+| answer | means |
+| --- | --- |
+| 2xx | accepted |
+| 401, 403 | login refused |
+| 429 | not now: too fast |
+| 503 | not now |
+| 408, 303, other 5xx | nobody can tell: a gateway may have passed the message on |
+| the rest | refused |
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TypeVar
+
+import msgspec
+
+from shared.domain.errors import Unavailable
+from shared.domain.messages.answers import (
+    Answer,
+    CallAccepted,
+    CallRefused,
+    CallUnanswered,
+    LoginRefused,
+    NotNow,
+    Reason,
+)
+from shared.outgoing import Blocked, NotConnected, Outgoing, PostedAnswer, Posting, Unreachable, Withheld
+from shared.providers import BeforeBytes, NotCalled
+from shared.providers.details import tell
+
+Shape = TypeVar("Shape")
+
+_TEXT_BYTES = 4_096
+_UNCLEAR = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.SEE_OTHER})
+_STRANGERS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+
+Judge = Callable[[PostedAnswer], Answer]
+"""What an answer of HTTP means to a kind of provider."""
+
+
+class Posts:
+    """The POSTs of one account."""
+
+    def __init__(self, outgoing: Outgoing, call_seconds: float) -> None:
+        self._outgoing = outgoing
+        self._call_seconds = call_seconds
+
+    async def post(
+        self, url: str, headers: dict[str, str], body: bytes, before_bytes: BeforeBytes, judge: Judge
+    ) -> Answer:
+        """Make one POST, and have `judge` say what came back. Raises `NotCalled`."""
+        posting = Posting(url, headers, body, self._call_seconds, before_bytes)
+        try:
+            return judge(await self._outgoing.post(posting))
+        except Withheld:
+            raise NotCalled("withheld") from None
+        except (NotConnected, Unavailable) as error:
+            return NotNow(str(error))
+        except Unreachable as error:
+            return CallUnanswered(str(error))
+        except Blocked as error:
+            # A decision, not an outage: trying again soon would change nothing.
+            return CallRefused(Reason.OTHER, str(error))
+
+
+def judge_status(answer: PostedAnswer, to: str, secrets: tuple[str, ...], provider_id: str = "") -> Answer:
+    """What the status alone says, told with the beginning of the body."""
+    status = answer.status
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return CallAccepted(provider_id)
+    detail = tell(f"HTTP {status}: {text_of(answer)}".rstrip(": "), to, secrets)
+    if status in _STRANGERS:
+        return LoginRefused(detail)
+    if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+        return NotNow(detail, too_fast=status == HTTPStatus.TOO_MANY_REQUESTS, retry_after=_retry_after(answer))
+    if status in _UNCLEAR or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return CallUnanswered(detail)
+    return CallRefused(Reason.REFUSED, detail)
+
+
+def read_answer(answer: PostedAnswer, shape: type[Shape]) -> Shape:
+    """The JSON of the body, or the shape's defaults where it is none."""
+    try:
+        return msgspec.json.decode(answer.body, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return shape()
+
+
+def text_of(answer: PostedAnswer) -> str:
+    """The beginning of the body, as far as it is text."""
+    return answer.body[:_TEXT_BYTES].decode(errors="replace")
+
+
+def _retry_after(answer: PostedAnswer) -> timedelta | None:
+    seconds = answer.retry_after_seconds
+    return None if seconds is None else timedelta(seconds=seconds)

@@ -1,0 +1,107 @@
+"""The provider that sends to nobody: it notes what it would have sent, a line of JSON each, and answers as the address
+asks it to.
+
+| the address has | the answer |
+| --- | --- |
+| `+bounce` | refused: a hard bounce |
+| `+slow` | accepted, after two seconds |
+| `+lost` | none: it was noted, and nobody learns of it |
+| anything else | accepted |
+
+It exists where the deployment names it a file: in embedded mode, and where a setting does. A line is appended by
+one write, so processes may share a file. A repeat is noted like any other and does no harm.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
+from shared.domain.messages.channels import Channel
+from shared.outgoing import Outgoing
+from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers.details import mask_recipient
+from shared.providers.fields import read_fields
+from shared.runtime.clock import Clock, SystemClock
+
+SLOW_SECONDS = 2.0
+
+
+class SandboxFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """It has none."""
+
+
+class SandboxKind(ProviderKind):
+    """See the module."""
+
+    name = "sandbox"
+    channel = Channel.OTHER
+
+    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
+        self._rules = rules
+        self._clock = clock or SystemClock()
+
+    def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        if not self._rules.sandbox_file:
+            raise Invalid(
+                "the sandbox exists in embedded mode, and where providers.sandbox_file names a file", field="kind"
+            )
+        read_fields(fields, SandboxFields)
+        read_fields(secret, SandboxFields, "secret")
+
+    def check_content(self, body: Mapping[str, Any]) -> None:
+        """Anything will do."""
+
+    def repeats_safely(self, fields: Mapping[str, Any]) -> bool:
+        return True
+
+    def open(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
+    ) -> Provider:
+        return SandboxProvider(self._rules.sandbox_file, self._rules.call_seconds, self._clock)
+
+
+class SandboxProvider:
+    """Notes what arrives in one file."""
+
+    def __init__(self, path: str, call_seconds: float, clock: Clock) -> None:
+        self._path = path
+        self._call_seconds = call_seconds
+        self._clock = clock
+
+    async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            return NotNow(f"the sandbox cannot write its file: {error.strerror}")
+        try:
+            if not before_bytes():
+                raise NotCalled("withheld")
+            os.write(file, self._line(content, to, key))
+        except OSError as error:
+            return CallUnanswered(f"the sandbox cannot write its file: {error.strerror}")
+        finally:
+            os.close(file)
+        return await self._answer(to, key)
+
+    async def close(self) -> None:
+        """The file is open for one line at a time."""
+
+    def _line(self, content: Content, to: str, key: str) -> bytes:
+        noted = {"at": self._clock.now(), "to": to, "key": key, "content": content}
+        return msgspec.json.encode(noted) + b"\n"
+
+    async def _answer(self, to: str, key: str) -> Answer:
+        if "+bounce" in to:
+            return CallRefused(Reason.HARD_BOUNCE, f"{mask_recipient(to)} bounces, as it asks for")
+        if "+lost" in to:
+            return CallUnanswered("the answer is lost, as the address asks for")
+        if "+slow" in to:
+            await asyncio.sleep(min(SLOW_SECONDS, self._call_seconds))
+            if self._call_seconds < SLOW_SECONDS:
+                return CallUnanswered(f"no answer within {self._call_seconds:g} s")
+        return CallAccepted(f"sandbox-{message_of(key)}")

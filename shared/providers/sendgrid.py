@@ -1,0 +1,165 @@
+"""Mail by SendGrid's API, version 3, or what speaks like it: one POST a message.
+
+Our message and attempt stand in `custom_args`, which its events bring back. It knows no idempotency key. Where it asks
+for patience it tells the instant at which its limit begins anew, by its own clock.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Answer, CallRefused, NotNow, Reason
+from shared.domain.messages.channels import Channel
+from shared.outgoing import Outgoing, PostedAnswer
+from shared.outgoing.checks import check_url
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
+from shared.providers.details import tell
+from shared.providers.fields import read_fields
+from shared.providers.mailing import (
+    OUR_HEADER,
+    MailContent,
+    check_sender,
+    check_template,
+    in_ascii,
+    read_mail,
+)
+from shared.providers.posts import Posts, judge_status, read_answer
+
+ARGUMENT = "carillon_message"
+"""The name of our key among `custom_args`."""
+
+_KEY = re.compile(r"[\x21-\x7e]+")
+_OF_THE_RECIPIENT = re.compile(r"personalizations\.\d+\.to(\.|$)")
+_MOST_SECONDS = 3_600.0
+
+
+class SendGridFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """An account's own fields. `api_url` is for the European region, and for what speaks like SendGrid."""
+
+    sender: str = field(name="from")
+    from_name: str = ""
+    reply_to: str | None = None
+    api_url: str = "https://api.sendgrid.com"
+
+
+class SendGridSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """`event_key` is the public key by which its events are verified."""
+
+    api_key: str
+    event_key: str | None = None
+
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "SendGridSecret()"
+
+
+class SendGridFault(Struct, frozen=True):
+    """One of the errors in an answer; `field` is a path into what we sent."""
+
+    message: str = ""
+    field: str | None = None
+
+
+class SendGridFaults(Struct, frozen=True):
+    """What SendGrid answers with when it has not taken a mail."""
+
+    errors: list[SendGridFault] = field(default_factory=list)
+
+
+class SendGridKind(ProviderKind):
+    """See the module."""
+
+    name = "sendgrid"
+    channel = Channel.MAIL
+
+    def __init__(self, rules: ProviderRules) -> None:
+        self._rules = rules
+
+    def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        chosen = read_fields(fields, SendGridFields)
+        check_sender(chosen.sender, chosen.from_name, chosen.reply_to)
+        check_url(chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl")
+        if not _KEY.fullmatch(read_fields(secret, SendGridSecret, "secret").api_key):
+            raise Invalid("a key is made of printable ASCII characters", field="secret.apiKey")
+
+    def check_content(self, body: Mapping[str, Any]) -> None:
+        check_template(body)
+
+    def open(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
+    ) -> Provider:
+        posts = Posts(outgoing, self._rules.call_seconds)
+        return SendGridProvider(read_fields(fields, SendGridFields), read_fields(secret, SendGridSecret), posts)
+
+
+class SendGridProvider:
+    """One account."""
+
+    def __init__(self, fields: SendGridFields, secret: SendGridSecret, posts: Posts) -> None:
+        self._url = f"{fields.api_url.rstrip('/')}/v3/mail/send"
+        self._headers = {"authorization": f"Bearer {secret.api_key}"}
+        self._hidden = (secret.api_key,)
+        self._fields = fields
+        self._posts = posts
+
+    async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
+        address = in_ascii(to)
+        if address is None:
+            return CallRefused(Reason.MALFORMED, "the address cannot be told in ASCII")
+        body = msgspec.json.encode(_mail(read_mail(content), address, key, self._fields))
+
+        def judge(answer: PostedAnswer) -> Answer:
+            return _judge(answer, to, self._hidden)
+
+        return await self._posts.post(self._url, self._headers, body, before_bytes, judge)
+
+    async def close(self) -> None:
+        """The connections are the process's."""
+
+
+def _mail(mail: MailContent, address: str, key: str, fields: SendGridFields) -> dict[str, Any]:
+    bodies = {"text/plain": mail.text, "text/html": mail.html}
+    reply_to = {"reply_to": {"email": fields.reply_to}} if fields.reply_to is not None else {}
+    return {
+        "personalizations": [{"to": [{"email": address}], "custom_args": {ARGUMENT: key}}],
+        "from": {"email": fields.sender, "name": fields.from_name},
+        "subject": mail.subject,
+        "content": [{"type": kind, "value": text} for kind, text in bodies.items() if text],
+        "headers": {**mail.headers, OUR_HEADER: key},
+        **reply_to,
+    }
+
+
+def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
+    judged = judge_status(answer, to, hidden, answer.headers.get("x-message-id", ""))
+    match judged:
+        case CallRefused():
+            return _refusal(answer, to, hidden) or judged
+        case NotNow(retry_after=None):
+            return msgspec.structs.replace(judged, retry_after=_until_reset(answer))
+        case _:
+            return judged
+
+
+def _refusal(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> CallRefused | None:
+    errors = read_answer(answer, SendGridFaults).errors
+    if not errors:
+        return None
+    at_fault = any(_OF_THE_RECIPIENT.match(error.field or "") for error in errors)
+    detail = tell(f"HTTP {answer.status}: {'; '.join(error.message for error in errors)}", to, hidden)
+    return CallRefused(Reason.MALFORMED if at_fault else Reason.REFUSED, detail)
+
+
+def _until_reset(answer: PostedAnswer) -> timedelta | None:
+    try:
+        now = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+        seconds = float(answer.headers.get("x-ratelimit-reset", "")) - now
+    except (ValueError, TypeError):
+        return None
+    return timedelta(seconds=min(max(seconds, 0.0), _MOST_SECONDS))

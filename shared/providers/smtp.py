@@ -1,0 +1,259 @@
+"""Mail by SMTP, over connections that are kept: logged in once, and used for one mail after the other.
+
+    take or make a connection ──> before_bytes ──> MAIL ──> RCPT ──> DATA, the mail, its reply
+
+A server has a mail when it has answered the end of its data, and not before. So whatever breaks before the data is
+"not now", certainly; behind the beginning of the data nobody can tell. A refused recipient (5xx to RCPT) is at fault
+unless the server says that it is about policy (5.7.x). A server that asks for fewer mails says so in words only.
+"""
+
+import asyncio
+import base64
+import os
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import aiosmtplib
+from msgspec import Struct, field
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import (
+    Answer,
+    CallAccepted,
+    CallRefused,
+    CallUnanswered,
+    LoginRefused,
+    NotNow,
+    Reason,
+)
+from shared.domain.messages.channels import Channel
+from shared.outgoing import Blocked, Outgoing
+from shared.outgoing.checks import BadUrl, authority_of
+from shared.outgoing.guard import Guard
+from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers.details import tell
+from shared.providers.fields import read_fields
+from shared.providers.mailing import (
+    OUR_HEADER,
+    MailContent,
+    check_sender,
+    check_template,
+    in_ascii,
+    read_mail,
+)
+from shared.providers.mime import build_mail, encode_words, mailbox
+from shared.providers.smtp_connections import SmtpConnection, SmtpConnections, SmtpTarget
+
+_STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
+_TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
+_POLICY = re.compile(r"^5\.7\.")
+
+
+class SmtpTls(StrEnum):
+    """How a connection is protected."""
+
+    REQUIRED = "required"  # STARTTLS
+    IMPLICIT = "implicit"  # from the first byte on
+    OFFERED = "offered"  # STARTTLS where the server has it
+    NEVER = "never"
+
+
+class SmtpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """An account's own fields."""
+
+    host: str
+    sender: str = field(name="from")
+    port: int = 587
+    tls: SmtpTls = SmtpTls.REQUIRED
+    user: str = ""
+    from_name: str = ""
+    reply_to: str | None = None
+
+
+class SmtpSecret(Struct, frozen=True, forbid_unknown_fields=True):
+    """The password of `user`."""
+
+    password: str = ""
+
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "SmtpSecret()"
+
+
+class SmtpKind(ProviderKind):
+    """See the module."""
+
+    name: ClassVar[str] = "smtp"
+    channel: ClassVar[Channel] = Channel.MAIL
+
+    def __init__(self, rules: ProviderRules) -> None:
+        self._rules = rules
+        self._guard = Guard(rules.allowed_networks)
+        self._trust: ssl.SSLContext | None = None
+
+    def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        chosen = read_fields(fields, SmtpFields)
+        hidden = read_fields(secret, SmtpSecret, "secret")
+        self._check_target(chosen)
+        check_sender(chosen.sender, chosen.from_name, chosen.reply_to)
+        if bool(chosen.user) != bool(hidden.password):
+            raise Invalid("a login has a user and a password", field="secret.password")
+
+    def check_content(self, body: Mapping[str, Any]) -> None:
+        check_template(body)
+
+    def open(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
+    ) -> Provider:
+        chosen = read_fields(fields, SmtpFields)
+        password = read_fields(secret, SmtpSecret).password
+        # Reading whom the system trusts takes as long as some mails: once for all accounts.
+        self._trust = self._trust or ssl.create_default_context()
+        target = SmtpTarget(
+            host=chosen.host,
+            port=chosen.port,
+            implicit_tls=chosen.tls is SmtpTls.IMPLICIT,
+            start_tls=_start_tls(chosen.tls),
+            user=chosen.user,
+            password=password,
+        )
+        connections = SmtpConnections(target, self._guard, self._trust, self._rules.call_seconds)
+        return SmtpProvider(chosen, password, connections, self._rules.call_seconds)
+
+    def _check_target(self, chosen: SmtpFields) -> None:
+        if not 1 <= chosen.port <= 65_535:
+            raise Invalid("a port is a number from 1 to 65535", field="port")
+        host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
+        try:
+            if authority_of(f"http://{host}:{chosen.port}/", self._guard) != f"{host}:{chosen.port}":
+                raise BadUrl("it is a name or an address alone")
+        except BadUrl as error:
+            raise Invalid(f"invalid host: {error}", field="host") from None
+
+
+class SmtpProvider:
+    """One account at one server."""
+
+    def __init__(self, fields: SmtpFields, password: str, connections: SmtpConnections, call_seconds: float) -> None:
+        self._fields = fields
+        # A server may repeat a login as it was said, too: by AUTH PLAIN or by AUTH LOGIN.
+        self._hidden = (password, _in_base64(f"\0{fields.user}\0{password}"), _in_base64(password)) if password else ()
+        self._connections = connections
+        self._call_seconds = call_seconds
+
+    async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
+        address = in_ascii(to)
+        if address is None:
+            return CallRefused(Reason.MALFORMED, "the address cannot be told in ASCII")
+        mail = _message(read_mail(content), address, key, self._fields)
+        delivery = _Delivery(self._fields.sender, address, mail, before_bytes)
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                return await self._deliver(delivery, to)
+        except TimeoutError:
+            return delivery.judge_loss(f"{self._fields.host} did not answer within {self._call_seconds:g} s")
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    async def _deliver(self, delivery: "_Delivery", to: str) -> Answer:
+        host = self._fields.host
+        try:
+            async with self._connections.lend() as connection:
+                return CallAccepted(_queue_name(await delivery.make(connection)))
+        except Blocked as error:
+            return CallRefused(Reason.OTHER, str(error))
+        except aiosmtplib.SMTPResponseException as error:
+            return self._judge(error, to)
+        except (aiosmtplib.SMTPException, OSError) as error:
+            return delivery.judge_loss(tell(f"{host} {_fault(error)}", to, self._hidden))
+
+    def _judge(self, error: aiosmtplib.SMTPResponseException, to: str) -> Answer:
+        detail = tell(f"SMTP {error.code}: {error.message}", to, self._hidden)
+        if error.code in _STRANGERS:
+            return LoginRefused(detail)
+        if not 500 <= error.code <= 599 or isinstance(error, aiosmtplib.SMTPConnectResponseError):
+            return NotNow(detail, too_fast=_TOO_FAST.search(error.message) is not None)
+        at_fault = isinstance(error, aiosmtplib.SMTPRecipientRefused) and not _POLICY.match(error.message)
+        return CallRefused(Reason.UNREGISTERED if at_fault else Reason.REFUSED, detail)
+
+
+class _Delivery:
+    """One mail on its way, and how far it has come."""
+
+    def __init__(self, sender: str, address: str, mail: bytes, before_bytes: BeforeBytes) -> None:
+        self._sender = sender
+        self._address = address
+        self._mail = mail
+        self._before_bytes = before_bytes
+        self._data_begun = False
+
+    async def make(self, connection: SmtpConnection) -> str:
+        """Deliver it, and return the server's last words. Raises `NotCalled`, and the driver's errors."""
+        if not self._before_bytes():
+            raise NotCalled("withheld")
+        client = connection.begin()
+        await client.mail(self._sender)
+        await client.rcpt(self._address)
+        self._data_begun = True
+        reply = await client.data(self._mail)
+        connection.end()
+        return reply.message
+
+    def judge_loss(self, reason: str) -> Answer:
+        """What it comes to where the connection is lost."""
+        return CallUnanswered(reason) if self._data_begun else NotNow(reason)
+
+
+def _fault(error: Exception) -> str:
+    """What went wrong with a connection, to be read behind the server's name."""
+    match error.__cause__ or error:
+        case ssl.SSLCertVerificationError() as fault:
+            return f"cannot be trusted: {fault.verify_message}"
+        case ssl.SSLError():
+            return "cannot be trusted: the TLS handshake failed"
+        case socket.gaierror():
+            return "cannot be found: nobody knows the name"
+        case TimeoutError():
+            return "did not answer in time"
+        case aiosmtplib.SMTPServerDisconnected() | aiosmtplib.SMTPConnectError():
+            return "broke off without an answer"
+        case OSError() as fault:
+            # The driver's own text tells the address behind the name.
+            return f"cannot be connected to: {os.strerror(fault.errno) if fault.errno else 'no connection'}"
+        case fault:
+            return f"cannot be spoken to: {fault}"
+
+
+def _in_base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _start_tls(tls: SmtpTls) -> bool | None:
+    return {SmtpTls.REQUIRED: True, SmtpTls.OFFERED: None}.get(tls, False)
+
+
+def _queue_name(words: str) -> str:
+    """The name by which many servers call a mail that they have queued, as in `2.0.0 Ok: queued as 4F2B1`."""
+    found = re.search(r"queued as ([\w.-]{1,100})|\bOk:? ([\w.-]{10,100})$", words, re.IGNORECASE)
+    return (found[1] or found[2]) if found else ""
+
+
+def _message(mail: MailContent, address: str, key: str, fields: SmtpFields) -> bytes:
+    headers = {
+        "From": mailbox(fields.sender, fields.from_name),
+        "To": mailbox(address),
+        "Subject": encode_words(mail.subject),
+        "Date": format_datetime(datetime.now(UTC)),
+        "Message-ID": f"<{message_of(key)}@{fields.sender.rpartition('@')[2]}>",
+        OUR_HEADER: key,
+    }
+    if fields.reply_to is not None:
+        headers["Reply-To"] = mailbox(fields.reply_to)
+    return build_mail(headers | mail.headers, text=mail.text, html=mail.html)

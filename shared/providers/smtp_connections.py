@@ -1,0 +1,196 @@
+"""The connections of one account at one mail server: made when they are needed, greeted, logged in, and kept.
+
+A connection that was used within the last seconds is lent as it is; one that was idle for longer, or whose last mail
+was refused, is asked first whether it is still good. So a goodbye that has come meanwhile costs no mail. How many there
+are is bounded by who sends.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+
+import aiosmtplib
+from msgspec import Struct
+
+from shared.outgoing import Blocked
+from shared.outgoing.guard import Guard
+from shared.outgoing.sockets import is_closed_by_peer
+
+CONNECT_SECONDS = 5.0  # for one address; a host may have several
+FRESH_SECONDS = 5.0
+IDLE_SECONDS = 60.0
+MAILS = 100  # on one connection: many servers end it at about as many
+QUIT_SECONDS = 1.0
+
+_FAILURES = (aiosmtplib.SMTPException, OSError, TimeoutError)
+
+
+class SmtpTarget(Struct, frozen=True):
+    """Whom to connect to, and as whom. `start_tls` is `None` where it is used if the server has it."""
+
+    host: str
+    port: int
+    implicit_tls: bool
+    start_tls: bool | None
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        """No password."""
+        return f"SmtpTarget({self.host!r}, {self.port})"
+
+
+class SmtpConnection:
+    """A connection that is ready for a mail. It is clean while no mail has begun on it that has not ended well."""
+
+    def __init__(self, client: aiosmtplib.SMTP) -> None:
+        self._client = client
+        self._clean = True
+        self._mails = 0
+        self._used = monotonic()
+
+    def begin(self) -> aiosmtplib.SMTP:
+        """What the next mail is sent by."""
+        self._clean = False
+        self._mails += 1
+        return self._client
+
+    def end(self) -> None:
+        """The server has the mail."""
+        self._clean = True
+        self._used = monotonic()
+
+    @property
+    def keepable(self) -> bool:
+        return self._client.is_connected and self._mails < MAILS
+
+    @property
+    def old(self) -> bool:
+        return monotonic() - self._used > IDLE_SECONDS
+
+    async def renew(self) -> bool:
+        """Make it ready for another mail; whether that is possible."""
+        if self.old or not self.keepable or is_closed_by_peer(self._client.transport):
+            return False
+        if self._clean and monotonic() - self._used < FRESH_SECONDS:
+            return True
+        with suppress(*_FAILURES):
+            await self._client.rset()
+            self.end()
+            return True
+        return False
+
+    def cut(self) -> None:
+        """End it without a word."""
+        self._client.close()
+
+    async def quit(self) -> None:
+        """End it politely, if that is quick."""
+        with suppress(*_FAILURES):
+            await self._client.quit(timeout=QUIT_SECONDS)
+        self._client.close()
+
+
+class SmtpConnections:
+    """Lends connections, each to one mail at a time."""
+
+    def __init__(self, target: SmtpTarget, guard: Guard, trust: ssl.SSLContext, timeout_seconds: float) -> None:
+        self._target = target
+        self._guard = guard
+        self._trust = trust
+        self._timeout_seconds = timeout_seconds
+        self._idle: list[SmtpConnection] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[SmtpConnection]:
+        """A connection for one mail.
+
+        Raises:
+            Blocked: the server must not be connected to.
+            aiosmtplib.SMTPException, OSError: there is no connection to be had.
+        """
+        connection = await self._take()
+        try:
+            yield connection
+        except (asyncio.CancelledError, TimeoutError):
+            connection.cut()
+            raise
+        finally:
+            self._take_back(connection)
+
+    async def close(self) -> None:
+        self._closed = True
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(connection.quit() for connection in idle))
+
+    async def _take(self) -> SmtpConnection:
+        while self._idle:
+            connection = self._idle.pop()
+            if await connection.renew():
+                return connection
+            connection.cut()
+        return SmtpConnection(await self._connect())
+
+    def _take_back(self, connection: SmtpConnection) -> None:
+        while self._idle and self._idle[0].old:
+            self._idle.pop(0).cut()
+        if connection.keepable and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.cut()
+
+    async def _connect(self) -> aiosmtplib.SMTP:
+        target = self._target
+        client = aiosmtplib.SMTP(
+            hostname=target.host,
+            sock=await self._open_socket(),
+            username=target.user or None,
+            password=target.password or None,
+            local_hostname=_own_name(),
+            timeout=self._timeout_seconds,
+            use_tls=target.implicit_tls,
+            start_tls=target.start_tls,
+            tls_context=self._trust,
+        )
+        await client.connect()
+        try:
+            if client.is_ehlo_or_helo_needed:
+                await client.ehlo()
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    async def _open_socket(self) -> socket.socket:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self._target.host, self._target.port, type=socket.SOCK_STREAM)
+        objections = [self._guard.objection(str(info[4][0]), self._target.port) for info in found]
+        allowed = [info for info, objection in zip(found, objections, strict=True) if objection is None]
+        if not allowed:
+            kinds = sorted({objection for objection in objections if objection})
+            raise Blocked(f"{self._target.host} leads to {' and '.join(kinds) or 'no address'}")
+        for info in allowed[:-1]:
+            with suppress(OSError, TimeoutError):
+                return await self._connect_socket(info)
+        return await self._connect_socket(allowed[-1])
+
+    async def _connect_socket(self, info: tuple[object, ...]) -> socket.socket:
+        opened = self._guard.socket(info)
+        try:
+            opened.setblocking(False)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await asyncio.get_running_loop().sock_connect(opened, info[4])  # type: ignore[arg-type]
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+
+def _own_name() -> str:
+    """The name that we greet with: a full one or, as RFC 5321 has it for those without, an address."""
+    name = socket.gethostname()
+    return name if "." in name else "[127.0.0.1]"

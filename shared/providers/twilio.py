@@ -1,0 +1,167 @@
+"""SMS by Twilio's API of 2010-04-01, or what speaks like it: one form a message.
+
+Its callbacks come to a URL that names our message and attempt, so that one which overtakes the answer is known. Twilio
+knows no idempotency key. Its own error codes say more than the status does; those that it may add are plain refusals.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import Struct, field
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Answer, CallRefused, NotNow, Reason
+from shared.domain.messages.channels import Channel
+from shared.outgoing import Outgoing, PostedAnswer
+from shared.outgoing.checks import check_url
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
+from shared.providers.details import tell
+from shared.providers.fields import read_fields
+from shared.providers.posts import Posts, judge_status, read_answer
+
+_ACCOUNT = re.compile(r"AC[0-9a-fA-F]{32}")
+_SERVICE = re.compile(r"MG[0-9a-fA-F]{32}")
+_SENDER = re.compile(r"\+[1-9][0-9]{6,14}|[0-9]{3,8}|(?=.*[A-Za-z])[A-Za-z0-9 &_+-]{1,11}|whatsapp:\+[0-9]{7,15}")
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_TEXT_CHARACTERS = 1_600
+
+# https://www.twilio.com/docs/api/errors: those of a request for one message.
+_OF_THE_REQUEST = range(21_000, 22_000)
+_QUEUE_FULL = 21_611
+_REASONS = {
+    21_211: Reason.MALFORMED,  # no valid number
+    21_217: Reason.MALFORMED,  # seems to be no valid number
+    21_401: Reason.MALFORMED,
+    21_421: Reason.MALFORMED,
+    21_604: Reason.MALFORMED,  # no number at all
+    21_610: Reason.UNSUBSCRIBED,  # STOP
+    21_614: Reason.MALFORMED,  # no mobile number
+}
+
+
+class TwilioFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """An account's own fields: `from` or a messaging service. `api_url` is for other regions, and for what speaks like
+    Twilio."""
+
+    account_sid: str
+    sender: str | None = field(default=None, name="from")
+    messaging_service_sid: str | None = None
+    api_url: str = "https://api.twilio.com"
+
+
+class TwilioSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """It signs us in, and Twilio's callbacks are signed with it."""
+
+    auth_token: str
+
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "TwilioSecret()"
+
+
+class SmsContent(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a template of an SMS holds."""
+
+    text: str
+
+
+class TwilioError(Struct, frozen=True):
+    """What Twilio answers with when it has not taken a message."""
+
+    code: int | None = None
+    message: str = ""
+
+
+class TwilioMessage(Struct, frozen=True):
+    """What it answers with when it has."""
+
+    sid: str = ""
+
+
+class TwilioKind(ProviderKind):
+    """See the module."""
+
+    name = "twilio"
+    channel = Channel.SMS
+
+    def __init__(self, rules: ProviderRules) -> None:
+        self._rules = rules
+
+    def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        chosen = read_fields(fields, TwilioFields)
+        hidden = read_fields(secret, TwilioSecret, "secret")
+        if not _ACCOUNT.fullmatch(chosen.account_sid):
+            raise Invalid("an account's SID is AC and 32 hexadecimal digits", field="accountSid")
+        _check_sender(chosen)
+        check_url(chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl")
+        if not _TOKEN.fullmatch(hidden.auth_token):
+            raise Invalid("a token is made of printable ASCII characters", field="secret.authToken")
+
+    def check_content(self, body: Mapping[str, Any]) -> None:
+        text = read_fields(body, SmsContent).text
+        if not text.strip() or len(text) > _TEXT_CHARACTERS:
+            raise Invalid(f"an SMS has 1 to {_TEXT_CHARACTERS:,} characters", field="text")
+
+    def open(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
+    ) -> Provider:
+        posts = Posts(outgoing, self._rules.call_seconds)
+        chosen, hidden = read_fields(fields, TwilioFields), read_fields(secret, TwilioSecret)
+        return TwilioProvider(chosen, hidden, posts, self._rules, credential)
+
+
+class TwilioProvider:
+    """One account."""
+
+    def __init__(
+        self, fields: TwilioFields, secret: TwilioSecret, posts: Posts, rules: ProviderRules, credential: str
+    ) -> None:
+        self._url = f"{fields.api_url.rstrip('/')}/2010-04-01/Accounts/{fields.account_sid}/Messages.json"
+        login = base64.b64encode(f"{fields.account_sid}:{secret.auth_token}".encode()).decode()
+        self._headers = {"authorization": f"Basic {login}", "content-type": "application/x-www-form-urlencoded"}
+        self._sender = _sender_of(fields)
+        self._hidden = (secret.auth_token, login)
+        self._posts = posts
+        self._rules = rules
+        self._credential = credential
+
+    async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
+        form = {"To": to, "Body": str(content.get("text", "")), **self._sender}
+        if (callback := self._rules.callback_url(self._credential, key)) is not None:
+            form["StatusCallback"] = callback
+
+        def judge(answer: PostedAnswer) -> Answer:
+            return _judge(answer, to, self._hidden)
+
+        return await self._posts.post(self._url, self._headers, urlencode(form).encode(), before_bytes, judge)
+
+    async def close(self) -> None:
+        """The connections are the process's."""
+
+
+def _check_sender(chosen: TwilioFields) -> None:
+    if (chosen.sender is None) == (chosen.messaging_service_sid is None):
+        raise Invalid("a sender is needed: either from or messagingServiceSid", field="from")
+    if chosen.sender is not None and not _SENDER.fullmatch(chosen.sender):
+        raise Invalid("a sender is a number as +6591234567, a short code, or a name of 1 to 11 letters", field="from")
+    if chosen.messaging_service_sid is not None and not _SERVICE.fullmatch(chosen.messaging_service_sid):
+        raise Invalid("a messaging service's SID is MG and 32 hexadecimal digits", field="messagingServiceSid")
+
+
+def _sender_of(fields: TwilioFields) -> dict[str, str]:
+    if fields.sender is not None:
+        return {"From": fields.sender}
+    return {"MessagingServiceSid": fields.messaging_service_sid or ""}
+
+
+def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
+    error = read_answer(answer, TwilioError)
+    if answer.status < 400 or error.code is None or error.code not in _OF_THE_REQUEST:
+        return judge_status(answer, to, hidden, read_answer(answer, TwilioMessage).sid)
+    detail = tell(f"{error.code}: {error.message}", to, hidden)
+    if error.code == _QUEUE_FULL:
+        return NotNow(detail, too_fast=True)
+    return CallRefused(_REASONS.get(error.code, Reason.REFUSED), detail)

@@ -1,0 +1,202 @@
+"""The ledger of messages: an entry for each message that was ever sent, and tallies that are exact at any moment.
+
+Entries and tallies change in one transaction. There are two tallies for a batch, so that a worker never waits for a
+callback: the worker's stands in the batch itself and is fenced by the batch's owner, and that of callbacks in
+`tallies`. What is true of the batch is their sum.
+
+Each change names the entry as it was read. One that has changed since is not touched, and neither is any other entry of
+the same write: whoever writes reads again and decides anew. So a write that may have happened is safe to repeat.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import pymongo
+from msgspec import Struct
+from pymongo import ASCENDING, AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import BulkWriteError
+from pymongo.read_concern import ReadConcern
+
+from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
+from shared.store.documents import Codec, Document, is_duplicate, make, translate_errors, with_ids
+
+WRITTEN_AT_ONCE = 200
+"""How many entries one write should have at most: the server works on them in one transaction."""
+
+_Transact = Callable[[AsyncClientSession], Awaitable[None]]
+
+_TRANSACTION_SECONDS = 5.0
+_codec = Codec(Message)
+
+
+class EntryChange(Struct, frozen=True):
+    """One entry as it was read, `None` where there was none, and as it is to be."""
+
+    before: Message | None
+    after: Message
+
+
+class WriteResult(Enum):
+    """How a write ended."""
+
+    DONE = "done"
+    STALE = "stale"  # an entry has changed since it was read: nothing was written
+    LOST = "lost"  # the batch belongs to somebody else: nothing was written
+
+
+class _NotWritten(Exception):
+    """Ends a transaction in which nothing may be written."""
+
+    def __init__(self, result: WriteResult) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+class MessageLedger:
+    """The `messages` collection, `tallies`, and the field `tally` of batches. All raise `Unavailable`."""
+
+    def __init__(self, client: AsyncMongoClient[Document], database: AsyncDatabase[Document]) -> None:
+        self._client = client
+        self._messages = database["messages"]
+        self._tallies = database["tallies"]
+        self._batches = database["batches"]
+
+    async def setup(self) -> None:
+        """Make the indexes, and the collection without any: a transaction on an older server cannot."""
+        await self._messages.create_index([("app_id", ASCENDING), ("to", ASCENDING)])
+        await self._messages.create_index([("ref", ASCENDING)], sparse=True)
+        await make(self._tallies)
+
+    async def get(self, message_id: str) -> Message | None:
+        """An entry."""
+        with translate_errors():
+            return _codec.maybe(await self._messages.find_one({"_id": message_id}))
+
+    async def with_ids(self, message_ids: Sequence[str]) -> dict[str, Message]:
+        """The entries of these that there are, by id."""
+        with translate_errors():
+            return await with_ids(self._messages, _codec, message_ids)
+
+    async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
+        """The entries of a job's batch, by id."""
+        with translate_errors():
+            found = await self._messages.find(_beginning_with(batch_prefix(incarnation, ordinal))).to_list()
+        return {message.id: message for message in map(_codec.value, found)}
+
+    async def write(self, batch_id: str, owner: str, changes: Sequence[EntryChange]) -> WriteResult:
+        """Change entries of a batch that this owner sends, and its tally."""
+        tally = add_tallies(difference(change.before, change.after) for change in changes)
+
+        async def transact(session: AsyncClientSession) -> None:
+            moved = await self._batches.update_one(
+                {"_id": batch_id, "owner": owner},
+                {"$currentDate": {"changed_at": True}} | _increments(tally, "tally."),
+                session=session,
+            )
+            if not moved.matched_count:
+                raise _NotWritten(WriteResult.LOST)
+            await self._change(changes, session)
+
+        return await self._run(transact)
+
+    async def fold(self, changes: Sequence[EntryChange]) -> WriteResult:
+        """Change entries by what callbacks tell, and their batches' tallies."""
+        tallies: dict[str, Counter[str]] = {}
+        for change in changes:
+            if prefix := prefix_of(change.after.id):
+                tallies.setdefault(prefix, Counter()).update(difference(change.before, change.after))
+
+        async def transact(session: AsyncClientSession) -> None:
+            for prefix, tally in sorted(tallies.items()):
+                if changed := _increments(add_tallies([tally]), ""):
+                    await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
+            await self._change(changes, session)
+
+        return await self._run(transact)
+
+    async def count_job(self, job_id: str, incarnation: str) -> dict[str, int]:
+        """The tally of a job: of all its batches, and of all callbacks about them, at one moment."""
+        pipeline: list[Document] = [
+            {"$match": {"job_id": job_id, "tally": {"$exists": True}}},
+            {"$project": {"tally": 1}},
+            {
+                "$unionWith": {
+                    "coll": self._tallies.name,
+                    "pipeline": [
+                        {"$match": _beginning_with(f"{incarnation}.")},
+                        {"$project": {"tally": "$$ROOT"}},
+                    ],
+                }
+            },
+        ]
+        snapshot = self._batches.with_options(read_concern=ReadConcern("snapshot"))
+        with translate_errors():
+            found = await (await snapshot.aggregate(pipeline)).to_list()
+        return add_tallies(_flatten(document["tally"]) for document in found)
+
+    async def _change(self, changes: Sequence[EntryChange], session: AsyncClientSession) -> None:
+        """Raises `_NotWritten` where an entry is not as it was read."""
+        fresh = [_codec.document(change.after) for change in changes if change.before is None]
+        known = [(change.before, change.after) for change in changes if change.before is not None]
+        if fresh:
+            try:
+                await self._messages.insert_many(fresh, ordered=True, session=session)
+            except BulkWriteError as error:
+                if not is_duplicate(error):
+                    raise
+                raise _NotWritten(WriteResult.STALE) from None
+        if not known:
+            return
+        ids = [before.id for before, _ in known]
+        read = _of_same_place(ids, [before.v for before, _ in known])
+        replaced = await self._messages.update_many(
+            {"_id": {"$in": ids}, "$expr": {"$eq": ["$v", read]}},
+            [{"$replaceWith": _of_same_place(ids, [_codec.document(after) for _, after in known])}],
+            session=session,
+        )
+        if replaced.matched_count < len(known):
+            raise _NotWritten(WriteResult.STALE)
+
+    async def _run(self, transact: _Transact) -> WriteResult:
+        try:
+            with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
+                async with self._client.start_session() as session:
+                    # A transaction inherits nothing from the collections: without these it takes the URL's.
+                    await session.with_transaction(
+                        transact,
+                        read_concern=ReadConcern("snapshot"),
+                        write_concern=self._messages.write_concern,
+                        read_preference=self._messages.read_preference,
+                    )
+        except _NotWritten as refused:
+            return refused.result
+        return WriteResult.DONE
+
+
+def _beginning_with(prefix: str) -> Document:
+    """The query for ids that begin so, as one range; `prefix` ends with a dot, which the slash follows in ASCII."""
+    return {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]}/"}}
+
+
+def _of_same_place(ids: Sequence[str], values: Sequence[Any]) -> Document:
+    """The value that stands where the document's `_id` stands. Literal: texts of others are no expressions."""
+    return {"$arrayElemAt": [{"$literal": list(values)}, {"$indexOfArray": [{"$literal": list(ids)}, "$_id"]}]}
+
+
+def _increments(tally: Mapping[str, int], path: str) -> Document:
+    return {"$inc": {f"{path}{name}": count for name, count in tally.items()}} if tally else {}
+
+
+def _flatten(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
+    """The counts of a tally as it is stored, by their whole names."""
+    counts: dict[str, int] = {}
+    for name, value in tally.items():
+        if isinstance(value, dict):
+            counts |= _flatten(value, f"{path}{name}.")
+        elif name != "_id":
+            counts[f"{path}{name}"] = value
+    return counts

@@ -1,0 +1,172 @@
+"""One address is one recipient, however it is written; what is none is told without being shown."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.domain.audience.column_names import strip_unseen
+from shared.domain.audience.csv_cuts import Cutter
+from shared.domain.audience.csv_rows import RowReader
+from shared.domain.audience.repeats import Repeats, hashes_of
+from shared.domain.errors import Invalid
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.recipients import (
+    Malformed,
+    check_region,
+    mask,
+    mask_in,
+    read_address,
+    repeat_form,
+)
+
+SMS, MAIL, PUSH, OTHER = Channel.SMS, Channel.MAIL, Channel.PUSH, Channel.OTHER
+
+
+def why(text: str, channel: Channel, region: str = "") -> str:
+    read = read_address(text, channel, region)
+    assert isinstance(read, Malformed), read
+    return read.why
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    ["91234567", "6591234567", "+6591234567", " +65 9123-4567 ", "(9123) 4567", "\uff0b65 9123.4567", "\ufeff91234567"],
+)
+def test_spellings_of_a_number_of_singapore_are_one(spelled: str) -> None:
+    assert read_address(spelled, SMS, "SG") == "+6591234567"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "region", "reason"),
+    [
+        ("9123456", "SG", "too short"),
+        ("+65912345678901234", "SG", "too long"),
+        ("12345678901234567890", "SG", "too long"),
+        ("", "SG", "blank"),
+        (" \u200b ", "SG", "blank"),
+        ("call 91234567", "SG", "no phone number"),
+        ("91234567 ext. 5", "SG", "no phone number"),
+        ("1-800-FLOWERS", "US", "no phone number"),
+        ("+", "SG", "no phone number"),
+        ("+999123456", "SG", "country code"),
+        ("+999123456", "", "no country has its country code"),
+        ("91234567", "", "no default region"),
+        ("+651", "SG", "too short"),
+        ("001", "SG", "too short"),
+        ("+65 12345678 9", "SG", "no phone number of its country has this length"),
+        ("253-0000", "US", "too short"),
+    ],
+)
+def test_what_is_no_number_is_told_without_it(spelled: str, region: str, reason: str) -> None:
+    told = why(spelled, SMS, region)
+    assert reason in told
+    assert "234" not in told
+
+
+def test_numbers_of_other_countries_need_no_region() -> None:
+    assert read_address("+44 (0)20 7946 0958", SMS) == "+442079460958"
+    assert read_address("020 7946 0958", SMS, "GB") == "+442079460958"
+    assert read_address("+1 650 253 0000", SMS, "SG") == "+16502530000"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "normal"),
+    [
+        (" Ann@Example.COM\u200b\n", "Ann@example.com"),
+        ("a.b+c@x-y.example.org", "a.b+c@x-y.example.org"),
+        ("o'hara/x=y@example.com", "o'hara/x=y@example.com"),
+        ("é@BÜCHER.example", "é@bücher.example"),
+    ],
+)
+def test_a_mail_address_is_trimmed_and_its_domain_in_lower_case(spelled: str, normal: str) -> None:
+    assert read_address(spelled, MAIL) == normal
+
+
+ONE_AT, LENGTH, BEFORE, DOMAIN = "one @ is needed", "at most 254", "before the @ that", "no domain"
+
+
+@pytest.mark.parametrize(
+    ("reason", "spelled"),
+    [
+        (ONE_AT, ["ann", "ann@", "@example.com", "@", "a@b@example.com"]),
+        (LENGTH, [f"{'a' * 65}@x.com", f"{'a' * 64}@{'x.' * 93}comm", f"a@{'x.' * 130}com"]),
+        (BEFORE, ["a b@example.com", ".a@x.com", "a.@x.com", "a..b@x.com", '"a b"@x.com', "a,b@x.com", "A <a@x.com>"]),
+        (BEFORE, ["a\r\nBcc:b@x.com", "a\x00@x.com", "a:b@x.com"]),
+        (DOMAIN, ["a@localhost", "a@-x.com", "a@x-.com", "a@x..com", "a@.com", "a@x.com.", "a@x_y.com"]),
+        (DOMAIN, ["a@[127.0.0.1]", "a@x.com\r\nBcc: b", f"a@{'x' * 64}.com", "a@x.com>", "a@x y.com"]),
+    ],
+)
+def test_what_is_no_mail_address_is_told_without_it(reason: str, spelled: list[str]) -> None:
+    for one in spelled:
+        told = why(one, MAIL)
+        assert reason in told, one
+        assert one == "@" or one not in told
+
+
+def test_the_longest_mail_addresses() -> None:
+    for longest in (f"{'a' * 64}@{'x.' * 93}com", f"{'a' * 64}@{'x' * 63}.com"):
+        assert read_address(longest, MAIL) == longest
+        assert len(longest) in {254, 132}
+
+
+def test_tokens_and_other_addresses_stay_as_they_are() -> None:
+    assert read_address(" fcm:AbC_d-é ", PUSH) == "fcm:AbC_d-é"
+    assert read_address("User 1", OTHER) == "User 1"
+    assert "blank" in why("\t\u200b", OTHER)
+    assert "characters" in why("x" * 1_025, PUSH)
+    assert read_address("x" * 1_024, PUSH) == "x" * 1_024
+
+
+@given(st.text(), st.sampled_from(Channel), st.sampled_from(["", "SG", "US"]))
+def test_a_normal_form_is_its_own(text: str, channel: Channel, region: str) -> None:
+    read = read_address(text, channel, region)
+    if isinstance(read, Malformed):
+        assert len(text) < 4 or text not in read.why
+    else:
+        assert read_address(read, channel, region) == read
+        assert read == strip_unseen(read) != ""
+
+
+def test_a_region_is_two_letters() -> None:
+    assert (check_region("sg"), check_region("")) == ("SG", "")
+    for unknown in ("XX", "SGP", "65", "ß"):
+        with pytest.raises(Invalid) as refused:
+            check_region(unknown)
+        assert refused.value.field == "defaultRegion"
+
+
+def test_repeats_are_found_by_the_form_that_is_sent_to() -> None:
+    file = b"recipient\n91234567\n6591234567\n+6591234567\n9123456\n 9123456\n92345678\n"
+    reader, cutter = RowReader(), Cutter(10, Repeats(), normalize=repeat_form(SMS, "SG"))
+    cuts = [*cutter.add(reader.feed(file)), *cutter.add(reader.finish()), *cutter.finish()]
+    assert [(cut.rows, cut.repeats, cut.repeated) for cut in cuts] == [(6, 3, bytes([0b0110_1000]))]
+
+
+@given(st.lists(st.text(st.sampled_from("9123456 +65\u200b"), max_size=12), max_size=12))
+def test_the_hashes_of_two_are_equal_if_their_addresses_are(texts: list[str]) -> None:
+    hashes = hashes_of([text.encode() for text in texts], repeat_form(SMS, "SG")).tolist()
+    for one, text in zip(hashes, texts, strict=True):
+        for other, another in zip(hashes, texts, strict=True):
+            address, others = read_address(text, SMS, "SG"), read_address(another, SMS, "SG")
+            alike = strip_unseen(text) == strip_unseen(another) if isinstance(address, Malformed) else address == others
+            assert (one == other) == alike
+
+
+@pytest.mark.parametrize(
+    ("address", "masked"),
+    [
+        ("+6591234567", "+65***67"),
+        ("ann@example.com", "a***@example.com"),
+        ("1234567", "***"),
+        ("12345678", "123***78"),
+        ("tokentoken", "tok***en"),
+    ],
+)
+def test_a_masked_address_shows_a_part_of_it(address: str, masked: str) -> None:
+    assert mask(address) == masked
+
+
+def test_a_providers_words_are_masked() -> None:
+    assert mask_in("To 6591234567 (+6591234567) is bad", "+6591234567") == "To +65***67 (+65***67) is bad"
+    assert mask_in("<Ann@Example.com> unknown", "ann@example.com") == "<a***@example.com> unknown"
+    assert mask_in("nothing", "") == "nothing"

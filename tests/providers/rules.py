@@ -1,0 +1,73 @@
+"""What is said to a fake and what it tells, as lines of JSON: a process of its own knows nothing of the tests."""
+
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+
+class Cut(StrEnum):
+    """Where a fake breaks a connection off, with a reset."""
+
+    NEVER = ""
+    BEGINNING = "beginning"  # at the first bytes of a call
+    CALL = "call"  # when it has the whole call
+    ANSWER = "answer"  # in the middle of the first line of its answer
+    BODY = "body"  # behind the head of its answer
+
+
+class Rule(Struct):
+    """How a call is answered. `hang` says nothing for ever; `close` says goodbye behind the answer."""
+
+    status: int = 200
+    text: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    delay_seconds: float = 0.0
+    cut: Cut = Cut.NEVER
+    hang: bool = False
+    close: bool = False
+
+
+class Arrived(Struct):
+    """A call as it came. `began_ns` is the instant of its first byte on the machine's monotonic clock, which all its
+    processes share; `at` the same by the wall clock, in seconds. `peer` tells connections apart."""
+
+    began_ns: int
+    at: float
+    peer: int
+    path: str
+    headers: dict[str, str]
+    body: str
+
+
+class Counts(Struct):
+    """What a fake has seen of connections. `bytes` are those of messages, begun or whole; `most` is the most calls that
+    were under way at the same time; `ended` are the connections that are over."""
+
+    connections: int = 0
+    bytes: int = 0
+    calls: int = 0
+    most: int = 0
+    ended: int = 0
+
+
+class Do(StrEnum):
+    """What a fake can be asked to do."""
+
+    ANSWER = "answer"  # by these rules from now on
+    TELL = "tell"  # no more than what every reply tells
+    FORGET = "forget"  # what has arrived so far
+
+
+class Order(Struct):
+    """What a test asks of a fake: `next` calls are answered so, one after the other, and the rest by `always`."""
+
+    do: Do
+    next: list[Rule] = field(default_factory=list)
+    always: Rule | None = None
+
+
+class Told(Struct):
+    """What a fake replies to an order."""
+
+    arrived: list[Arrived]
+    counts: Counts

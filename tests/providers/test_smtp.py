@@ -1,0 +1,255 @@
+"""The kind `smtp`: what an account must be made of, whom it connects to, and how its connections are kept."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from email import message_from_string
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import (
+    Answer,
+    CallAccepted,
+    CallRefused,
+    CallUnanswered,
+    LoginRefused,
+    NotNow,
+    Reason,
+)
+from shared.outgoing import Outgoing
+from shared.providers import NotCalled, Provider, ProviderRules
+from shared.providers import smtp_connections as connections
+from shared.providers.smtp import SmtpKind
+from tests.outgoing.receiver import scripted, self_signed
+from tests.providers.fakes import FakeProcess
+from tests.providers.rules import Arrived, Rule
+from tests.providers.smtp_fake import PASSWORD
+
+FIELDS = {"host": "127.0.0.1", "tls": "never", "from": "news@example.com"}
+NO_HTTP: Outgoing = None  # type: ignore[assignment]
+KIND = SmtpKind(ProviderRules(call_seconds=2.0, allowed_networks=("127.0.0.1/32",)))
+
+
+OPENED: list[Provider] = []
+
+
+@pytest.fixture(autouse=True)
+async def _close_all() -> AsyncIterator[None]:
+    yield
+    while OPENED:
+        await OPENED.pop().close()
+
+
+@pytest.fixture
+async def server(fakes: Mapping[str, FakeProcess]) -> FakeProcess:
+    fake = fakes["smtp_fake"]
+    await fake.answer(always=Rule(250))
+    return fake
+
+
+def provider_at(port: int, **changes: Any) -> Provider:
+    provider = KIND.open(FIELDS | {"port": port} | changes, {}, NO_HTTP)
+    OPENED.append(provider)
+    return provider
+
+
+async def send(provider: Provider, to: str = "ana@example.com", **content: Any) -> Answer:
+    return await provider.send({"subject": "s", "text": "t", **content}, to, "m.1~2", lambda: True)
+
+
+async def only(server: FakeProcess) -> Arrived:
+    (arrived,) = (await server.tell()).arrived
+    return arrived
+
+
+async def test_a_mail_has_the_parts_that_it_is_given(server: FakeProcess) -> None:
+    headers = {"List-Unsubscribe": "<https://x.example/u/1>"}
+    answer = await send(
+        provider_at(server.port), subject="a\r\nBcc: b@example.com", text="", html="<b>", headers=headers
+    )
+    assert answer == CallAccepted("4F2B1")
+    mail = message_from_string((await only(server)).body, policy=default)
+    assert mail["Subject"] == "a??Bcc: b@example.com" and mail["Bcc"] is None
+    assert mail["List-Unsubscribe"] == "<https://x.example/u/1>"
+    assert mail["Message-ID"] == "<m.1@example.com>" and mail["X-Carillon-Message"] == "m.1~2"
+    assert mail.get_content_type() == "text/html"
+
+
+@pytest.mark.parametrize("to", ["søren@example.com", "nobody", "", "a b@example.com>\r\nRCPT TO:<c@example.com"])
+async def test_what_no_server_can_be_told_is_not_connected_to(server: FakeProcess, to: str) -> None:
+    answer = await send(provider_at(server.port), to)
+    assert isinstance(answer, CallRefused) and answer.reason is Reason.MALFORMED
+    assert (await server.tell()).counts.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "expected"),
+    [
+        (550, "5.1.1 no such user", CallRefused(Reason.UNREGISTERED, "SMTP 550: 5.1.1 no such user")),
+        (550, "no", CallRefused(Reason.UNREGISTERED, "SMTP 550: no")),
+        (550, "5.7.1 relaying denied", CallRefused(Reason.REFUSED, "SMTP 550: 5.7.1 relaying denied")),
+        (530, "5.7.0 log in", LoginRefused("SMTP 530: 5.7.0 log in")),
+        (451, "4.7.1 greylisted", NotNow("SMTP 451: 4.7.1 greylisted")),
+        (421, "4.7.28 slow down", NotNow("SMTP 421: 4.7.28 slow down", too_fast=True)),
+        (454, "Throttling failure", NotNow("SMTP 454: Throttling failure", too_fast=True)),
+    ],
+)
+async def test_what_a_reply_means(server: FakeProcess, status: int, text: str, expected: Answer) -> None:
+    await server.answer(always=Rule(status, text))
+    assert await send(provider_at(server.port)) == expected
+
+
+async def test_behind_a_refused_mail_the_connection_goes_on(server: FakeProcess) -> None:
+    provider = provider_at(server.port)
+    for status in (250, 550, 451, 250, 550, 250):
+        await server.answer(always=Rule(status, "5.1.1 x"))
+        await send(provider)
+    told = await server.tell()
+    assert len(told.arrived) == 3 and told.counts.connections == 1
+
+
+async def test_behind_a_withheld_mail_the_connection_goes_on(server: FakeProcess) -> None:
+    provider = provider_at(server.port)
+    for _ in range(3):
+        with pytest.raises(NotCalled):
+            await provider.send({}, "ana@example.com", "m~1", lambda: False)
+    await send(provider)
+    assert (await server.tell()).counts.connections == 1
+
+
+async def test_a_connection_bears_so_many_mails(server: FakeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAILS", 3)
+    provider = provider_at(server.port)
+    for _ in range(7):
+        assert isinstance(await send(provider), CallAccepted)
+    assert (await server.tell()).counts.connections == 3
+
+
+async def test_what_was_idle_is_asked_before_it_is_used(server: FakeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "FRESH_SECONDS", 0)
+    provider = provider_at(server.port)
+    for _ in range(3):
+        assert isinstance(await send(provider), CallAccepted)
+    assert (await server.tell()).counts.connections == 1
+
+
+async def test_what_was_idle_for_long_is_not_used(server: FakeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0)
+    provider = provider_at(server.port)
+    for _ in range(3):
+        assert isinstance(await send(provider), CallAccepted)
+    assert (await server.tell()).counts.connections == 3
+
+
+async def test_closing_says_goodbye(server: FakeProcess) -> None:
+    provider = provider_at(server.port)
+    await send(provider)
+    await provider.close()
+    while not (await server.tell()).counts.ended:
+        await asyncio.sleep(0)
+
+
+async def test_a_name_that_leads_inside_is_not_connected_to(
+    server: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(*_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.2", server.port))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    answer = await send(provider_at(server.port, host="mx.example"))
+    assert answer == CallRefused(Reason.OTHER, "mx.example leads to a loopback address")
+    assert (await server.tell()).counts.connections == 0
+
+
+async def test_what_is_wrong_with_a_connection_is_told(server: FakeProcess) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        answer = await send(provider_at(unused.getsockname()[1]))
+    assert answer == NotNow("127.0.0.1 cannot be connected to: Connection refused")
+    answer = await send(provider_at(server.port, tls="implicit"))
+    assert answer == NotNow("127.0.0.1 cannot be trusted: the TLS handshake failed")
+
+
+async def test_of_several_addresses_the_next_is_tried(server: FakeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(*_: Any, **__: Any) -> list[Any]:
+        there = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", server.port))
+        return [(*there[:4], ("127.0.0.1", 1)), there]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    assert isinstance(await send(provider_at(server.port, host="mx.example")), CallAccepted)
+
+
+async def test_where_tls_is_required_nothing_goes_without(server: FakeProcess) -> None:
+    answer = await send(provider_at(server.port, tls="required"))
+    assert isinstance(answer, NotNow) and "STARTTLS" in answer.detail
+    assert (await server.tell()).arrived == []
+
+
+async def test_a_certificate_that_nobody_vouches_for(tmp_path: Path) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mx\r\n")
+        await reader.read()
+
+    async with scripted(greet, tls=self_signed(tmp_path)) as address:
+        answer = await send(provider_at(int(address.rpartition(":")[2]), tls="implicit"))
+    assert isinstance(answer, NotNow) and "self-signed certificate" in answer.detail
+
+
+@pytest.mark.parametrize("greeting", [b"554 go away\r\n", b"421 later\r\n", b"", b"HTTP/1.1 400\r\n"])
+async def test_a_server_that_does_not_greet_takes_nothing(greeting: bytes) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+
+    async with scripted(refuse) as address:
+        assert isinstance(await send(provider_at(int(address.rpartition(":")[2]))), NotNow)
+
+
+@pytest.mark.parametrize(("until", "expected"), [(b"MAIL", NotNow), (b"RCPT", NotNow), (b"DATA", CallUnanswered)])
+async def test_doubt_begins_with_the_data(until: bytes, expected: type[Answer]) -> None:
+    """A server that falls silent before the data cannot have the mail."""
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mx\r\n")
+        while not (line := await reader.readline()).startswith(until):
+            writer.write(b"250 OK\r\n")
+            assert line
+        await reader.read()
+
+    async with scripted(speak) as address:
+        assert isinstance(await send(provider_at(int(address.rpartition(":")[2]))), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"host": "10.0.0.1"}, "host"),
+        ({"host": "a b"}, "host"),
+        ({"host": "mx.example/x"}, "host"),
+        ({"host": "user@mx.example"}, "host"),
+        ({"host": "::1"}, "host"),
+        ({"host": ""}, "host"),
+        ({"port": 0}, "port"),
+        ({"port": 70_000}, "port"),
+        ({"port": "25"}, "port"),
+        ({"tls": "perhaps"}, "tls"),
+        ({"from": "nobody"}, "from"),
+        ({"fromName": "a\nb"}, "fromName"),
+        ({"replyTo": "x"}, "replyTo"),
+        ({"user": "news"}, "secret.password"),
+        ({"url": "x"}, "url"),
+    ],
+)
+def test_an_account_that_cannot_be(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        KIND.check({"host": "mx.example", "from": "news@example.com"} | changes, {})
+    assert caught.value.field == field
+
+
+def test_an_account_that_can_be() -> None:
+    KIND.check(FIELDS | {"port": 2525, "user": "news"}, {"password": PASSWORD})
+    KIND.check({"host": "mx.example", "from": "news@example.com"}, {})
+    KIND.check({"host": "2606:4700::1111", "from": "news@example.com"}, {})

@@ -1,0 +1,99 @@
+"""The kind `twilio`: what an account must be made of, and what Twilio's codes mean."""
+
+import json
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from aiohttp import web
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, LoginRefused, NotNow, Reason
+from shared.providers import ProviderRules
+from shared.providers.twilio import TwilioKind
+from tests.outgoing.receiver import calling, receiving
+from tests.providers.accounts import TWILIO_SID
+
+KIND = TwilioKind(ProviderRules(allowed_networks=("127.0.0.1/32",)))
+FIELDS = {"accountSid": TWILIO_SID, "from": "+15005550006"}
+SECRET = {"authToken": "t0ken"}
+
+
+async def answer_to(status: int, body: dict[str, Any], **changes: Any) -> tuple[Answer, dict[str, list[str]]]:
+    """What an answer of Twilio's comes to, and the form it was given to."""
+    async with receiving() as twilio, calling() as outgoing:
+        twilio.answer = lambda: web.Response(status=status, text=json.dumps(body))
+        fields = {name: value for name, value in (FIELDS | changes).items() if value} | {"apiUrl": twilio.url + "/"}
+        KIND.check(fields, SECRET)
+        provider = KIND.open(fields, SECRET, outgoing, "c-1")
+        answer = await provider.send({"text": "hi"}, "+6591234567", "m~1", lambda: True)
+        return answer, parse_qs(twilio.received[0].body.decode())
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (400, 21_211, CallRefused(Reason.MALFORMED, "21211: no")),
+        (400, 21_614, CallRefused(Reason.MALFORMED, "21614: no")),
+        (400, 21_610, CallRefused(Reason.UNSUBSCRIBED, "21610: no")),
+        (400, 21_606, CallRefused(Reason.REFUSED, "21606: no")),
+        (403, 21_608, CallRefused(Reason.REFUSED, "21608: no")),  # of this number, not of our login
+        (400, 21_999, CallRefused(Reason.REFUSED, "21999: no")),
+        (400, 21_611, NotNow("21611: no", too_fast=True)),
+    ],
+)
+async def test_codes_of_the_request_say_more_than_the_status(status: int, code: int, expected: Answer) -> None:
+    answer, _ = await answer_to(status, {"code": code, "message": "no"})
+    assert answer == expected
+
+
+async def test_codes_of_the_account_are_its_status() -> None:
+    answer, _ = await answer_to(403, {"code": 20_005, "message": "Account not active"})
+    assert isinstance(answer, LoginRefused)
+
+
+async def test_its_id_is_the_messages() -> None:
+    answer, form = await answer_to(201, {"sid": "SM1", "code": 21_211})
+    assert answer == CallAccepted("SM1")
+    assert form == {"To": ["+6591234567"], "From": ["+15005550006"], "Body": ["hi"]}  # without a public URL no callback
+
+
+async def test_a_messaging_service_stands_in_for_a_sender() -> None:
+    service = "MG" + "0" * 32
+    _, form = await answer_to(201, {}, **{"from": None, "messagingServiceSid": service})
+    assert form["MessagingServiceSid"] == [service] and "From" not in form
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"accountSid": "AC1"}, "accountSid"),
+        ({"accountSid": TWILIO_SID + "/../x"}, "accountSid"),
+        ({"from": "not a number!"}, "from"),
+        ({"from": "Carillon Ltd too long"}, "from"),
+        ({"from": None}, "from"),
+        ({"messagingServiceSid": "MG" + "0" * 32}, "from"),
+        ({"from": None, "messagingServiceSid": "MG1"}, "messagingServiceSid"),
+        ({"apiUrl": "http://10.0.0.1"}, "apiUrl"),
+        ({"region": "ie1"}, "region"),
+    ],
+)
+def test_an_account_that_cannot_be(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        KIND.check(FIELDS | changes, SECRET)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("sender", ["+6591234567", "12345", "Carillon", "whatsapp:+14155238886"])
+def test_senders(sender: str) -> None:
+    KIND.check(FIELDS | {"from": sender}, SECRET)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [({}, "text"), ({"text": " "}, "text"), ({"text": "x" * 1_601}, "text"), ({"text": "x", "html": "x"}, "html")],
+)
+def test_a_template_that_cannot_be(body: dict[str, Any], field: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        KIND.check_content(body)
+    assert caught.value.field == field

@@ -1,0 +1,176 @@
+"""An account at a provider that runs as a process, and batches of messages for it, on a real store."""
+
+import asyncio
+import itertools
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import ceil
+
+from msgspec.structs import replace
+
+from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from services.worker.messages.entries import EntryWriter, Prepared
+from services.worker.messages.pace import AccountPace
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.jobs.batches import Batch, BatchStatus
+from shared.domain.messages.credentials import Credential
+from shared.domain.messages.ledger import Message, MessageState, entry_id
+from shared.domain.messages.pacing import PaceGuard
+from shared.domain.messages.places import Places, enter, leave
+from shared.flow.messages.account_clock import LOOK_SECONDS, AccountClock
+from shared.outgoing.client import HttpOutgoing
+from shared.providers import Provider, ProviderRules
+from shared.providers.http import HttpKind
+from shared.store import Store
+from tests.providers.fakes import FakeProcess
+from tests.providers.rules import Rule
+
+JOB, INCARNATION = "job.abc", "abc"
+CALL_US = 2_000_000
+_SECOND_NS = 10**9
+_GIVEN_US = 3_000_000
+_credentials = itertools.count()
+
+
+@dataclass
+class Worker:
+    """One sender of one batch, as a worker process would have it."""
+
+    account: "Account"
+    batch: Batch
+    dispatch: Dispatch
+    clock: AccountClock
+    task: "asyncio.Task[DispatchEnd] | None" = None
+
+    def start(self, messages: list[Prepared]) -> "asyncio.Task[DispatchEnd]":
+        self.task = asyncio.create_task(self._run(messages))
+        return self.task
+
+    async def _run(self, messages: list[Prepared]) -> DispatchEnd:
+        looking = asyncio.create_task(self._look())
+        try:
+            return await self.dispatch.run(messages)
+        finally:
+            looking.cancel()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.clock.look()
+
+
+@dataclass
+class Account:
+    store: Store
+    fake: FakeProcess
+    provider: Provider
+    credential_id: str
+    guard: PaceGuard = field(default_factory=PaceGuard)
+
+    async def worker(self, ordinal: int, *, owner: str = "") -> Worker:
+        """A sender of a batch of its own, with a place."""
+        owner = owner or f"w{ordinal}"
+        batch = Batch(
+            job_id=JOB, ordinal=ordinal, range=KeyRange(0, 9), size=9, status=BatchStatus.SENDING, owner=owner, turn=1
+        )
+        assert await self.store.batches.add_page([batch])
+        clock = AccountClock(self.store)
+        await clock.look()
+        await self.give_place(batch.id, now_us=clock.now_us())
+        pace = AccountPace(
+            self.store.credentials,
+            clock,
+            self.guard,
+            credential_id=self.credential_id,
+            holder=batch.id,
+            call_us=CALL_US,
+        )
+        writer = EntryWriter(self.store.messages, batch_id=batch.id, owner=owner)
+        dispatch = Dispatch(pace, writer, self.provider, clock, self.guard, call_us=CALL_US)
+        return Worker(self, batch, dispatch, clock)
+
+    async def give_place(self, holder: str, *, now_us: int) -> None:
+        until = now_us + _GIVEN_US
+        await self._change_places(lambda places: enter(places, holder, (0.0, 1, JOB), until_us=until, most=32))
+
+    async def take_place(self, holder: str) -> None:
+        await self._change_places(lambda places: leave(places, holder))
+
+    async def _change_places(self, change: Callable[[Places], Places | None]) -> None:
+        while True:
+            traffic = await self.store.credentials.get_traffic(self.credential_id)
+            assert traffic is not None
+            places, pace = change(traffic.places), replace(traffic.pace, seq=traffic.pace.seq + 1)
+            assert places is not None
+            if await self.store.credentials.change_traffic(self.credential_id, traffic.pace.seq, pace, places):
+                return
+
+    async def change(self, **fields: object) -> None:
+        """What people may change of the account."""
+        credential = await self.store.credentials.get(self.credential_id)
+        assert credential is not None
+        assert await self.store.credentials.change(credential, replace(credential, **fields))
+
+    def messages(self, ordinal: int, count: int) -> list[Prepared]:
+        return [Prepared(self._message(ordinal, row), {"text": "hi"}) for row in range(count)]
+
+    def _message(self, ordinal: int, row: int) -> Message:
+        return Message(
+            id=entry_id(INCARNATION, ordinal, row),
+            app_id="app",
+            credential_id=self.credential_id,
+            to=f"ana{row}@example.com",
+        )
+
+    async def arrivals(self) -> list[tuple[int, str]]:
+        """When the provider had the first byte of each call (ns), and the message's id."""
+        told = await self.fake.tell()
+        return [(one.began_ns, one.headers["carillon-message"].partition("~")[0]) for one in told.arrived]
+
+    async def states(self, *ordinals: int) -> list[MessageState]:
+        entries = [await self.store.messages.read_batch(INCARNATION, ordinal) for ordinal in ordinals]
+        return [entry.state for batch in entries for entry in batch.values()]
+
+    async def tally(self) -> dict[str, int]:
+        return await self.store.messages.count_job(JOB, INCARNATION)
+
+
+@asynccontextmanager
+async def account_at(
+    store: Store, fake: FakeProcess, *, rate: float, answering: Rule | None = None
+) -> AsyncIterator[Account]:
+    """An account with this rate, at a provider that answers so."""
+    await fake.forget()
+    await fake.answer(always=answering or Rule(status=202))
+    outgoing = HttpOutgoing.open(allowed_networks=("127.0.0.0/8",), timeout_seconds=5, connections=0)
+    rules = ProviderRules(call_seconds=CALL_US / 1e6, allowed_networks=("127.0.0.0/8",))
+    now = datetime(2026, 12, 24, tzinfo=UTC)
+    name = f"post-{next(_credentials)}"
+    credential = Credential(
+        id=name, app_id="app", name=name, kind="http", fields={}, rate=rate, max_in_flight=max(ceil(rate / 2), 20),
+        test_recipient="ana@example.com", created_by="ana", created_at=now, updated_at=now,
+    )  # fmt: skip
+    assert await store.credentials.add(credential)
+    secret = {"signingSecret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+    provider = HttpKind(rules).open({"url": f"{fake.url}/send"}, secret, outgoing)
+    try:
+        yield Account(store, fake, provider, name)
+    finally:
+        with suppress(Exception):
+            await provider.close()
+        await outgoing.close()
+
+
+def most_in_a_second(arrivals: list[tuple[int, str]]) -> int:
+    """The most calls that the provider saw within any second."""
+    moments = sorted(moment for moment, _ in arrivals)
+    return max(bisect_left(moments, first + _SECOND_NS) - index for index, first in enumerate(moments))
+
+
+def used_share(arrivals: list[tuple[int, str]], rate: float) -> float:
+    """The share of the rate that was used between the first call and the last."""
+    moments = sorted(moment for moment, _ in arrivals)
+    return (len(moments) - 1) / ((moments[-1] - moments[0]) / _SECOND_NS * rate)

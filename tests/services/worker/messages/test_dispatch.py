@@ -1,0 +1,182 @@
+"""Sending at an account's rate, as the provider sees it: each message once, never too fast, and nothing lost."""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from math import ceil
+
+import pytest
+import pytest_asyncio
+
+from services.worker.messages.dispatch import DispatchEnd
+from shared.domain.messages.ledger import MessageState, News, hear
+from shared.store import Store
+from shared.store.messages.ledger import EntryChange, WriteResult
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.rules import Cut, Rule
+from tests.services.worker.messages.account import INCARNATION, JOB, account_at, most_in_a_second, used_share
+
+pytestmark = pytest.mark.native
+
+
+@pytest_asyncio.fixture
+async def store(mongo_database: str) -> AsyncIterator[Store]:
+    opened = Store.open(mongo_database)
+    await opened.setup()
+    yield opened
+    await opened.close()
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        yield running
+
+
+NOW = datetime(2026, 12, 24, tzinfo=UTC)
+SLOW = Rule(status=202, delay_seconds=0.2)
+
+
+def most_seen_at(rate: float) -> int:
+    """How many calls the fake may note within a second, beside other tests: it notes some of them late. What the
+    promise says without that is measured on a machine with nothing else to do."""
+    return ceil(rate * 1.1) + 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "answering"), [(1.5, 6, None), (10, 40, SLOW), (100, 400, None), (100, 400, SLOW)]
+)
+async def test_the_rate_is_used_and_never_exceeded(
+    store: Store, fake: FakeProcess, rate: float, count: int, answering: Rule | None
+) -> None:
+    async with account_at(store, fake, rate=rate, answering=answering) as account:
+        worker = await account.worker(0)
+        assert await worker.start(account.messages(0, count)) is DispatchEnd.DONE
+        arrivals = await account.arrivals()
+        assert Counter(message for _, message in arrivals) == {one.message.id: 1 for one in account.messages(0, count)}
+        assert most_in_a_second(arrivals) <= most_seen_at(rate)
+        assert used_share(arrivals, rate) > 0.4
+        assert await account.tally() == {"sent": count}
+
+
+async def test_three_workers_share_one_rate(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=50) as account:
+        workers = [await account.worker(ordinal) for ordinal in range(3)]
+        ends = await asyncio.gather(*(each.start(account.messages(n, 60)) for n, each in enumerate(workers)))
+        arrivals = await account.arrivals()
+        assert ends == [DispatchEnd.DONE] * 3
+        assert len({message for _, message in arrivals}) == len(arrivals) == 180
+        assert most_in_a_second(arrivals) <= most_seen_at(50)
+        assert await account.tally() == {"sent": 180}
+
+
+async def test_who_waits_long_keeps_the_place(store: Store, fake: FakeProcess) -> None:
+    """Each of three waits for longer than a call may last until its turn comes."""
+    async with account_at(store, fake, rate=0.9) as account:
+        workers = [await account.worker(ordinal) for ordinal in range(3)]
+        ends = await asyncio.gather(*(each.start(account.messages(n, 3)) for n, each in enumerate(workers)))
+        assert ends == [DispatchEnd.DONE] * 3
+        assert await account.tally() == {"sent": 9}
+
+
+async def test_a_new_rate_acts_within_two_seconds(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=20) as account:
+        worker = await account.worker(0)
+        sending = worker.start(account.messages(0, 120))
+        await asyncio.sleep(2)
+        await account.change(rate=100.0, max_in_flight=50)
+        assert await sending is DispatchEnd.DONE
+        arrivals = await account.arrivals()
+        assert most_in_a_second(arrivals) <= most_seen_at(100)
+        moments = [moment for moment, _ in arrivals]
+        assert max(moments) - min(moments) < 5.5e9
+
+
+async def test_stopped_messages_are_unsent_and_nobody_else_waits(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=10) as account:
+        worker = await account.worker(0)
+        sending = worker.start(account.messages(0, 100))
+        while len(await account.arrivals()) < 5:
+            await asyncio.sleep(0.05)
+        worker.dispatch.stop()
+        assert await sending is DispatchEnd.STOPPED
+        called = len(await account.arrivals())
+        states = Counter(await account.states(0))
+        assert states.pop(MessageState.UNSENT, 0) <= 3
+        assert states == {MessageState.SENT: called}
+        assert await account.tally() == {"sent": called}
+
+
+async def test_of_what_broke_off_nobody_can_tell(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=50) as account:
+        await fake.answer(
+            Rule(status=202), Rule(cut=Cut.CALL), Rule(status=400), Rule(status=503), always=Rule(status=202)
+        )
+        worker = await account.worker(0)
+        assert await worker.start(account.messages(0, 6)) is DispatchEnd.DONE
+        states = Counter(await account.states(0))
+        assert states == {
+            MessageState.SENT: 3,
+            MessageState.UNKNOWN: 1,
+            MessageState.FAILED: 1,
+            MessageState.UNSENT: 1,
+        }
+
+
+async def test_too_fast_holds_the_account_back(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=20) as account:
+        await fake.answer(Rule(status=429, headers={"Retry-After": "2"}), always=Rule(status=202))
+        worker = await account.worker(0)
+        assert await worker.start(account.messages(0, 12)) is DispatchEnd.DONE
+        traffic = await store.credentials.get_traffic(account.credential_id)
+        assert traffic is not None
+        assert traffic.pace.strikes == 1
+        moments = sorted(moment for moment, _ in await account.arrivals())
+        assert max(after - before for before, after in itertools.pairwise(moments)) > 1.5e9
+
+
+async def test_a_refused_login_ends_it(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=10, answering=Rule(status=401)) as account:
+        worker = await account.worker(0)
+        assert await worker.start(account.messages(0, 50)) is DispatchEnd.REJECTED
+        assert set(await account.states(0)) == {MessageState.UNSENT}
+        assert len(await account.arrivals()) <= 3
+
+
+async def test_who_lost_the_batch_calls_nobody_more(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=20) as account:
+        worker = await account.worker(0)
+        sending = worker.start(account.messages(0, 100))
+        while len(await account.arrivals()) < 3:
+            await asyncio.sleep(0.02)
+        await store._database["batches"].update_one({"_id": worker.batch.id}, {"$set": {"owner": "somebody"}})
+        assert await sending is DispatchEnd.TAKEN
+        assert len(await account.arrivals()) < 20
+
+
+async def test_who_lost_the_place_sends_nothing_more(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=10) as account:
+        worker = await account.worker(0)
+        sending = worker.start(account.messages(0, 200))
+        while not await account.arrivals():
+            await asyncio.sleep(0.02)
+        await account.take_place(worker.batch.id)
+        assert await asyncio.wait_for(sending, 10) is DispatchEnd.FORBIDDEN
+        assert len(await account.arrivals()) < 50
+
+
+async def test_a_callback_that_is_faster_than_the_answer_stays(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=50, answering=Rule(status=202, delay_seconds=0.5)) as account:
+        worker = await account.worker(0)
+        sending = worker.start(account.messages(0, 1))
+        while not await account.arrivals():
+            await asyncio.sleep(0.02)
+        [entry] = (await store.messages.read_batch(INCARNATION, 0)).values()
+        delivered = hear(entry, News(state=MessageState.DELIVERED, at=NOW, attempt=1))
+        assert delivered is not None
+        assert await store.messages.fold([EntryChange(entry, delivered)]) is WriteResult.DONE
+        assert await sending is DispatchEnd.DONE
+        assert await account.states(0) == [MessageState.DELIVERED]
+        assert await store.messages.count_job(JOB, INCARNATION) == {"delivered": 1}
