@@ -55,6 +55,7 @@ from shared.store.jobs.templates import Templates
 from shared.store.jobs.uploads import FileUploads
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.ledger import MessageLedger
+from shared.store.messages.suppressions import Suppressions
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
 from shared.store.schema import Schema
@@ -130,6 +131,7 @@ class Store:
         self.namespaces = self.add("namespaces", NamespaceLists)
         self.credentials = self.add("credentials", Credentials)
         self.messages = self.add("messages", lambda database: MessageLedger(client, database))
+        self.suppressions = self.add("suppressions", Suppressions)
         self.schema = self.add("schema", Schema)
 
     @classmethod

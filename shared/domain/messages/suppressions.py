@@ -1,0 +1,126 @@
+"""Suppressions: who gets nothing more of an app by a channel, of one list or of all, and why.
+
+Bounces, complaints and what somebody has entered by hand are **bars**: no message passes them. An unsubscription is the
+recipient's own wish, which messages that they need (`transactional`) pass. A recipient has at most one suppression a
+list: a bar takes the place of an unsubscription, which it remembers in `unsubscribed_at`. So whoever has unsubscribed
+stays so when the bar is lifted, and a bar stays when they come back.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Reason
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.unsubscribing import EVERYTHING, Listing, listing_of
+
+LIST_CHARACTERS = 100
+LIST_RULE = f"up to {LIST_CHARACTERS} printable characters, without blanks around them"
+
+
+class SuppressionCause(StrEnum):
+    """Why somebody gets nothing more."""
+
+    BOUNCE = "bounce"  # the address will never work
+    COMPLAINT = "complaint"  # the recipient called a message spam
+    UNSUBSCRIBE = "unsubscribe"  # the recipient wants no more
+    HAND = "hand"  # somebody of the app has entered it
+
+
+class Suppression(Struct, frozen=True, kw_only=True):
+    """One recipient who gets nothing more of `list`; `""` are all lists. The `address` is in its normal form, and `""`
+    where only its hash is known: who unsubscribes by a link has told nobody. `message_id` is that of the message that
+    bounced or was complained about. `unsubscribed_at` says that the recipient has unsubscribed, whatever the cause."""
+
+    id: str
+    app_id: str
+    channel: Channel
+    address: str
+    address_hash: str
+    list: str = EVERYTHING
+    cause: SuppressionCause
+    message_id: str = ""
+    at: datetime
+    unsubscribed_at: datetime | None = None
+
+    def __repr__(self) -> str:
+        """Nothing personal: this ends in logs."""
+        return f"Suppression({self.id}, {self.app_id}, {self.channel.value}, {self.cause.value})"
+
+    @property
+    def is_bar(self) -> bool:
+        """Whether no message at all passes."""
+        return self.cause is not SuppressionCause.UNSUBSCRIBE
+
+    def holds_for(self, list_name: str) -> bool:
+        """Whether messages of this list are meant."""
+        return self.list in (EVERYTHING, list_name)
+
+
+def suppression_id(app_id: str, channel: Channel, address: str, list_name: str = EVERYTHING) -> str:
+    """The id of the suppression of this address, which is in its normal form (`shared.domain.messages.recipients`)."""
+    return listing_of(app_id, channel, address, list_name).suppression_id
+
+
+def hash_address(app_id: str, address: str) -> str:
+    """What an app's suppressions of an address are found by, whether they know it or not."""
+    return listing_of(app_id, Channel.OTHER, address).address_hash.hex()
+
+
+def suppress_address(
+    app_id: str,
+    channel: Channel,
+    address: str,
+    *,
+    cause: SuppressionCause,
+    at: datetime,
+    list_name: str = EVERYTHING,
+    message_id: str = "",
+) -> Suppression:
+    """The suppression of an address, which is in its normal form."""
+    listing = listing_of(app_id, channel, address, list_name)
+    return _suppress(listing, address=address, cause=cause, message_id=message_id, at=at)
+
+
+def unsubscribe_listing(listing: Listing, *, at: datetime) -> Suppression:
+    """What the recipient of this listing asks for, who is known by a hash alone."""
+    return _suppress(listing, address="", cause=SuppressionCause.UNSUBSCRIBE, message_id="", at=at)
+
+
+def strongest(suppressions: Collection[Suppression]) -> Suppression | None:
+    """The one that decides: a bar, if there is one."""
+    return max(suppressions, key=lambda suppression: suppression.is_bar, default=None)
+
+
+def reason_of(found: Collection[Suppression], *, list_name: str, transactional: bool) -> Reason | None:
+    """Why a message of this list does not go to the recipient of these suppressions; `None`: it does."""
+    deciding = strongest([suppression for suppression in found if suppression.holds_for(list_name)])
+    if deciding is None:
+        return None
+    if deciding.is_bar:
+        return Reason.SUPPRESSED
+    return None if transactional else Reason.UNSUBSCRIBED
+
+
+def check_list(name: str, field: str = "list") -> None:
+    """Raise `Invalid` unless a list can have this name; `""` stands for all lists."""
+    if len(name) > LIST_CHARACTERS or not name.isprintable() or name != name.strip():
+        raise Invalid(f"a list's name has {LIST_RULE}", field=field, value=name)
+
+
+def _suppress(listing: Listing, *, address: str, cause: SuppressionCause, message_id: str, at: datetime) -> Suppression:
+    return Suppression(
+        id=listing.suppression_id,
+        app_id=listing.app_id,
+        channel=listing.channel,
+        address=address,
+        address_hash=listing.address_hash.hex(),
+        list=listing.list,
+        cause=cause,
+        message_id=message_id,
+        at=at,
+        unsubscribed_at=at if cause is SuppressionCause.UNSUBSCRIBE else None,
+    )

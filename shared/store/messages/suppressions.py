@@ -1,0 +1,130 @@
+"""Suppressions: one document for each recipient and list, under an id that is made of both.
+
+So the same suppression is never there twice, whoever adds it how often, and a batch's recipients are looked up by their
+ids alone. A bar takes the place of an unsubscription, never the other way round, as
+`shared.domain.messages.suppressions` tells.
+"""
+
+from collections.abc import Sequence
+
+from pymongo import ASCENDING, UpdateOne
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.suppressions import (
+    Suppression,
+    SuppressionCause,
+    hash_address,
+    strongest,
+    suppression_id,
+)
+from shared.domain.messages.unsubscribing import EVERYTHING
+from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors
+
+LOOKED_UP_AT_ONCE = 1_000
+"""How many addresses one look-up should have at most."""
+
+_codec = Codec(Suppression)
+_PAGE = 1_000
+_UNSUBSCRIBED = SuppressionCause.UNSUBSCRIBE.value
+
+
+class Suppressions:
+    """The `suppressions` collection. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._suppressions = database["suppressions"]
+
+    async def setup(self) -> None:
+        """Make the indexes."""
+        await self._suppressions.create_index([("app_id", ASCENDING), ("_id", ASCENDING)])
+        await self._suppressions.create_index([("app_id", ASCENDING), ("address_hash", ASCENDING), ("_id", ASCENDING)])
+
+    async def add(self, suppressions: Sequence[Suppression]) -> set[int]:
+        """Insert those that are not there; returns the positions of the others. Of these, a bar takes the place of an
+        unsubscription, and an unsubscription is noted in a bar."""
+        there = await insert_new(self._suppressions, [_codec.document(each) for each in suppressions])
+        changes = [_strengthen(suppressions[position]) for position in sorted(there)]
+        if changes:
+            with translate_errors():
+                await self._suppressions.bulk_write(changes, ordered=False)
+        return there
+
+    async def add_in(self, session: AsyncClientSession, suppressions: Sequence[Suppression]) -> None:
+        """Add these as `add` does, in the session's transaction, which alone decides whether they are there."""
+        changes: list[UpdateOne] = []
+        for suppression in suppressions:
+            document = _codec.document(suppression)
+            del document["_id"]
+            changes.append(UpdateOne({"_id": suppression.id}, {"$setOnInsert": document}, upsert=True))
+            changes.append(_strengthen(suppression))
+        if changes:
+            await self._suppressions.bulk_write(changes, ordered=True, session=session)
+
+    async def get(self, app_id: str, suppression_id: str) -> Suppression | None:
+        """The app's suppression with this id, if there is one."""
+        with translate_errors():
+            return _codec.maybe(await self._suppressions.find_one({"_id": suppression_id, "app_id": app_id}))
+
+    async def find(
+        self, app_id: str, channel: Channel, addresses: Sequence[str], list_name: str = EVERYTHING
+    ) -> dict[str, Suppression]:
+        """What decides for a message of this list, of those of these addresses (in their normal form) that are
+        suppressed, by address; in one query."""
+        lists = {EVERYTHING, list_name}
+        ids = {suppression_id(app_id, channel, address, name): address for address in addresses for name in lists}
+        query = {"_id": {"$in": list(ids)}}
+        with translate_errors():
+            found = await self._suppressions.find(query).to_list() if ids else []
+        of_address: dict[str, list[Suppression]] = {}
+        for suppression in map(_codec.value, found):
+            of_address.setdefault(ids[suppression.id], []).append(suppression)
+        deciding = {address: strongest(theirs) for address, theirs in of_address.items()}
+        return {address: suppression for address, suppression in deciding.items() if suppression is not None}
+
+    async def page(self, app_id: str, *, address: str | None = None, after: str = "", limit: int) -> Page[Suppression]:
+        """The app's suppressions whose ids follow `after`, in the order of their ids; with an `address` (in its normal
+        form) those of this one, by all channels and of all lists."""
+        query: Document = {"app_id": app_id}
+        query |= {} if address is None else {"address_hash": hash_address(app_id, address)}
+        query |= {"_id": {"$gt": after}}
+        return await read_page(self._suppressions, query, _codec.value, order=("_id",), limit=limit, batch=_PAGE)
+
+    async def remove(self, app_id: str, suppression_id: str) -> Suppression | None:
+        """Forget the app's suppression; returns what it was, `None` when there is none. Where it is a bar and the
+        recipient has unsubscribed too, the unsubscription is what stays."""
+        while found := await self.get(app_id, suppression_id):
+            as_read = {"_id": found.id, "cause": found.cause.value, "unsubscribed_at": found.unsubscribed_at}
+            with translate_errors():
+                if found.is_bar and found.unsubscribed_at is not None:
+                    change = {"cause": _UNSUBSCRIBED, "message_id": "", "at": found.unsubscribed_at}
+                    done = (await self._suppressions.update_one(as_read, {"$set": change})).matched_count
+                else:
+                    done = (await self._suppressions.delete_one(as_read)).deleted_count
+            if done:
+                return found
+        return None
+
+    async def resubscribe(self, suppression_id: str) -> None:
+        """Forget that the recipient has unsubscribed. A bar stays."""
+        with translate_errors():
+            await self._suppressions.delete_one({"_id": suppression_id, "cause": _UNSUBSCRIBED})
+            await self._suppressions.update_one(
+                {"_id": suppression_id, "cause": {"$ne": _UNSUBSCRIBED}}, {"$set": {"unsubscribed_at": None}}
+            )
+
+    async def remove_of(self, app_id: str) -> None:
+        """Forget all of an app."""
+        while await forget_some(self._suppressions, {"app_id": app_id}, _PAGE):
+            pass
+
+
+def _strengthen(suppression: Suppression) -> UpdateOne:
+    """What adding it changes of one that is there."""
+    if not suppression.is_bar:
+        unknown = {"_id": suppression.id, "unsubscribed_at": None}
+        return UpdateOne(unknown, {"$set": {"unsubscribed_at": suppression.unsubscribed_at}})
+    document = _codec.document(suppression)
+    change = {name: document[name] for name in ("cause", "message_id", "at", "address") if document[name]}
+    return UpdateOne({"_id": suppression.id, "cause": _UNSUBSCRIBED}, {"$set": change})
