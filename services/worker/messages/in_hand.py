@@ -96,7 +96,7 @@ class BatchesInHand:
 
     async def _look_once(self) -> None:
         held = list(self._held.values())
-        standings = await self._store.jobs.get_standings(list({one.batch.job_id for one in held}))
+        standings = await self._store.message_jobs.get_standings(list({one.batch.job_id for one in held}))
         now = asyncio.get_running_loop().time()
         for one in held:
             if now > one.ends_at or not self._may_go_on(standings.get(one.batch.job_id)):
