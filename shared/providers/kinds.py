@@ -6,6 +6,7 @@ from shared.providers import ProviderKind, ProviderRules
 from shared.providers.http import HttpKind
 from shared.providers.sandbox import SandboxKind
 from shared.providers.sendgrid import SendGridKind
+from shared.providers.ses import SesKind
 from shared.providers.smtp import SmtpKind
 from shared.providers.twilio import TwilioKind
 
@@ -15,6 +16,7 @@ def kinds_of(rules: ProviderRules) -> Mapping[str, ProviderKind]:
     kinds: tuple[ProviderKind, ...] = (
         HttpKind(rules),
         SendGridKind(rules),
+        SesKind(rules),
         SmtpKind(rules),
         TwilioKind(rules),
         SandboxKind(rules),

@@ -22,10 +22,12 @@ from shared.providers import Content, Provider, ProviderKind, ProviderRules, mes
 from shared.providers.http import HttpKind
 from shared.providers.sandbox import SandboxKind
 from shared.providers.sendgrid import SendGridKind
+from shared.providers.ses import SesKind, key_of_tag
 from shared.providers.smtp import SmtpKind
 from shared.providers.twilio import TwilioKind
 from tests.providers.fakes import FakeProcess
 from tests.providers.rules import Arrived, Cut, Rule
+from tests.providers.ses_fake import CONFIGURATION_SET
 from tests.providers.smtp_fake import PASSWORD
 
 LOOPBACK = ("127.0.0.0/8",)
@@ -336,6 +338,38 @@ class SmtpAccount(NetworkAccount):
         return Message(str(mail["X-Carillon-Message"]), content, arrived.began_ns, arrived.peer)
 
 
+class SesAccount(SmtpAccount):
+    """Kind `ses`."""
+
+    fake_module = "ses_fake"
+
+    @property
+    def kind(self) -> ProviderKind:
+        return SesKind(self.rules)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        topic = "arn:aws:sns:eu-west-1:123456789012:mails"
+        return {**super().fields, "configurationSet": CONFIGURATION_SET, "topicArns": [topic]}
+
+    def rule(self, said: str) -> Rule:
+        match said:
+            case "refused":
+                return Rule(554, f"Message rejected: Email address is not verified: {self.to}")
+            case "not now":
+                return Rule(454, "Temporary service failure")
+            case "too fast":
+                return Rule(454, "Throttling failure: Maximum sending rate exceeded.")
+            case _:
+                return super().rule(said)
+
+    def message(self, arrived: Arrived) -> Message:
+        mail = message_from_string(arrived.body, policy=default)
+        name, _, tag = str(mail["X-SES-MESSAGE-TAGS"]).partition("=")
+        assert name == "carillon_message" and key_of_tag(tag) == str(mail["X-Carillon-Message"])
+        return super().message(arrived)
+
+
 class SandboxAccount(Account):
     """Kind `sandbox`, which is told by the address what to say."""
 
@@ -371,6 +405,7 @@ def _from_line(line: dict[str, Any]) -> Message:
 NETWORK: dict[str, type[NetworkAccount]] = {
     "http": HttpAccount,
     "sendgrid": SendGridAccount,
+    "ses": SesAccount,
     "smtp": SmtpAccount,
     "twilio": TwilioAccount,
 }
