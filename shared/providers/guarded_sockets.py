@@ -2,7 +2,9 @@
 may be called are connected to, one after the other."""
 
 import asyncio
+import os
 import socket
+import ssl
 from contextlib import suppress
 
 from shared.outgoing import Blocked
@@ -28,6 +30,24 @@ async def connect_socket(host: str, port: int, guard: Guard) -> socket.socket:
         with suppress(OSError, TimeoutError):
             return await _connect(info, guard)
     return await _connect(allowed[-1], guard)
+
+
+def describe_fault(fault: BaseException) -> str:
+    """What went wrong with a connection, to be read behind the server's name."""
+    match fault:
+        case ssl.SSLCertVerificationError():
+            return f"cannot be trusted: {fault.verify_message}"
+        case ssl.SSLError():
+            return "cannot be trusted: the TLS handshake failed"
+        case socket.gaierror():
+            return "cannot be found: nobody knows the name"
+        case TimeoutError():
+            return "did not answer in time"
+        case OSError():
+            # The driver's own text tells the address behind the name.
+            return f"cannot be connected to: {os.strerror(fault.errno) if fault.errno else 'no connection'}"
+        case _:
+            return f"cannot be spoken to: {fault}"
 
 
 async def _connect(info: tuple[object, ...], guard: Guard) -> socket.socket:

@@ -9,9 +9,7 @@ unless the server says that it is about policy (5.7.x). A server that asks for f
 
 import asyncio
 import base64
-import os
 import re
-import socket
 import ssl
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -39,6 +37,7 @@ from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
+from shared.providers.guarded_sockets import describe_fault
 from shared.providers.mailing import (
     OUR_HEADER,
     MailContent,
@@ -260,22 +259,11 @@ class _Delivery:
 
 def _fault(error: Exception) -> str:
     """What went wrong with a connection, to be read behind the server's name."""
-    match error.__cause__ or error:
-        case ssl.SSLCertVerificationError() as fault:
-            return f"cannot be trusted: {fault.verify_message}"
-        case ssl.SSLError():
-            return "cannot be trusted: the TLS handshake failed"
-        case socket.gaierror():
-            return "cannot be found: nobody knows the name"
-        case TimeoutError():
-            return "did not answer in time"
-        case aiosmtplib.SMTPServerDisconnected() | aiosmtplib.SMTPConnectError():
-            return "broke off without an answer"
-        case OSError() as fault:
-            # The driver's own text tells the address behind the name.
-            return f"cannot be connected to: {os.strerror(fault.errno) if fault.errno else 'no connection'}"
-        case fault:
-            return f"cannot be spoken to: {fault}"
+    fault = error.__cause__ or error
+    broken = isinstance(fault, aiosmtplib.SMTPServerDisconnected | aiosmtplib.SMTPConnectError)
+    if broken and not isinstance(fault, TimeoutError):
+        return "broke off without an answer"
+    return describe_fault(fault)
 
 
 def _in_base64(text: str) -> str:

@@ -15,6 +15,15 @@ class Cut(StrEnum):
     BODY = "body"  # behind the head of its answer
 
 
+class StreamEnd(StrEnum):
+    """How a fake of HTTP/2 ends a call without an answer, and not its connection."""
+
+    NEVER = ""
+    RESET = "reset"  # after it has the whole call
+    REFUSED = "refused"  # before it has looked at it
+    GOODBYE = "goodbye"  # with a GOAWAY that leaves this call out; earlier ones are answered
+
+
 class Rule(Struct):
     """How a call is answered. `hang` says nothing for ever; `close` says goodbye behind the answer."""
 
@@ -25,6 +34,7 @@ class Rule(Struct):
     cut: Cut = Cut.NEVER
     hang: bool = False
     close: bool = False
+    stream: StreamEnd = StreamEnd.NEVER
 
 
 class Arrived(Struct):
