@@ -3,8 +3,8 @@
     a connection with room, alive ──> before_bytes ──> head and body, in the same step ──> the answer
 
 As many requests are under way on a connection as its server allows: a new one tells that in its first frame, and APNs
-allows one until it has seen who we are. Another connection is made only where all there are have answered before and
-have no room. A connection that has been silent for long is asked first whether it is still there.
+allows one until it has seen who we are. Another connection is made only where all there are have answered often and are
+full. A connection that has been silent for long is asked first whether it is still there.
 """
 
 import asyncio
@@ -181,7 +181,7 @@ class Http2Connections:
 
     def _may_grow(self) -> bool:
         taking = [connection for connection in self._connections if connection.open]
-        return len(taking) < CONNECTIONS and all(connection.proven for connection in taking)
+        return len(taking) < CONNECTIONS and all(connection.full for connection in taking)
 
     def _note_change(self) -> None:
         self._connections = [connection for connection in self._connections if not connection.ended]

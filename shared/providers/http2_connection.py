@@ -36,6 +36,7 @@ from shared.outgoing.sockets import is_closed_by_peer
 FRESH_SECONDS = 10.0  # after so long a silence the other side is asked whether it is there
 PING_SECONDS = 2.0
 GOODBYE_SECONDS = 1.0
+PROVING_ANSWERS = 10  # a server that takes one at a time at first may soon take more
 REQUESTS = 2**29  # on one connection: half of the ids that there are
 BODY_BYTES = 16_384  # of an answer, and the largest frame
 
@@ -115,8 +116,7 @@ class Http2Connection(asyncio.Protocol):
         self._writing = True
         self._leaving = False
         self._fault = "broke off without an answer"
-        self.proven = False
-        """Whether it has answered anything."""
+        self._answered = 0
 
     # What its users ask.
 
@@ -134,6 +134,12 @@ class Http2Connection(asyncio.Protocol):
         their = self._h2.remote_settings
         window = min(self._h2.outbound_flow_control_window, their.initial_window_size, their.max_frame_size)
         return self.open and self._writing and len(self._requests) < their.max_concurrent_streams and size <= window
+
+    @property
+    def full(self) -> bool:
+        """Whether it has as much as its server takes at a time, and that is not expected to become more."""
+        known = self._answered >= PROVING_ANSWERS
+        return known and len(self._requests) >= self._h2.remote_settings.max_concurrent_streams
 
     @property
     def ended(self) -> bool:
@@ -200,7 +206,8 @@ class Http2Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         # What does not leave at once waits here and not in the transport: a request's bytes leave when it begins.
-        transport.set_write_buffer_limits(high=0)
+        # (TLS takes a limit of 0 for always too much.)
+        transport.set_write_buffer_limits(high=1)
         self._h2.initiate_connection()
         self._flush()
 
@@ -272,7 +279,7 @@ class Http2Connection(asyncio.Protocol):
                 if stream_id in self._requests:
                     self._requests[stream_id].read_body(data or b"")
             case StreamEnded(stream_id=stream_id):
-                self.proven = True
+                self._answered += 1
                 self._forget(stream_id)
             case StreamReset(stream_id=stream_id, error_code=ErrorCodes.REFUSED_STREAM):
                 self._forget(stream_id, NotConnected("has refused the request unseen"))

@@ -384,7 +384,7 @@ class FcmAccount(NetworkAccount):
         "android": {"ttl": "3600s"},
     }
     addresses = ("dT3sTt0k3n:APA91bF-one", "dT3sTt0k3n:APA91bF_two")
-    secrets = (rsa_pem(), rsa_pem().splitlines()[1], "ya29.granted")
+    secrets = (rsa_pem(), rsa_pem().splitlines()[1])
     fake_module = "fcm_fake"
 
     @property
@@ -417,7 +417,7 @@ class FcmAccount(NetworkAccount):
 
     def echoing(self, rule: Rule, echo: str) -> Rule:
         told = json.loads(rule.text)
-        told["error"]["message"] = f"{echo} ya29.granted-1"
+        told["error"]["message"] = echo
         return msgspec.structs.replace(rule, text=json.dumps(told))
 
     def message(self, arrived: Arrived) -> Message:

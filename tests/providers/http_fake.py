@@ -58,11 +58,11 @@ class Connection(asyncio.Protocol):
         path = first.split(" ")[1]
         began, at = self._began
         call = Arrived(began, at, self._peer, path, headers, rest[:size].decode())
-        self._notes.begin()
         if not self._of_message:
-            self._notes.counts.calls -= 1
-            self._answer(self.serve(call))
+            self._notes.counts.others += 1
+            self._write(self.serve(call))
             return
+        self._notes.begin()
         self._notes.arrived.append(call)
         assert self._rule is not None
         rule = self.examine(call, self._rule)
@@ -84,6 +84,9 @@ class Connection(asyncio.Protocol):
         if rule.hang:
             return
         self._notes.end()
+        self._write(rule)
+
+    def _write(self, rule: Rule) -> None:
         body = rule.text.encode()
         headers = "".join(f"{name}: {value}\r\n" for name, value in rule.headers.items())
         head = f"HTTP/1.1 {rule.status} Said\r\n{headers}{_GOODBYE * rule.close}Content-Length: {len(body)}\r\n\r\n"

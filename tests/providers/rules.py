@@ -51,13 +51,15 @@ class Arrived(Struct):
 
 class Counts(Struct):
     """What a fake has seen of connections. `bytes` are those of messages, begun or whole; `most` is the most calls that
-    were under way at the same time; `ended` are the connections that are over."""
+    were under way at the same time; `ended` are the connections that are over; `others` are the calls that were no
+    messages."""
 
     connections: int = 0
     bytes: int = 0
     calls: int = 0
     most: int = 0
     ended: int = 0
+    others: int = 0
 
 
 class Do(StrEnum):
