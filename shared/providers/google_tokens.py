@@ -124,7 +124,7 @@ class AccessTokens:
             return token
         if self._renewing is not None:
             await asyncio.wait([self._renewing])
-        return self._granted()
+        return self._require_token()
 
     def drop(self, token: AccessToken) -> None:
         """It lets nobody in any more."""
@@ -136,7 +136,7 @@ class AccessTokens:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
 
-    def _granted(self) -> AccessToken:
+    def _require_token(self) -> AccessToken:
         if self._token is None or self._refusal is not None:
             raise NoAccess(self._refusal or NotNow("no access token was granted"))
         return self._token
