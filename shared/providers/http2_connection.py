@@ -12,7 +12,9 @@ A request leaves as a whole, in the step in which it begins: `has_room` says whe
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from time import monotonic, time
+from typing import cast
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -127,7 +129,8 @@ class Http2Connection(asyncio.Protocol):
     @property
     def open(self) -> bool:
         """Whether requests may begin here, now or later."""
-        return not self._leaving and self._begun < REQUESTS
+        closing = self._transport is None or self._transport.is_closing()
+        return not self._leaving and not closing and self._begun < REQUESTS
 
     def has_room(self, size: int) -> bool:
         """Whether a request with a body of so many bytes could leave now, as a whole."""
@@ -179,7 +182,8 @@ class Http2Connection(asyncio.Protocol):
     def abandon(self, request: Http2Request) -> None:
         """Nobody waits for this answer; where it is still to come, the server is told so."""
         if request.stream_id in self._requests:
-            self._h2.reset_stream(request.stream_id, ErrorCodes.CANCEL)
+            with suppress(ProtocolError):  # it may be ending already
+                self._h2.reset_stream(request.stream_id, ErrorCodes.CANCEL)
             self._flush()
             self._forget(request.stream_id)
 
@@ -203,8 +207,7 @@ class Http2Connection(asyncio.Protocol):
     # What the event loop tells.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
         # What does not leave at once waits here and not in the transport: a request's bytes leave when it begins.
         # (TLS takes a limit of 0 for always too much.)
         transport.set_write_buffer_limits(high=1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, NotNow
 from shared.outgoing import Outgoing
@@ -250,6 +251,27 @@ async def test_who_ends_each_connection_at_once_is_left_alone_soon() -> None:
     assert greeted <= CONNECTIONS + 1
 
 
+def test_on_uvloop_all_is_the_same(tmp_path: Path) -> None:
+    """The loop of the services, whose transports are of other classes."""
+
+    async def send_many(url: str, trust: ssl.SSLContext | None) -> None:
+        async with opened(url, trust=trust) as provider:
+            answers = await asyncio.gather(*(send(provider, 4_000) for _ in range(60)))
+        assert all(isinstance(answer, CallAccepted) for answer in answers)
+
+    async def send_both_ways() -> None:
+        authority = Authority()
+        trust = trusting_context()
+        trust.load_verify_locations(cadata=authority.pem.decode())
+        async with fake_process("apns_fake") as apns:
+            await send_many(apns.url, None)
+            assert (await apns.tell()).counts.connections == 1
+        async with _apns_over_tls(authority, tmp_path, protocols=["h2"]) as port:
+            await send_many(f"https://127.0.0.1:{port}", trust)
+
+    uvloop.run(send_both_ways())
+
+
 async def test_over_tls_http2_is_agreed_on(tmp_path: Path) -> None:
     authority = Authority()
     trust = trusting_context()
@@ -303,3 +325,16 @@ async def test_who_takes_few_at_a_time_gets_more_connections(monkeypatch: pytest
         answers = await asyncio.gather(*(send(provider) for _ in range(60)))
     assert all(isinstance(answer, CallAccepted) for answer in answers)
     assert 1 < notes.counts.connections <= CONNECTIONS
+
+
+async def test_who_leaves_while_a_goodbye_is_said_just_leaves(apns: FakeProcess) -> None:
+    await apns.answer(always=Rule(hang=True))
+    async with opened(apns.url) as provider:
+        sending = asyncio.create_task(send(provider))
+        await has_arrived(apns, 1)
+        closing = asyncio.create_task(provider.close())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        sending.cancel()
+        await asyncio.wait([sending, closing])
+    assert sending.cancelled()
