@@ -127,7 +127,7 @@ class MessageSender(Stage[SendMessages]):
                 owned = await self._take(batch, session)
                 if owned is None:
                     return
-                with self._in_hand.hold(owned) as held:
+                with self._in_hand.hold(owned, session) as held:
                     left = await self._bring_on(held, session)
             if left is not None:
                 await self._feed_after(left)

@@ -1,6 +1,5 @@
 """The batches of messages: what may happen to them and to no other batch (`shared.domain.messages.batches`)."""
 
-from collections.abc import Collection
 from datetime import datetime
 
 from pymongo import ASCENDING, ReturnDocument
@@ -47,12 +46,6 @@ class MessageBatches:
         change: Document = {"receipt": receipt_document(receipt), "size": size, "settled": True, "owner": ""}
         change |= {"failed_of": batch.job_id} if is_failure(to) else {}
         return await self._move(batch, to, change, {"not_before": ""})
-
-    async def touch(self, batches: Collection[Batch]) -> None:
-        """Note that their owners still work at these."""
-        owned = {"_id": {"$in": [batch.id for batch in batches]}, "owner": {"$in": [batch.owner for batch in batches]}}
-        with translate_errors():
-            await self._batches.update_many(owned, {"$currentDate": {"changed_at": True}})
 
     async def _move(self, batch: Batch, to: BatchStatus, fields: Document, unset: Document) -> Batch | None:
         source = source_of(MESSAGE_TRANSITIONS, BatchStatus.SENDING, to)
