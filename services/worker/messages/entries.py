@@ -46,13 +46,14 @@ class Purpose(Enum):
 
 
 class Note(Struct):
-    """One message, and what is to be written of it: `until` when others leave it alone, or the `given` answer and when
-    it came (`at`); or the `reason`, with a `detail`, for which it is not called."""
+    """One message, and what is to be written of it: `until` when others leave it alone, or the answer that was `given`
+    to this `attempt`, and when it came (`at`); or the `reason`, with a `detail`, for which it is not called."""
 
     prepared: Prepared
     purpose: Purpose
     until: datetime | None = None
     given: Answer | None = None
+    attempt: int = 0
     at: datetime | None = None
     reason: Reason = Reason.OTHER
     detail: str = ""
@@ -115,6 +116,14 @@ class EntryWriter:
                 case _:
                     assert_never(result)
 
+    async def record_late(self, notes: Sequence[Note]) -> None:
+        """Record answers after the batch was taken: they count where nobody knows better. Raises `Unavailable`."""
+        await self._read_again([note.prepared for note in notes])
+        while changes := [change for _, change in self._changes(notes)]:
+            if await self._ledger.fold(changes) is WriteResult.DONE:
+                return
+            await self._read_again([note.prepared for note in notes])
+
     def is_ours(self, prepared: Prepared) -> bool:
         """Whether the message is noted as about to be called, by us."""
         return prepared.message.state is MessageState.SENDING and prepared.message.owner == self._owner
@@ -150,7 +159,7 @@ class EntryWriter:
             case Purpose.ANSWER:
                 assert note.given is not None
                 assert note.at is not None
-                return answer(message, message.attempt, note.given, at=note.at, attempts=self._attempts)
+                return answer(message, note.attempt, note.given, at=note.at, attempts=self._attempts)
             case _:
                 assert_never(note.purpose)
 

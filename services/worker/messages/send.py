@@ -49,7 +49,7 @@ from shared.flow.messages.halting import BounceBreaker
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
-from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult, WritingSession
+from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult, WritingSession, turn_of
 
 log = structlog.get_logger(__name__)
 
@@ -163,7 +163,8 @@ class MessageSender(Stage[SendMessages]):
         if batch is None or batch.id in self._in_hand:
             return None
         if batch.turn == task.turn and batch.is_on_its_way:
-            return batch
+            # Its owner has this very message: it came twice. Should the owner be gone, upkeep gives another turn.
+            return None if turn_of(batch.owner) == task.turn else batch
         if not batch.is_on_its_way:
             await self._leave_place(batch)
         return None
@@ -177,7 +178,7 @@ class MessageSender(Stage[SendMessages]):
                 return None
             await fault("message.after_disown")
             batch = disowned
-        owned = await self._store.batches.take(batch, owner=session.id)
+        owned = await self._store.batches.take(batch, owner=session.owner(batch.turn))
         await fault("message.after_take")
         return owned
 

@@ -28,13 +28,6 @@ class MessageBatches:
             found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
         return None if found is None else batch_of(found)
 
-    async def find_next_time(self, job_id: str) -> datetime | None:
-        """When the first of the job's batches may be sent that wait for an instant, if any does."""
-        query = _query_planned(job_id) | {"not_before": {"$type": "date"}}
-        with translate_errors():
-            found = self._batches.find(query, {"not_before": 1})
-            return min([document["not_before"] async for document in found], default=None)
-
     async def put_back(self, batch: Batch, *, not_before: datetime | None = None) -> Batch | None:
         """sending → planned, if its owner is still the same, to be sent from then on."""
         change: Document = {"owner": ""} | ({} if not_before is None else {"not_before": not_before})

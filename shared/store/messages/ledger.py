@@ -52,14 +52,17 @@ class EntryChange(Struct, frozen=True):
 
 
 class WritingSession:
-    """In which all writing for one batch is done, one write at a time. Its `id` names the owner of the batch, which
-    was written for last at `wrote_at`, by our own clock."""
+    """In which all writing for one batch is done, one write at a time; the batch was written for last at `wrote_at`, by
+    our own clock."""
 
     def __init__(self, session: AsyncClientSession) -> None:
         self.session = session
         self.lock = asyncio.Lock()
         self.wrote_at = time.monotonic()
-        self.id = session.session_id["id"].hex()
+
+    def owner(self, turn: int) -> str:
+        """The owner of a batch that was taken with this turn, to be written for in this session."""
+        return f"{_hex_of(self.session)}/{turn}"
 
     async def __aenter__(self) -> Self:
         return self
@@ -122,9 +125,10 @@ class MessageLedger:
     async def end_session(self, owner: str) -> None:
         """End the session of an owner who is gone, and the transaction that may be open in it. One who is not gone
         begins that anew, and finds the batch taken."""
-        if _SESSION_ID.fullmatch(owner):
+        if found := _SESSION_ID.match(owner):
+            session_id = Binary(bytes.fromhex(found[0]), UUID_SUBTYPE)
             with translate_errors():
-                await self._client.admin.command({"killSessions": [{"id": Binary(bytes.fromhex(owner), UUID_SUBTYPE)}]})
+                await self._client.admin.command({"killSessions": [{"id": session_id}]})
 
     async def write(
         self, batch_id: str, owner: str, changes: Sequence[EntryChange], session: WritingSession | None = None
@@ -230,7 +234,18 @@ class MessageLedger:
         """End a transaction that timed out and may be open, as the driver could not: it would keep others from the
         batch."""
         with suppress(Unavailable), pymongo.timeout(_ABORT_SECONDS):
-            await self.end_session(session.session_id["id"].hex())
+            await self.end_session(_hex_of(session))
+
+
+def turn_of(owner: str) -> int | None:
+    """The turn with which this owner took its batch; `None` where that is not known."""
+    turn = owner.partition("/")[2]
+    return int(turn) if turn.isdigit() else None
+
+
+def _hex_of(session: AsyncClientSession) -> str:
+    identity: bytes = session.session_id["id"]
+    return identity.hex()
 
 
 def beginning_with(prefix: str) -> Document:
