@@ -7,6 +7,7 @@ from services.parts import Part
 
 if TYPE_CHECKING:  # it brings cryptography along, and not every process opens a secret
     from shared.flow.messages.credentials import CredentialFlow
+    from shared.flow.messages.unsubscribing import UnsubscribeLinks
 
 
 class MessagesPart(Part):
@@ -25,6 +26,13 @@ class MessagesPart(Part):
             given.clock,
             is_in_use=self.is_in_use,
         )
+
+    @cached_property
+    def links(self) -> "UnsubscribeLinks":
+        """The links by which recipients unsubscribe."""
+        from shared.flow.messages.unsubscribing import UnsubscribeLinks
+
+        return UnsubscribeLinks(self.capabilities.key_ring, public_url=self.settings.api.public_url)
 
     async def is_in_use(self, credential_id: str) -> bool:
         """Whether an open job sends by this credential."""

@@ -143,9 +143,9 @@ async def test_an_app_sees_its_own_by_pages_and_by_an_address(store: Store) -> N
     first = await store.suppressions.page("a", limit=4)
     assert ([each.id for each in first], first.more) == (ids[:4], True)
     assert [each.id for each in await store.suppressions.page("a", after=ids[3], limit=4)] == ids[4:]
-    of_one = await store.suppressions.page("a", address="u1@example.com", limit=10)
+    of_one = await store.suppressions.page("a", addresses=["u1@example.com"], limit=10)
     assert {each.id for each in of_one} == {added[1].id, link.id}
-    assert await store.suppressions.page("a", address="U1@example.com", limit=10) == []
+    assert await store.suppressions.page("a", addresses=["U1@example.com"], limit=10) == []
 
 
 async def test_what_is_removed_is_gone_and_only_its_own_app_removes_it(store: Store) -> None:
