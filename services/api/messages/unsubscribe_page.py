@@ -11,7 +11,7 @@ from http import HTTPStatus
 from litestar import Response
 
 from services.api.http.errors import RETRY_AFTER_SECONDS
-from shared.domain.messages.suppressions import Subscription
+from shared.domain.messages.suppressions import SubscriptionState
 from shared.domain.messages.unsubscribing import EVERYTHING, ONE_CLICK
 
 FIELD, UNSUBSCRIBE = ONE_CLICK
@@ -39,7 +39,7 @@ HEADERS = {
 }
 
 
-def subscription_page(app_name: str, subscription: Subscription) -> Response[str]:
+def subscription_page(app_name: str, subscription: SubscriptionState) -> Response[str]:
     """Where the recipient stands, and what they can do about it."""
     messages = _messages(app_name, subscription.list)
     if subscription.unsubscribed:

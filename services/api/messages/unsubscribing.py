@@ -24,7 +24,7 @@ from services.api.messages.unsubscribe_page import (
 )
 from shared.domain.accounts.apps import App
 from shared.domain.errors import Invalid, NotFound, Unavailable
-from shared.domain.messages.suppressions import Subscription
+from shared.domain.messages.suppressions import SubscriptionState
 from shared.flow.messages.unsubscribing import PATH, UnsubscribeFlow
 
 LINK = PATH + "{token:str}"
@@ -35,7 +35,7 @@ _ANSWERS = {HTTPStatus.OK: None, HTTPStatus.NOT_FOUND: None, HTTPStatus.SERVICE_
 _TOKEN = {"token": {"type": "string", "description": "What stands in the recipient's link."}}
 _FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
-Ask = Callable[[str], Awaitable[tuple[App, Subscription]]]
+Ask = Callable[[str], Awaitable[tuple[App, SubscriptionState]]]
 
 
 class UnsubscribeForm(Struct, frozen=True):

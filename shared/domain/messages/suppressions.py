@@ -60,7 +60,7 @@ class Suppression(Struct, frozen=True, kw_only=True):
         return self.list in (EVERYTHING, list_name)
 
 
-class Subscription(Struct, frozen=True, kw_only=True):
+class SubscriptionState(Struct, frozen=True, kw_only=True):
     """Whether messages of a list reach somebody. `unsubscribed` is from this list, `from_everything` from all of the
     app's by this channel; what is `barred` does not depend on the recipient's wishes."""
 
@@ -100,10 +100,10 @@ def unsubscribe_listing(listing: Listing, *, at: datetime) -> Suppression:
     return _suppress(listing, address="", cause=SuppressionCause.UNSUBSCRIBE, message_id="", at=at)
 
 
-def subscription_of(listing: Listing, found: Collection[Suppression]) -> Subscription:
+def subscription_of(listing: Listing, found: Collection[Suppression]) -> SubscriptionState:
     """Where the recipient of a listing stands, by their suppressions of this list and of everything."""
     unsubscribed = {each.list for each in found if each.unsubscribed_at is not None}
-    return Subscription(
+    return SubscriptionState(
         list=listing.list,
         unsubscribed=listing.list in unsubscribed,
         from_everything=EVERYTHING in unsubscribed,

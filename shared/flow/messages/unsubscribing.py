@@ -13,7 +13,7 @@ from shared.domain.accounts.apps import App
 from shared.domain.errors import NotFound
 from shared.domain.instants import from_ms, ms
 from shared.domain.messages.channels import Channel
-from shared.domain.messages.suppressions import Subscription, subscription_of, unsubscribe_listing
+from shared.domain.messages.suppressions import SubscriptionState, subscription_of, unsubscribe_listing
 from shared.domain.messages.unsubscribing import EVERYTHING, Listing, UnsubscribeTokens, listing_of
 from shared.runtime.clock import Clock
 from shared.secrets import KeyRing
@@ -71,18 +71,18 @@ class UnsubscribeFlow:
         self._links = links
         self._clock = clock
 
-    async def look(self, token: str) -> tuple[App, Subscription]:
+    async def look(self, token: str) -> tuple[App, SubscriptionState]:
         """Tell where the recipient stands; nothing changes."""
         listing, app = await self._read(token)
         return app, await self._find(listing)
 
-    async def unsubscribe(self, token: str) -> tuple[App, Subscription]:
+    async def unsubscribe(self, token: str) -> tuple[App, SubscriptionState]:
         """Have the recipient get no more of the token's list."""
         listing, app = await self._read(token)
         await self._store.suppressions.add([unsubscribe_listing(listing, at=self._now())])
         return app, await self._find(listing)
 
-    async def come_back(self, token: str) -> tuple[App, Subscription]:
+    async def come_back(self, token: str) -> tuple[App, SubscriptionState]:
         """Take the recipient's unsubscription from the token's list back."""
         listing, app = await self._read(token)
         await self._store.suppressions.resubscribe(listing.suppression_id)
@@ -95,7 +95,7 @@ class UnsubscribeFlow:
             raise NotFound("the app of this link is gone")
         return listing, app
 
-    async def _find(self, listing: Listing) -> Subscription:
+    async def _find(self, listing: Listing) -> SubscriptionState:
         ids = {listing.suppression_id, listing.of_everything.suppression_id}
         return subscription_of(listing, [*(await self._store.suppressions.with_ids(sorted(ids))).values()])
 
