@@ -1,17 +1,32 @@
 """What several processes need of messages."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from services.parts import Part
+from shared.flow.jobs.kinds import JobKind
+from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.kind import MessageKind
 
-if TYPE_CHECKING:  # it brings cryptography along, and not every process opens a secret
+if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
+    from shared.audience.recipient_tables import RecipientTables
     from shared.flow.messages.credentials import CredentialFlow
     from shared.flow.messages.unsubscribing import UnsubscribeLinks
 
 
 class MessagesPart(Part):
-    """Messages, and the credentials that they are sent by."""
+    """Messages as a kind of job, and the credentials that they are sent by."""
+
+    @cached_property
+    def feed(self) -> CredentialFeed:
+        return CredentialFeed(self.store, self.capabilities.broker)
+
+    @cached_property
+    def tables(self) -> "RecipientTables":
+        from shared.audience.recipient_tables import RecipientTables
+
+        return RecipientTables.beside(self.capabilities.audience)
 
     @cached_property
     def credentials(self) -> "CredentialFlow":
@@ -24,7 +39,7 @@ class MessagesPart(Part):
             given.key_ring,
             given.provider_outgoing,
             given.clock,
-            is_in_use=self.is_in_use,
+            is_in_use=self.store.message_jobs.has_open,
         )
 
     @cached_property
@@ -34,6 +49,5 @@ class MessagesPart(Part):
 
         return UnsubscribeLinks(self.capabilities.key_ring, public_url=self.settings.api.public_url)
 
-    async def is_in_use(self, credential_id: str) -> bool:
-        """Whether an open job sends by this credential."""
-        return False  # no job can name one yet
+    def job_kinds(self) -> Sequence[JobKind]:
+        return (MessageKind(lambda: self.tables, self.feed),)
