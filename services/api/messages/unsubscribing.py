@@ -31,7 +31,8 @@ LINK = PATH + "{token:str}"
 BODY_BYTES = 4_096
 KIND_CHARACTERS = 256  # a boundary has at most 70
 
-_ANSWERS = {HTTPStatus.OK: None, HTTPStatus.NOT_FOUND: None, HTTPStatus.SERVICE_UNAVAILABLE: None}
+_ANSWERS = {HTTPStatus.OK: None}
+_PROBLEMS = (HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 _TOKEN = {"token": {"type": "string", "description": "What stands in the recipient's link."}}
 _FORM, _MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
@@ -52,34 +53,35 @@ class UnsubscribeResource(Resource):
 
     @Route(
         "GET", LINK, summary="Show a recipient whether they get messages of a list. Changes nothing.",
-        who=EVERYBODY, answers=_ANSWERS, segments=_TOKEN,
+        who=EVERYBODY, answers=_ANSWERS, problems=_PROBLEMS, segments=_TOKEN,
     )  # fmt: skip
-    async def show_subscription(self, token: FromPath[str]) -> Response[str]:
-        return await _answer(self._flow.look, token)
+    async def show_subscription(self, request: Request[Any, Any, Any], token: FromPath[str]) -> Response[str]:
+        return await _answer(request, self._flow.look, token)
 
     @Route(
         "POST", LINK,
         summary="Unsubscribe a recipient (`List-Unsubscribe=One-Click`), or take that back (`Come-Back`).",
         act=UNRECORDED, who=EVERYBODY, body=UnsubscribeForm, body_media=(_FORM, _MULTIPART),
-        max_body_bytes=BODY_BYTES, answers=_ANSWERS, segments=_TOKEN,
+        max_body_bytes=BODY_BYTES, answers=_ANSWERS, problems=_PROBLEMS, segments=_TOKEN,
     )  # fmt: skip
     async def change_subscription(self, request: Request[Any, Any, Any], token: FromPath[str]) -> Response[str]:
         wish = _read_wish(request.headers.get("content-type", ""), await request.body())
         if wish == UNSUBSCRIBE:
-            return await _answer(self._flow.unsubscribe, token)
+            return await _answer(request, self._flow.unsubscribe, token)
         if wish == COME_BACK:
-            return await _answer(self._flow.come_back, token)
+            return await _answer(request, self._flow.come_back, token)
         raise Invalid(f"a form with {FIELD}={UNSUBSCRIBE} is needed", field=FIELD)
 
 
-async def _answer(ask: Ask, token: str) -> Response[str]:
+async def _answer(request: Request[Any, Any, Any], ask: Ask, token: str) -> Response[str]:
+    """The page; a person reads on a page, too, what a program is told by a problem document."""
     try:
-        app, subscription = await ask(token)
-    except NotFound:
-        return unknown_page()
-    except Unavailable:
-        return away_page()
-    return subscription_page(app.name, subscription)
+        app, state = await ask(token)
+    except (NotFound, Unavailable) as error:
+        if "text/html" not in request.headers.get("accept", ""):
+            raise
+        return unknown_page() if isinstance(error, NotFound) else away_page()
+    return subscription_page(app.name, state)
 
 
 def _read_wish(kind: str, content: bytes) -> str:

@@ -1,7 +1,9 @@
 """A recipient's own link: looking changes nothing, posting does, and nobody makes a link of their own."""
 
 import asyncio
+import gc
 import re
+import warnings
 from collections.abc import Mapping
 from html.parser import HTMLParser
 
@@ -19,6 +21,7 @@ from shared.domain.messages.unsubscribing import UnsubscribeTokens, listing_of
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.runtime.settings import ApiSettings, ProviderSettings
 from shared.secrets import KeyRing, fresh_key
+from shared.store import Store
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import SETTINGS, House
 from tests.services.api.messages.conftest import capabilities_with
@@ -28,6 +31,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 ANN = "ann@example.com"
 FORM = {"content_type": "application/x-www-form-urlencoded"}
 ONE_CLICK = b"List-Unsubscribe=One-Click"
+HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
 COME_BACK = b"List-Unsubscribe=Come-Back"
 MULTIPART = (
     b'--b\r\nContent-Disposition: form-data; name="List-Unsubscribe"\r\n'
@@ -43,7 +47,7 @@ def links(house: House) -> UnsubscribeLinks:
 @pytest.fixture
 def browser(house: House) -> Client:
     """Somebody of whom nothing is known."""
-    return Client(house.admin.app, peer="203.0.113.9")
+    return Client(house.admin.app, {"accept": HTML}, peer="203.0.113.9")
 
 
 def link(links: UnsubscribeLinks, app_id: str, list_name: str = "", address: str = ANN) -> str:
@@ -162,6 +166,9 @@ async def test_no_token_of_others_and_none_that_was_changed_is_taken(
         for reply in (await browser.get(f"/u/{token}"), await post(browser, f"/u/{token}")):
             assert reply.status == 404, token
             assert (Page(reply).offered, "Nothing was changed" in Page(reply).text) == ([], True)
+    program = Client(house.admin.app, peer="203.0.113.9")
+    for reply in (await program.get("/u/none"), await post(program, "/u/none")):
+        assert (reply.status, reply.headers["content-type"]) == (404, "application/problem+json")
     for path in ("/u", "/u/", f"{url}/more"):
         assert (await browser.get(path)).status == 404
     assert await stored(house, app_id) == []
@@ -267,6 +274,26 @@ async def test_a_page_of_another_site_cannot_unsubscribe_anybody(
 async def test_who_is_known_is_treated_as_anybody(house: House, links: UnsubscribeLinks) -> None:
     app_id = await house.app()
     assert (await post(house.admin, link(links, app_id))).status == 200
+
+
+async def test_where_the_store_is_away_nobody_is_told_that_it_is_done(house: House, links: UnsubscribeLinks) -> None:
+    page, problem = await replies_without_a_store(house, link(links, await house.app()))
+    assert [reply.status for reply in (page, problem)] == [503, 503]
+    assert page.headers["retry-after"] == problem.headers["retry-after"] == "2"
+    assert "Please try again" in Page(page).text
+    assert problem.headers["content-type"] == "application/problem+json"
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()  # PyMongo drops the socket that its monitor was connecting when it was closed
+
+
+async def replies_without_a_store(house: House, url: str) -> tuple[Reply, Reply]:
+    """To a person, and to a mail program."""
+    away = Store.open("mongodb://127.0.0.1:1/none", timeout_seconds=1)
+    app = house.build(store=away)
+    replies = await post(Client(app, {"accept": HTML}), url), await post(Client(app, {"accept": "*/*"}), url)
+    await away.close()
+    await asyncio.sleep(0)  # its cancelled tasks end
+    return replies
 
 
 async def test_many_at_a_time_are_one(house: House, browser: Client, links: UnsubscribeLinks) -> None:
