@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from services.api.http.routes import Resource
 from services.api.messages.credentials import CredentialsResource
 from services.api.messages.keys import SecretKeysResource
+from services.api.messages.retries import RetriesResource
 from services.api.messages.suppression_bulk import BulkSuppressionsResource
 from services.api.messages.suppressions import SuppressionsResource
 from services.api.messages.unsubscribing import UnsubscribeResource
 from services.parts import Part
+from services.parts.jobs.common import JobsPart
 from services.parts.messages.common import MessagesPart
 from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
@@ -21,6 +23,7 @@ class MessagesApi(Part):
         return (
             CredentialsResource(self.store, part.credentials, given.key_ring, given.clock),
             SecretKeysResource(part.credentials),
+            RetriesResource(self.store, part.retry, self.parts.of(JobsPart).watch),
             SuppressionsResource(self.store, given.clock),
             BulkSuppressionsResource(self.store, given.clock),
             UnsubscribeResource(UnsubscribeFlow(self.store, part.links, given.clock)),

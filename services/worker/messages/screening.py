@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from services.worker.messages.entries import Note, Prepared, Purpose
-from services.worker.messages.mailings import Mailing
+from services.worker.messages.mailings import MessagesOfJob
 from services.worker.messages.reading import RecipientRows
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import split_key
@@ -45,7 +45,7 @@ class _Row(Struct, frozen=True):
 async def screen(
     store: Store,
     links: UnsubscribeLinks,
-    mailing: Mailing,
+    mailing: MessagesOfJob,
     credential: Credential,
     batch: Batch,
     rows: RecipientRows,
@@ -84,7 +84,7 @@ def ids_of(batch: Batch, rows: RecipientRows) -> Sequence[str]:
 
 
 def _due_rows(
-    mailing: Mailing,
+    mailing: MessagesOfJob,
     credential: Credential,
     batch: Batch,
     rows: RecipientRows,
@@ -99,7 +99,7 @@ def _due_rows(
 
 
 def _render(
-    links: UnsubscribeLinks, mailing: Mailing, columns: Mapping[str, Sequence[str]], addresses: Sequence[Address]
+    links: UnsubscribeLinks, mailing: MessagesOfJob, columns: Mapping[str, Sequence[str]], addresses: Sequence[Address]
 ) -> Sequence[Body | None]:
     """What each recipient's message says, with the recipient's own link where it has one."""
     options = mailing.options
@@ -114,7 +114,7 @@ def _render(
     return [None if body is None else {**body, URL_FIELD: url} for body, url in zip(bodies, urls, strict=True)]
 
 
-async def _find_suppressed(store: Store, mailing: Mailing, addresses: Sequence[str]) -> dict[str, Reason]:
+async def _find_suppressed(store: Store, mailing: MessagesOfJob, addresses: Sequence[str]) -> dict[str, Reason]:
     options = mailing.options
     found = await store.suppressions.find(mailing.job.app_id, options.channel, addresses, options.list)
     reasons = {
