@@ -1,6 +1,7 @@
 """A recipient's own link: looking changes nothing, posting does, and nobody makes a link of their own."""
 
 import asyncio
+import copy
 import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
@@ -13,17 +14,16 @@ from services import assembly
 from services.connections import Capabilities
 from services.parts import Parts
 from services.parts.messages.common import MessagesPart
+from shared.domain.errors import Unavailable
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.suppressions import Suppression, SuppressionCause, suppress_address
 from shared.domain.messages.unsubscribing import UnsubscribeTokens, listing_of
 from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.runtime.settings import ApiSettings, ProviderSettings
 from shared.secrets import KeyRing, fresh_key
-from shared.store import Store
 from tests.services.api.client import Client, Reply
 from tests.services.api.conftest import SETTINGS, House
 from tests.services.api.messages.conftest import capabilities_with
-from tests.stack import Endpoints
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
 
@@ -275,15 +275,18 @@ async def test_who_is_known_is_treated_as_anybody(house: House, links: Unsubscri
     assert (await post(house.admin, link(links, app_id))).status == 200
 
 
-async def test_where_the_store_does_not_answer_nobody_is_told_that_it_is_done(
-    house: House, links: UnsubscribeLinks, stack: Endpoints
-) -> None:
+class NoApps:
+    async def get(self, *_: object) -> None:
+        raise Unavailable("MongoDB: gone")
+
+
+async def test_where_the_store_is_away_nobody_is_told_that_it_is_done(house: House, links: UnsubscribeLinks) -> None:
     url = link(links, await house.app())
-    late = Store.open(f"{stack.mongo_url}/late", timeout_seconds=0.001)  # no connection is made in that
-    app = house.build(store=late)
+    away = copy.copy(house.store)
+    away.apps = NoApps()  # type: ignore[assignment]
+    app = house.build(store=away)
     page = await post(Client(app, {"accept": HTML}), url)
     problem = await post(Client(app, {"accept": "*/*"}), url)
-    await late.close()
     assert [reply.status for reply in (page, problem)] == [503, 503]
     assert page.headers["retry-after"] == problem.headers["retry-after"] == "2"
     assert "Please try again" in Page(page).text
