@@ -15,6 +15,7 @@ from shared.flow.messages.retrying import JobRetry
 if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
     from shared.audience.recipient_tables import RecipientTables
     from shared.flow.messages.credentials import CredentialFlow
+    from shared.flow.messages.unsubscribing import UnsubscribeLinks
 
 
 class MessagesPart(Part):
@@ -52,6 +53,13 @@ class MessagesPart(Part):
             given.clock,
             is_in_use=self.store.message_jobs.has_open,
         )
+
+    @cached_property
+    def links(self) -> "UnsubscribeLinks":
+        """The links by which recipients unsubscribe."""
+        from shared.flow.messages.unsubscribing import UnsubscribeLinks
+
+        return UnsubscribeLinks(self.capabilities.key_ring, public_url=self.settings.api.public_url)
 
     def job_kinds(self) -> Sequence[JobKind]:
         return (MessageKind(lambda: self.tables, MessageFeeder(self.store, self.feed, self.retry)),)
