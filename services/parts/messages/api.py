@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from services.api.http.routes import Resource
+from services.api.messages.callbacks import CallbacksResource
 from services.api.messages.credentials import CredentialsResource
 from services.api.messages.keys import SecretKeysResource
 from services.parts import Part
@@ -10,8 +11,12 @@ from services.parts.messages.common import MessagesPart
 
 
 class MessagesApi(Part):
-    """Credentials, and the keys that their secrets are sealed under."""
+    """Credentials, the keys that their secrets are sealed under, and callbacks of providers."""
 
     def resources(self) -> Sequence[Resource]:
-        flow, given = self.parts.of(MessagesPart).credentials, self.capabilities
-        return (CredentialsResource(self.store, flow, given.key_ring, given.clock), SecretKeysResource(flow))
+        part, given = self.parts.of(MessagesPart), self.capabilities
+        return (
+            CredentialsResource(self.store, part.credentials, given.key_ring, given.clock),
+            SecretKeysResource(part.credentials),
+            CallbacksResource(part.callbacks, public_url=self.settings.api.public_url),
+        )

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 from services.parts import Part
 
 if TYPE_CHECKING:  # it brings cryptography along, and not every process opens a secret
+    from shared.flow.messages.callbacks import CallbackFlow
     from shared.flow.messages.credentials import CredentialFlow
+    from shared.flow.messages.receipts import Receipts
 
 
 class MessagesPart(Part):
@@ -24,6 +26,21 @@ class MessagesPart(Part):
             given.provider_outgoing,
             given.clock,
             is_in_use=self.is_in_use,
+        )
+
+    @cached_property
+    def receipts(self) -> "Receipts":
+        from shared.flow.messages.receipts import Receipts
+
+        return Receipts(self.store, self.capabilities.clock)
+
+    @cached_property
+    def callbacks(self) -> "CallbackFlow":
+        from shared.flow.messages.callbacks import CallbackFlow
+
+        given = self.capabilities
+        return CallbackFlow(
+            self.store, lambda: given.provider_kinds, given.key_ring, given.provider_outgoing, self.receipts
         )
 
     async def is_in_use(self, credential_id: str) -> bool:

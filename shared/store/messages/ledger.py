@@ -27,7 +27,8 @@ from shared.store.documents import Codec, Document, is_duplicate, make, translat
 WRITTEN_AT_ONCE = 200
 """How many entries one write should have at most: the server works on them in one transaction."""
 
-_Transact = Callable[[AsyncClientSession], Awaitable[None]]
+Transact = Callable[[AsyncClientSession], Awaitable[None]]
+"""Writes in the transaction of this session."""
 
 _TRANSACTION_SECONDS = 5.0
 _codec = Codec(Message)
@@ -81,6 +82,17 @@ class MessageLedger:
         with translate_errors():
             return await with_ids(self._messages, _codec, message_ids)
 
+    async def with_refs(self, refs: Sequence[str]) -> dict[str, Message]:
+        """The entries that a provider calls so, by that name, as far as it calls no other one the same. The names are
+        those of one account."""
+        # A provider may call all of its messages the same: of these some are enough to see that.
+        most = 2 * len(refs)
+        with translate_errors():
+            found = await self._messages.find({"ref": {"$in": list(refs)}}).limit(most).to_list()
+        entries = list(map(_codec.value, found))
+        counts = Counter(entry.ref for entry in entries)
+        return {entry.ref: entry for entry in entries if counts[entry.ref] == 1}
+
     async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
         """The entries of a job's batch, by id."""
         with translate_errors():
@@ -103,8 +115,9 @@ class MessageLedger:
 
         return await self._run(transact)
 
-    async def fold(self, changes: Sequence[EntryChange]) -> WriteResult:
-        """Change entries by what callbacks tell, and their batches' tallies."""
+    async def fold(self, changes: Sequence[EntryChange], *, beside: Transact | None = None) -> WriteResult:
+        """Change entries by what callbacks tell, and their batches' tallies; `beside` writes more in the same
+        transaction."""
         tallies: dict[str, Counter[str]] = {}
         for change in changes:
             if prefix := prefix_of(change.after.id):
@@ -115,6 +128,8 @@ class MessageLedger:
                 if changed := _increments(add_tallies([tally]), ""):
                     await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
             await self._change(changes, session)
+            if beside is not None:
+                await beside(session)
 
         return await self._run(transact)
 
@@ -161,7 +176,7 @@ class MessageLedger:
         if replaced.matched_count < len(known):
             raise _NotWritten(WriteResult.STALE)
 
-    async def _run(self, transact: _Transact) -> WriteResult:
+    async def _run(self, transact: Transact) -> WriteResult:
         try:
             with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
                 async with self._client.start_session() as session:
