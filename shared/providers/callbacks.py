@@ -5,7 +5,6 @@ own key, `<message>~<attempt>`, where it carries one, else by its own id. It may
 order and days later: whoever folds the news into the ledger sees to that.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -40,7 +39,7 @@ class CallbackRequest(Struct, frozen=True):
     lower case; `message` is the key that stands in the URL, or `""`."""
 
     url: str
-    headers: Mapping[str, str]
+    headers: dict[str, str]
     body: bytes
     message: str = ""
 

@@ -117,5 +117,5 @@ class SnsSigner:
         not_signed = {"SignatureVersion", "SigningCertURL", "Signature", "UnsubscribeURL"}
         names = sorted(name for name in post if name not in not_signed)
         text = "".join(f"{name}\n{post[name]}\n" for name in names)
-        digest = hashes.SHA1() if post["SignatureVersion"] == "1" else hashes.SHA256()  # noqa: S303 - SNS's version 1
+        digest = hashes.SHA1() if post["SignatureVersion"] == "1" else hashes.SHA256()
         return self._key.sign(text.encode(), padding.PKCS1v15(), digest)

@@ -43,9 +43,7 @@ class Files:
 async def read(
     request: CallbackRequest, files: Files | None = None, certificates: SnsCertificates | None = None
 ) -> Callback:
-    return await read_ses_callback(
-        request, (TOPIC,), certificates or SnsCertificates(), (files or Files()).fetch
-    )
+    return await read_ses_callback(request, (TOPIC,), certificates or SnsCertificates(), (files or Files()).fetch)
 
 
 def event(name: str, **fields: Any) -> dict[str, Any]:
@@ -279,5 +277,3 @@ async def test_certificates_come_over_our_own_client() -> None:
 )
 def test_each_region_has_its_host(host: str, topic: str, is_one: bool) -> None:
     assert is_sns_host(host, topic) is is_one
-
-

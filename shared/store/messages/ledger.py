@@ -85,13 +85,18 @@ class MessageLedger:
     async def with_refs(self, refs: Sequence[str]) -> dict[str, Message]:
         """The entries that a provider calls so, by that name, as far as it calls no other one the same. The names are
         those of one account."""
-        # A provider may call all of its messages the same: of these some are enough to see that.
-        most = 2 * len(refs)
-        with translate_errors():
-            found = await self._messages.find({"ref": {"$in": list(refs)}}).limit(most).to_list()
-        entries = list(map(_codec.value, found))
-        counts = Counter(entry.ref for entry in entries)
-        return {entry.ref: entry for entry in entries if counts[entry.ref] == 1}
+        wanted = set(refs)
+        while wanted:
+            # A provider may call all of its messages the same: of these some are enough to see that.
+            most = 2 * len(wanted)
+            with translate_errors():
+                found = await self._messages.find({"ref": {"$in": sorted(wanted)}}).limit(most).to_list()
+            entries = list(map(_codec.value, found))
+            counts = Counter(entry.ref for entry in entries)
+            if len(entries) < most:
+                return {entry.ref: entry for entry in entries if counts[entry.ref] == 1}
+            wanted -= {ref for ref, count in counts.items() if count > 1}
+        return {}
 
     async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
         """The entries of a job's batch, by id."""
