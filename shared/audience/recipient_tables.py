@@ -47,9 +47,9 @@ class RecipientTables:
         return await self._rows.highest(table)
 
     async def cut(
-        self, table: str, filters: Mapping[str, str], *, after: int, upto: int, size: int, batches: int
+        self, table: str, filters: Mapping[str, str], *, zone: str = "", after: int, upto: int, size: int, batches: int
     ) -> list[Cut]:
-        """The next cuts, as `Audience.cut` gives them."""
+        """The next cuts, as `Audience.cut` gives them. These tables know no zones."""
         return await self._rows.cut(table, filters, after=after, upto=upto, size=size, batches=batches)
 
     async def read(

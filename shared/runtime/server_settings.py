@@ -209,6 +209,18 @@ class ProviderSettings(Section, frozen=True):
     sandbox_file: Annotated[
         str, rarely("The file to which credentials of the kind `sandbox` write; empty: this kind is refused.")
     ] = ""
+    batches_in_flight: Annotated[
+        int, Meta(ge=1, le=1_000), rarely("How many batches of messages a worker has in hand; most of them wait.")
+    ] = 100
+    late_ms: Annotated[
+        int, Meta(ge=1, le=1_000), rarely("How late a call may begin; alike in all processes, as are the next two.")
+    ] = 8
+    clock_ms: Annotated[
+        int, Meta(ge=1, le=1_000), rarely("How well a process must know the database's time to send anything.")
+    ] = 5
+    network_ms: Annotated[
+        int, Meta(ge=1, le=1_000), rarely("By how much the way to a provider may vary. It costs as much of the rate.")
+    ] = 7
 
     def __post_init__(self) -> None:
         check_networks("allowed_networks", self.allowed_networks)

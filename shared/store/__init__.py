@@ -53,7 +53,9 @@ from shared.store.jobs.mails import Mails
 from shared.store.jobs.milestones import Milestones
 from shared.store.jobs.templates import Templates
 from shared.store.jobs.uploads import FileUploads
+from shared.store.messages.batches import MessageBatches
 from shared.store.messages.credentials import Credentials
+from shared.store.messages.jobs import MessageJobs
 from shared.store.messages.ledger import MessageLedger
 from shared.store.messages.suppressions import Suppressions
 from shared.store.push.feedbacks import Feedbacks
@@ -130,6 +132,8 @@ class Store:
         self.bulk_jobs = self.add("bulk_jobs", BulkJobsOf)
         self.namespaces = self.add("namespaces", NamespaceLists)
         self.credentials = self.add("credentials", Credentials)
+        self.message_batches = self.add("message_batches", MessageBatches)
+        self.message_jobs = self.add("message_jobs", MessageJobs)
         self.messages = self.add("messages", lambda database: MessageLedger(client, database))
         self.suppressions = self.add("suppressions", Suppressions)
         self.schema = self.add("schema", Schema)

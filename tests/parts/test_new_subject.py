@@ -62,6 +62,7 @@ def test_parts_are_found_by_their_modules() -> None:
         "JobsPart",
         "JobsWorker",
         "MessagesPart",
+        "MessagesWorker",
         "PushPart",
         "PushWorker",
         "Bells",

@@ -31,7 +31,6 @@ from services.api.push.preview_view import JobPreview, preview_view
 from shared.audience import Audience
 from shared.blobs import Blobs
 from shared.domain.accounts.apps import App, check_not_deleting
-from shared.domain.audience.audiences import table_name
 from shared.domain.audience.counts import Counted
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.ids import read_uuid
@@ -126,7 +125,7 @@ class PreviewResource(Resource):
     async def _count(self, draft: JobDraft) -> tuple[Counted | None, list[Notice]]:
         """The audience and what there is to say of it; none where a job would fail over its file."""
         job, seconds = draft.job, self._rules.seconds
-        table = table_name(job.app_name, job.service)
+        table = job.table
         if draft.file is None:
             counted = await self._audience.count(table, job.filters, seconds=seconds)
         else:

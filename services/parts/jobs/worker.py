@@ -38,7 +38,6 @@ class JobsWorker(Part):
             jobs.kinds,
             given.clock,
             batch_size=worker.batch_size,
-            max_record_bytes=self.settings.stream.max_record_bytes,
             max_file_bytes=self.settings.blobs.max_file_bytes,
         )
         return Planner(

@@ -1,18 +1,33 @@
 """What several processes need of messages."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from services.parts import Part
+from shared.flow.jobs.kinds import JobKind
+from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.kind import MessageKind
 
-if TYPE_CHECKING:  # it brings cryptography along, and not every process opens a secret
+if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
+    from shared.audience.recipient_tables import RecipientTables
     from shared.flow.messages.callbacks import CallbackFlow
     from shared.flow.messages.credentials import CredentialFlow
     from shared.flow.messages.receipts import Receipts
 
 
 class MessagesPart(Part):
-    """Messages, and the credentials that they are sent by."""
+    """Messages as a kind of job, and the credentials that they are sent by."""
+
+    @cached_property
+    def feed(self) -> CredentialFeed:
+        return CredentialFeed(self.store, self.capabilities.broker)
+
+    @cached_property
+    def tables(self) -> "RecipientTables":
+        from shared.audience.recipient_tables import RecipientTables
+
+        return RecipientTables.beside(self.capabilities.audience)
 
     @cached_property
     def credentials(self) -> "CredentialFlow":
@@ -25,7 +40,7 @@ class MessagesPart(Part):
             given.key_ring,
             given.provider_outgoing,
             given.clock,
-            is_in_use=self.is_in_use,
+            is_in_use=self.store.message_jobs.has_open,
         )
 
     @cached_property
@@ -43,6 +58,5 @@ class MessagesPart(Part):
             self.store, lambda: given.provider_kinds, given.key_ring, given.provider_outgoing, self.receipts
         )
 
-    async def is_in_use(self, credential_id: str) -> bool:
-        """Whether an open job sends by this credential."""
-        return False  # no job can name one yet
+    def job_kinds(self) -> Sequence[JobKind]:
+        return (MessageKind(lambda: self.tables, self.feed),)

@@ -7,7 +7,9 @@ from services.worker.jobs.cutting import PlannedBatch, TableCuts
 from services.worker.jobs.dividing import Divider, ZoneCuts
 from services.worker.jobs.file_cutting import FileCuts
 from shared.audience import Audience
+from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
+from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.audience.ranges import DeviceList, KeyRange
 from shared.domain.audience.sources import File, PushTable
 from shared.domain.jobs.batches import Batch
@@ -21,11 +23,15 @@ class Cuts:
 
     def __init__(self, store: Store, audience: Audience, blobs: Blobs, worker: WorkerSettings) -> None:
         self._tables = TableCuts(audience, page_batches=worker.page_batches)
+        recipients = RecipientTables.beside(audience)
+        self._named_tables = TableCuts(recipients, page_batches=worker.page_batches)
         self._files = FileCuts(store, blobs)
         divider = Divider(store, audience, blobs, self._files, step_rows=worker.divide_rows)
         self._zones = ZoneCuts(store, divider, page_batches=worker.page_batches)
 
-    def pages(self, job: Job, last: Batch | None, size: int) -> AsyncGenerator[list[PlannedBatch]]:
+    def pages(
+        self, job: Job, last: Batch | None, size: int, named: NamedColumns | None = None
+    ) -> AsyncGenerator[list[PlannedBatch]]:
         """The batches behind the last one, a page at a time; an empty page says that reading goes on. Raises `Invalid`
         and `Unavailable`."""
         first = 0 if last is None else last.ordinal + 1
@@ -36,9 +42,10 @@ class Cuts:
             case PushTable(highest):
                 keys = None if last is None else last.range
                 assert keys is None or isinstance(keys, KeyRange)
-                return self._tables.pages(job, highest, keys, size)
+                tables = self._tables if named is None else self._named_tables
+                return tables.pages(job, highest, keys, size)
             case File():
-                return self._files.pages(job.file_plan_id, first, zone=job.zone)
+                return self._files.pages(job.file_plan_id, first, zone=job.zone, named=named)
             case None:
                 raise AssertionError("a plan is begun before it is cut")
             case source:

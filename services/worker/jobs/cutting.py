@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator, Sequence
 from msgspec import Struct
 
 from shared.audience import Audience
-from shared.domain.audience.audiences import BEGINNING, table_name
+from shared.audience.recipient_tables import RecipientTables
+from shared.domain.audience.audiences import BEGINNING
 from shared.domain.audience.cuts import Cut
 from shared.domain.audience.ranges import KeyRange, Range
 from shared.domain.jobs.jobs import Job
@@ -26,7 +27,7 @@ class PlannedBatch(Struct, frozen=True):
 class TableCuts:
     """Cuts push tables."""
 
-    def __init__(self, audience: Audience, *, page_batches: int) -> None:
+    def __init__(self, audience: Audience | RecipientTables, *, page_batches: int) -> None:
         self._audience = audience
         self._page_batches = page_batches
 
@@ -42,9 +43,8 @@ class TableCuts:
             after, batches = cuts[-1].upto, self._page_batches
 
     async def _cut(self, job: Job, after: int, highest: int, size: int, batches: int) -> list[Cut]:
-        table = table_name(job.app_name, job.service)
         return await self._audience.cut(
-            table, job.filters, zone=job.zone, after=after, upto=highest, size=size, batches=batches
+            job.table, job.filters, zone=job.zone, after=after, upto=highest, size=size, batches=batches
         )
 
     async def _is_whole(self, job: Job, cuts: Sequence[Cut], highest: int) -> bool:

@@ -18,7 +18,7 @@ from services.worker.jobs.cutting import PlannedBatch
 from services.worker.jobs.file_cutting import FileCuts
 from shared.audience import DEVICES_AT_ONCE, Audience, DividedUsers
 from shared.blobs import Blobs
-from shared.domain.audience.audiences import BEGINNING, table_name
+from shared.domain.audience.audiences import BEGINNING
 from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.sources import File, PushTable
@@ -135,7 +135,7 @@ class Divider:
                 return self._walk_file(job, division.id, 0 if before is None else before.edge, file)
 
     async def _walk_table(self, job: Job, after: int, highest: int) -> AsyncGenerator[FoundDevices | None]:
-        table, texts, last = _table(job), spellings(job.offsets), False
+        table, texts, last = job.table, spellings(job.offsets), False
         while not last:
             divided = await self._audience.divide(
                 table, job.filters, texts, after=after, upto=highest, rows=self._step_rows
@@ -166,7 +166,7 @@ class Divider:
 
     async def _look_up_users(self, job: Job, users: Sequence[str]) -> DividedUsers:
         """A user with more devices than any person has counts as one who has none."""
-        table, texts = _table(job), spellings(job.offsets)
+        table, texts = job.table, spellings(job.offsets)
         found = await self._audience.divide_users(table, users, texts, limit=DEVICES_AT_ONCE)
         if found is not None:
             return found
@@ -196,10 +196,6 @@ class Divider:
             await self._store.divisions.remove_of([division.id])
             raise Invalid("the division is gone", field="job")
         raise Unavailable("another planner divides the devices of this group by now")
-
-
-def _table(job: Job) -> str:
-    return table_name(job.app_name, job.service)
 
 
 def _portions(size: int, cuts: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:

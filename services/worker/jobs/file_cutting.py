@@ -8,19 +8,18 @@ An empty page says that reading goes on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-
-from msgspec import Struct
 
 from services.worker.jobs.cutting import PlannedBatch
 from shared.blobs import Blobs
 from shared.domain.audience.csv_cuts import Cutter
-from shared.domain.audience.csv_header import Chosen, Header
+from shared.domain.audience.csv_header import Header
 from shared.domain.audience.csv_rows import HEADER_ONLY, RowReader
+from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.audience.repeats import Repeats
-from shared.domain.audience.user_ids import NORMAL_FORMS, Normalize
+from shared.domain.audience.user_ids import NORMAL_FORMS
 from shared.domain.errors import Invalid
 from shared.store import Store
 from shared.store.jobs.files import PAGE, FilePlan
@@ -28,15 +27,6 @@ from shared.store.jobs.files import PAGE, FilePlan
 _READ_FIRST_BYTES = 10**9
 _ROWS_AT_ONCE = 100
 _ALL_ROWS = 2**63 - 1
-
-
-class NamedColumns(Struct, frozen=True):
-    """How a file is cut whose columns have names: which of them holds the ids (others are not needed for that), the
-    normal form of ids, and whether one that stands in the file again is a repeat, and no recipient."""
-
-    choose: Callable[[Header], Chosen]
-    normalize: Normalize | None = None
-    once: bool = True
 
 
 class FileCuts:

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from cachetools import LRUCache
 from msgspec import Struct
 
-from shared.domain.audience.audiences import table_name
 from shared.domain.errors import Denied, Invalid, Unavailable
 from shared.domain.jobs.events import READ_FILE, Event, EventState
 from shared.domain.jobs.jobs import Job
@@ -48,7 +47,7 @@ class Grace:
             Unavailable: the file or the table fails; try again. `Denied`, which is a kind of it, for a file.
             Invalid: it has failed for the whole time of grace, or something else is wrong with it.
         """
-        table = table_name(job.app_name, job.service)
+        table = job.table
         try:
             yield
         except Denied as error:

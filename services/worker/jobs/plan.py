@@ -89,10 +89,10 @@ class Planner(Stage[PlanJob]):
         self._stopping = True
 
     async def _plan(self, job: Job) -> None:
-        size = self._inputs.batch_size(job)
+        size, named = self._inputs.batch_size(job), self._inputs.named_columns(job)
         while not isinstance(last := await self._store.batches.last(job.key), PlanEnd):
             ordinal = 0 if last is None else last.ordinal + 1
-            async with aclosing(self._cuts.pages(job, last, size)) as pages:
+            async with aclosing(self._cuts.pages(job, last, size, named)) as pages:
                 async for page in pages:
                     if page:
                         if not await self._store.batches.add_page(_batches(job.key, ordinal, page)):

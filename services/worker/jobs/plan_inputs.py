@@ -1,16 +1,13 @@
 """What a plan is made of: its templates and the version of what it reads, fixed before the first cut."""
 
-import asyncio
-
 from msgspec.structs import replace
 
 from shared.audience import Audience
 from shared.blobs import Blobs
-from shared.domain.audience.audiences import table_name
+from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.audience.sources import File, PushTable, Source
 from shared.domain.errors import Denied, Hidden, Invalid, NotFound
 from shared.domain.jobs.events import PLAN, READ_FILE, Event, EventState
-from shared.domain.jobs.filling import check_filled
 from shared.domain.jobs.jobs import Job, Plan
 from shared.domain.jobs.templates import Template
 from shared.flow.jobs.kinds import JobKinds
@@ -30,7 +27,6 @@ class PlanInputs:
         clock: Clock,
         *,
         batch_size: int,
-        max_record_bytes: int,
         max_file_bytes: int,
     ) -> None:
         self._store = store
@@ -39,7 +35,6 @@ class PlanInputs:
         self._kinds = kinds
         self._clock = clock
         self._batch_size = batch_size
-        self._max_record_bytes = max_record_bytes
         self._max_file_bytes = max_file_bytes
 
     async def fix(self, job: Job) -> Job:
@@ -47,10 +42,9 @@ class PlanInputs:
         if job.plan.source is not None:
             return job
         templates = await self._templates(job)
-        most = self._max_record_bytes
-        await asyncio.to_thread(check_filled, templates, job.context, job.metadata, most=most, field="template")
-        await self._kinds.of(job.service).prepare(job)
-        source = await self._source(replace(job, plan=Plan(templates=templates)))
+        filled = replace(job, plan=Plan(templates=templates))
+        await self._kinds.of(job.service).prepare(filled)
+        source = await self._source(filled)
         stage = READ_FILE if isinstance(source, File) else PLAN
         events = [Event(stage, EventState.RUNNING, "starting", self._clock.now_ns())]
         begun = await self._store.jobs.begin_plan(job.key, source=source, templates=templates, events=events)
@@ -63,7 +57,7 @@ class PlanInputs:
             return division.source
         if job.csv_path:
             return await self._file(job)
-        return PushTable(await self._audience.highest(table_name(job.app_name, job.service)))
+        return PushTable(await self._audience.highest(job.table))
 
     async def _file(self, job: Job) -> File:
         """The version of the file that all jobs of the group read."""
@@ -76,16 +70,19 @@ class PlanInputs:
             raise Invalid(error.reason, field="csvPath") from error
         if file.size > self._max_file_bytes:
             raise Invalid(f"the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed", field="csvPath")
-        user_type = await self._audience.user_type(table_name(job.app_name, job.service))
+        user_type = "" if self.named_columns(job) else await self._audience.user_type(job.table)
         plan = await self._store.files.begin(
             job.file_plan_id, file, cut_records=self.batch_size(job), user_type=user_type
         )
         return plan.file
 
     def batch_size(self, job: Job) -> int:
-        """How many devices a batch of the job has, or how many users of a file, who may have two devices each."""
-        fitting = self._kinds.of(job.service).recipients_per_part(job)
-        return min(self._batch_size, max(1, fitting // 2) if job.csv_path else fitting)
+        """How many recipients a batch of the job has, or how many users of a file."""
+        return self._kinds.of(job.service).batch_size(job, self._batch_size)
+
+    def named_columns(self, job: Job) -> NamedColumns | None:
+        """Which columns of its file or table the job reads by their names, if it does."""
+        return self._kinds.of(job.service).named_columns(job)
 
     async def _read_again(self, job: Job) -> Job:
         found = await self._store.jobs.get(job.key)

@@ -45,6 +45,7 @@ _RESERVED_AHEAD_US = 400_000
 _ANSWER_US = 100_000
 _STARVED_US = 10_000
 _FIRST_LASTING_US = 500_000
+_LONGEST_WAIT_US = 10 * _SECOND
 _LEAVING_SECONDS = 10.0
 _WEIGHT = 0.2  # of the newest in a running mean
 
@@ -62,6 +63,7 @@ class DispatchEnd(Enum):
 
     DONE = "done"
     STOPPED = "stopped"
+    LATER = "later"  # nothing is granted for so long that somebody else may have our place meanwhile
     YIELDED = "yielded"
     FORBIDDEN = "forbidden"  # the account has lost its place, or sends nothing now
     REJECTED = "rejected"  # the provider refused the account's login
@@ -69,7 +71,8 @@ class DispatchEnd(Enum):
 
 
 class Dispatch:
-    """Sends the messages of one batch; a call lasts `call_us` at most. `lost` counts the instants that went unused."""
+    """Sends the messages of one batch; a call lasts `call_us` at most. `lost` counts the instants that went unused.
+    Where it ends as `LATER`, something is granted again at `free_us`."""
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class Dispatch:
         call_us: int,
     ) -> None:
         self.lost = dict.fromkeys(LostInstant, 0)
+        self.free_us = 0
         self._pace = pace
         self._writer = writer
         self._provider = provider
@@ -145,13 +149,24 @@ class Dispatch:
                 self.stop(DispatchEnd.FORBIDDEN)
                 return
             if isinstance(got, Wait):
-                await self._sleep_until(got.until_us)
+                await self._outlast(got)
                 continue
+            await fault("message.after_grant")
             self._calls = got.calls
             self._instants.extend((got.grant.instant(index), got) for index in range(got.grant.count))
             if got.yields:
                 self.stop(DispatchEnd.YIELDED)
             self._wake_all()
+
+    async def _outlast(self, wait: Wait) -> None:
+        """Wait until there is something to reserve. Where that takes long, end once nothing is granted any more."""
+        if wait.until_us - self._clock.now_us() <= _LONGEST_WAIT_US:
+            await self._sleep_until(wait.until_us)
+        elif self._instants:
+            await self._sleep_until(self._instants[-1][0] + self._guard.late_us)
+        else:
+            self.free_us = wait.until_us
+            self.stop(DispatchEnd.LATER)
 
     async def _keep_calling(self) -> None:
         while not self._is_over:
@@ -215,6 +230,7 @@ class Dispatch:
     async def _ask_provider(self, prepared: Prepared, instant: int) -> Answer:
         message = prepared.message
         key = f"{message.id}~{message.attempt}"
+        await fault("message.before_bytes")
         try:
             return await self._provider.send(prepared.content, message.to, key, lambda: self._is_in_time(instant))
         except NotCalled:
@@ -266,8 +282,15 @@ class Dispatch:
 
     async def _write(self, notes: list[Note], *, patience_seconds: float | None = None) -> None:
         """While the store is away no message is ready, so no call begins."""
+        purposes = {note.purpose for note in notes}
+        if Purpose.ANSWER in purposes:
+            await fault("message.before_record")
         began = time.monotonic()
         await self._writer.write(notes, patience_seconds=patience_seconds)
+        if Purpose.AHEAD in purposes:
+            await fault("message.after_write_ahead")
+        if Purpose.ANSWER in purposes:
+            await fault("message.after_record")
         self._writing_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._writing_us)
         back = []
         for note in notes:

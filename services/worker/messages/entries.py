@@ -16,8 +16,8 @@ import structlog
 from msgspec import Struct
 
 from shared.domain.errors import Unavailable
-from shared.domain.messages.answers import Answer
-from shared.domain.messages.ledger import Message, MessageState, answer, give_back, write_ahead
+from shared.domain.messages.answers import Answer, Reason
+from shared.domain.messages.ledger import Message, MessageState, answer, give_back, reject, write_ahead
 from shared.providers import Content
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
 
@@ -37,6 +37,7 @@ class Prepared(Struct):
 class Purpose(Enum):
     """What a note says of its message."""
 
+    REJECT = "reject"  # it is not called at all
     AHEAD = "ahead"  # it is called soon
     BACK = "back"  # it was to be called, and was not
     ANSWER = "answer"  # it was called, and this came of it
@@ -44,13 +45,15 @@ class Purpose(Enum):
 
 class Note(Struct):
     """One message, and what is to be written of it: `until` when others leave it alone, or the `given` answer and when
-    it came (`at`)."""
+    it came (`at`); or the `reason`, with a `detail`, for which it is not called."""
 
     prepared: Prepared
     purpose: Purpose
     until: datetime | None = None
     given: Answer | None = None
     at: datetime | None = None
+    reason: Reason = Reason.OTHER
+    detail: str = ""
 
 
 class BatchTaken(Exception):
@@ -128,6 +131,10 @@ class EntryWriter:
                 return (
                     write_ahead(message, owner=self._owner, until=note.until, round=self._round) if is_unsent else None
                 )
+            case Purpose.REJECT:
+                assert note.at is not None
+                is_unsent = message.state is MessageState.UNSENT
+                return reject(message, note.reason, at=note.at, detail=note.detail) if is_unsent else None
             case Purpose.BACK:
                 return give_back(message) if self.is_ours(note.prepared) else None
             case Purpose.ANSWER:

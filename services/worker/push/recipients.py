@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from shared.audience import DEVICES_AT_ONCE, Audience
 from shared.blobs import Blobs
-from shared.domain.audience.audiences import table_name
 from shared.domain.audience.csv_cuts import users_in
 from shared.domain.audience.devices import NOBODY, Devices
 from shared.domain.audience.ranges import ByteRange, DeviceList, KeyRange
@@ -68,7 +67,7 @@ class RecipientReader:
     async def _read_table(self, job: Job, batch: Batch, keys: KeyRange, most: int) -> Recipients:
         limit = part_limit(batch, most)
         rest = keys if batch.next is None else replace(keys, after=batch.next)
-        devices = await self._audience.read(_table(job), job.filters, rest, zone=job.zone, limit=limit)
+        devices = await self._audience.read(job.table, job.filters, rest, zone=job.zone, limit=limit)
         return _as_part(batch, devices, limit, upto=keys.upto)
 
     async def _read_list(self, job: Job, batch: Batch, devices: DeviceList, most: int) -> Recipients:
@@ -78,7 +77,7 @@ class RecipientReader:
             raise Invalid(f"the list {devices.id} is gone", field="job")
         limit = part_limit(batch, most)
         rest = keys if batch.next is None else keys[keys > batch.next]
-        found = await self._audience.read_keys(_table(job), job.filters, rest.tolist(), limit=limit)
+        found = await self._audience.read_keys(job.table, job.filters, rest.tolist(), limit=limit)
         return _as_part(batch, found, limit, upto=int(keys[-1]))
 
     async def _read_file(self, job: Job, batch: Batch, lines: ByteRange, most: int) -> Recipients:
@@ -102,7 +101,7 @@ class RecipientReader:
         while True:
             limit = most if len(users) > 1 else DEVICES_AT_ONCE
             devices = await self._audience.read_users(
-                _table(job), [user for user in users if user], zone=zone, limit=limit
+                job.table, [user for user in users if user], zone=zone, limit=limit
             )
             if devices is not None or len(users) == 1:
                 return users, devices
@@ -137,7 +136,3 @@ def _without_control_group(found: Recipients, job: Job, *, by_rank: bool) -> Rec
 def _receipt_for_missing(missing: int) -> Receipt:
     """Rows that were planned and are not there any more count as skipped."""
     return Receipt(skipped=missing, reasons={GONE: missing}) if missing > 0 else Receipt()
-
-
-def _table(job: Job) -> str:
-    return table_name(job.app_name, job.service)

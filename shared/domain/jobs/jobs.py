@@ -18,6 +18,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.audience.audiences import table_name
 from shared.domain.audience.sources import Source
 from shared.domain.idempotency import Idempotency
 from shared.domain.instants import from_ms
@@ -80,6 +81,10 @@ class Job(Struct, frozen=True, kw_only=True):
     localized job's group, each job has those of one `zone`. The group's devices are divided among these `offsets` and
     the rest; a group that an earlier version made has none. `control_group` is the share of users who get nothing.
 
+    What only its kind knows stands in `options`. A kind that sends by provider accounts names one: `credential_id`.
+    Its table is that of the service, or of `table_kind` where there is one. `round` counts how often the job was taken
+    up again after its end; while it is `reopening`, batches of it are on their way back into its plan.
+
     `open` stays true until nothing is left to do: finished, or stopped with every batch settled. `totals`, `reasons`
     and `locales` are written when the job closes; until then they are summed from the batches. `forgiven` batches had
     failed when the job was last resumed. `mails` are those still to be sent. `changed_at` is the database's time of the
@@ -128,6 +133,11 @@ class Job(Struct, frozen=True, kw_only=True):
     mails: tuple[DueMail, ...] = ()
     changed_at: datetime | None = None
     trace: str = ""
+    credential_id: str = ""
+    table_kind: str = ""
+    options: dict[str, Any] = {}
+    round: int = 0
+    reopening: bool = False
 
     @property
     def key(self) -> str:
@@ -138,6 +148,11 @@ class Job(Struct, frozen=True, kw_only=True):
     def starts(self) -> datetime:
         """When the job is to start: `starts_at` as an instant, rounded up so that nothing starts early."""
         return from_ms(-(-self.starts_at // 1_000_000))
+
+    @property
+    def table(self) -> str:
+        """The table of its audience. Raises `Invalid` where the app's name is outside its rule."""
+        return table_name(self.app_name, self.table_kind or self.service)
 
     @property
     def file_plan_id(self) -> str:
@@ -167,7 +182,7 @@ class Job(Struct, frozen=True, kw_only=True):
     @property
     def standing(self) -> "Standing":
         """The part of the job that decides about its batches."""
-        return Standing(self.status, self.plan.end, self.expires_at, self.service)
+        return Standing(self.status, self.plan.end, self.expires_at, self.service, self.credential_id, self.reopening)
 
 
 def job_key(job_id: str, incarnation: str) -> str:
@@ -182,13 +197,15 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 class Standing(Struct, frozen=True):
-    """The little of a job that decides about its batches: its status, once known the number of batches, and its
-    service."""
+    """The little of a job that decides about its batches: its status, once known the number of batches, its service and
+    its account, and whether it is being taken up again."""
 
     status: JobStatus
     end: int | None
     expires_at: int
     service: str = ""
+    credential_id: str = ""
+    reopening: bool = False
 
     def is_at(self, status: JobStatus) -> bool:
         """Whether the job has this status."""
@@ -213,7 +230,7 @@ class Standing(Struct, frozen=True):
         """Whether the job closes as soon as all its batches are settled."""
         match self.status:
             case JobStatus.RUNNING:
-                return self.end is not None
+                return self.end is not None and not self.reopening
             case JobStatus.STOPPED:
                 return True
             case JobStatus.SCHEDULED | JobStatus.PAUSED | JobStatus.TRIPPED | JobStatus.COMPLETED:

@@ -110,6 +110,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delivered_at: datetime | None = None
     read_at: datetime | None = None
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether somebody has noted that it is about to be called, or is being called."""
+        return self.state is MessageState.SENDING
+
 
 class News(Struct, frozen=True, kw_only=True):
     """What a callback tells: the state that the message has reached. `attempt` is 0 where nobody can tell which attempt

@@ -80,6 +80,10 @@ class Pace(Struct, frozen=True, kw_only=True):
         recovered = max(now_us - self.slowed_us, 0) // _RECOVERY_US * _RECOVERED
         return min(self.share + recovered, 1.0)
 
+    def touched(self) -> "Pace":
+        """The same pace, for whoever changes something else that is stored with it."""
+        return replace(self, seq=self.seq + 1)
+
 
 class Grant(Struct, frozen=True):
     """`count` instants, the first at `first_us`, each `interval_us` behind the one before. It is the one that left the

@@ -52,9 +52,15 @@ class Feed:
         standing = await self._store.jobs.get_standing(job_id)
         if standing is None or not standing.feeds:
             return
+        kind = self._kinds.of(standing.service)
+        if kind.feeder is not None:
+            await kind.feeder.feed(standing)
+            if standing.may_finish:
+                await self.finish_if_done(job_id)
+            return
         heads = await self._store.batches.heads(job_id)
         due = await self._due(job_id, [head.ordinal for head in heads if head.planned])
-        await self._queue_all(job_id, self._kinds.of(standing.service), due)
+        await self._queue_all(job_id, kind, due)
         if not heads and standing.end is not None:
             await self.publish(FinishJob(job_id))
 

@@ -5,11 +5,14 @@ The `service` of a job says of which kind it is.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Protocol
 
 from msgspec import Struct
 
+from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, Standing
 from shared.domain.jobs.tasks import SendBatch
 
 
@@ -24,11 +27,25 @@ class Written(Struct, frozen=True):
     failure: str = ""
 
 
+class BatchFeeder(Protocol):
+    """Puts batches on the broker in an order of its own, where they do not stand in chains."""
+
+    async def feed(self, standing: Standing) -> None:
+        """Queue whatever may be queued now, of this job or of others that wait for the same. Raises `Unavailable`;
+        what was not queued then stays planned."""
+
+
 class JobKind(ABC):
     """What one kind of job does in its own way."""
 
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
+
+    feeder: BatchFeeder | None = None
+    """What feeds its batches; they stand in chains where there is none."""
+
+    silence: timedelta | None = None
+    """After how long without a sign the owner of a batch counts as gone; unset: when its transaction has ended."""
 
     @property
     @abstractmethod
@@ -39,9 +56,21 @@ class JobKind(ABC):
     def recipients_per_part(self, job: Job) -> int:
         """How many recipients one part of a batch may have."""
 
+    def batch_size(self, job: Job, most: int) -> int:
+        """How many recipients a batch has, or how many users of a file, who may have two devices each; no more than
+        `most`, which is what the deployment allows."""
+        fitting = self.recipients_per_part(job)
+        return min(most, max(1, fitting // 2) if job.csv_path else fitting)
+
+    def named_columns(self, job: Job) -> NamedColumns | None:
+        """Which columns of its file or table the job reads by their names; `None` where it reads those of a push. The
+        job has the templates of its plan."""
+        return None
+
     @abstractmethod
     async def prepare(self, job: Job) -> None:
-        """Make what sending needs, before the audience is fixed.
+        """Check the templates, which stand in the job's plan, and make what sending needs, before the audience is
+        fixed.
 
         Raises:
             Invalid: the job can never be sent.

@@ -150,6 +150,7 @@ class Upkeep:
         now = await self._store.now()
         at_latest, queued = now - self._patience.at_latest, now - self._patience.queued
         return _Since(
+            now=now,
             owned=now - self._patience.owned,
             plans=at_latest if await self._broker.depth(SPLIT_QUEUE) else queued,
             batches={queue: at_latest if await self._is_busy(queue) else queued for queue in self._kinds.queues},
@@ -175,7 +176,7 @@ class Upkeep:
 
     async def _set_going(self, job: Job, since: "_Since") -> Found:
         on_their_way = await self._store.batches.find_on_their_way(job.key)
-        owned = await self._requeue_stale(job, on_their_way[BatchStatus.SENDING], since.owned)
+        owned = await self._requeue_owned(job, on_their_way[BatchStatus.SENDING], since)
         if job.standing.may_finish and await self._is_put_off(job.key, JobStage.FINISH):
             return Found(jobs=1, owned=owned)
         if job.standing.stopped:
@@ -232,6 +233,12 @@ class Upkeep:
         queue = self._kinds.of(job.service).batch_task.queue
         return await self._requeue_stale(job, batches, since.batches[queue])
 
+    async def _requeue_owned(self, job: Job, batches: Sequence[Batch], since: "_Since") -> int:
+        if not batches:
+            return 0
+        silence = self._kinds.of(job.service).silence
+        return await self._requeue_stale(job, batches, since.owned if silence is None else since.silent(silence))
+
     async def _requeue_stale(self, job: Job, batches: Sequence[Batch], since: datetime) -> int:
         """Requeue those that have stood as they stand since before then, and that the clock will not bring back."""
         silent = [batch for batch in batches if batch.changed_at is None or batch.changed_at < since]
@@ -245,13 +252,18 @@ class Upkeep:
 
 
 class _Since(Struct, frozen=True):
-    """Work that has been silent since before these moments is lost."""
+    """Work that has been silent since before these moments is lost; `now` is when that was decided."""
 
+    now: datetime
     owned: datetime
     plans: datetime
     batches: Mapping[str, datetime]
     starts: datetime
     mails: datetime
+
+    def silent(self, silence: timedelta) -> datetime:
+        """Work is lost too that has been silent for so long, and no shorter than all other work would have to be."""
+        return max(self.owned, self.now - silence)
 
 
 def _sum(one: Found, other: Found) -> Found:

@@ -1,5 +1,8 @@
 """Push as a kind of job: its records go to a topic of Kafka, and a control group is written to a file."""
 
+import asyncio
+
+from shared.domain.jobs.filling import check_filled
 from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.tasks import SendBatch
 from shared.domain.push.records import SERVICES
@@ -29,6 +32,10 @@ class PushKind(JobKind):
         return fitting_records(job)
 
     async def prepare(self, job: Job) -> None:
+        most = self._settings.max_record_bytes
+        await asyncio.to_thread(
+            check_filled, job.plan.templates, job.context, job.metadata, most=most, field="template"
+        )
         topic = topic_name(self._settings.topic_template, job.app_name, job.service)
         await self._stream.setup({topic: self._settings.push_topic_partitions})
 

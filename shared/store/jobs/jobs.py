@@ -30,7 +30,7 @@ from shared.store.documents import BATCH, Document, Page, free_keys, insert_new,
 from shared.store.jobs.job_changes import NOW, VIEW, change_job
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, copies_of, document_of, job_of, key_of, one_job
 
-_STANDING = {"status": 1, "plan.end": 1, "expires_at": 1, "service": 1}
+_STANDING = dict.fromkeys(("status", "plan.end", "expires_at", "service", "credential_id", "reopening"), 1) | KEY_FIELDS
 _LISTED = VIEW | {"context": 0}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
@@ -143,11 +143,13 @@ class Jobs:
         """What decides about the job's batches, without its templates."""
         with translate_errors():
             document = await self._jobs.find_one(one_job(job_id), _STANDING)
-        if document is None:
-            return None
-        return Standing(
-            JobStatus(document["status"]), document["plan"]["end"], document["expires_at"], document["service"]
-        )
+        return None if document is None else _standing_of(document)
+
+    async def get_standings(self, job_ids: Sequence[str]) -> dict[str, Standing]:
+        """What decides about the batches of those of these jobs that there are, by their keys."""
+        with translate_errors():
+            found = self._jobs.find(any_job(job_ids), _STANDING)
+            return {key_of(document): _standing_of(document) async for document in found}
 
     async def move(
         self,
@@ -246,6 +248,17 @@ class Jobs:
         with translate_errors():
             async for document in self._jobs.find(query, KEY_FIELDS):
                 yield key_of(document)
+
+
+def _standing_of(document: Document) -> Standing:
+    return Standing(
+        JobStatus(document["status"]),
+        document["plan"]["end"],
+        document["expires_at"],
+        document["service"],
+        document.get("credential_id", ""),
+        document.get("reopening", False),
+    )
 
 
 def _job_or_none(document: Document | None) -> Job | None:

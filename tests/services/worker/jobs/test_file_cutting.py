@@ -9,11 +9,12 @@ import pytest
 
 from services.worker.jobs import file_cutting
 from services.worker.jobs.cutting import PlannedBatch
-from services.worker.jobs.file_cutting import FileCuts, NamedColumns
+from services.worker.jobs.file_cutting import FileCuts
 from shared.blobs import CHUNK_BYTES
 from shared.blobs.files import FolderBlobs
 from shared.domain.audience.csv_cuts import rows_in
 from shared.domain.audience.csv_header import Chosen, Header, choose
+from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.audience.ranges import ByteRange
 from shared.domain.errors import Invalid
 from shared.store import Store

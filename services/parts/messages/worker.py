@@ -1,0 +1,51 @@
+"""What workers do for messages: they send the batches of jobs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from services.parts import Part
+from services.parts.jobs.common import JobsPart
+from services.parts.jobs.worker import JobsWorker
+from services.parts.messages.common import MessagesPart
+from services.worker.messages.accounts import OpenAccounts
+from services.worker.messages.kept_clock import KeptClock
+from services.worker.messages.mailings import Mailings
+from services.worker.messages.reading import RowsReader
+from services.worker.messages.send import MessageSender, SendRules
+from services.worker.stage import Stage
+from shared.domain.messages.pacing import PaceGuard
+from shared.flow.messages.account_clock import AccountClock
+
+
+class MessagesWorker(Part):
+    """The stage that sends."""
+
+    def stages(self) -> Sequence[Stage[Any]]:
+        given, jobs, messages = self.capabilities, self.parts.of(JobsPart), self.parts.of(MessagesPart)
+        chosen = self.settings.providers
+        return (
+            MessageSender(
+                self.store,
+                Mailings(self.store, messages.tables),
+                RowsReader(messages.tables, given.blobs),
+                OpenAccounts(messages.credentials.open),
+                messages.credentials,
+                messages.feed,
+                jobs.feed,
+                jobs.flow,
+                jobs.breaker,
+                self.parts.of(JobsWorker).grace,
+                KeptClock(AccountClock(self.store)),
+                given.clock,
+                SendRules(
+                    guard=PaceGuard(
+                        late_us=1_000 * chosen.late_ms,
+                        clock_us=1_000 * chosen.clock_ms,
+                        network_us=1_000 * chosen.network_ms,
+                    ),
+                    call_seconds=chosen.call_seconds,
+                    max_failed_share=self.settings.worker.max_user_failure_in_batch,
+                ),
+                in_flight=chosen.batches_in_flight,
+            ),
+        )

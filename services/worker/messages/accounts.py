@@ -1,0 +1,59 @@
+"""The provider accounts that this worker sends by, each opened once and kept open while somebody uses it, and for the
+next one who does."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from shared.domain.errors import Conflict, Invalid, Unavailable
+from shared.domain.messages.credentials import Credential
+from shared.providers import Provider
+
+_KEPT = 100
+_Key = tuple[str, int]
+
+
+class OpenAccounts:
+    """Opens accounts by `open_account`, which raises `Conflict` and `Invalid` for those that cannot be."""
+
+    def __init__(self, open_account: Callable[[Credential], Provider]) -> None:
+        self._open_account = open_account
+        self._providers: dict[_Key, Provider] = {}
+        self._users: dict[_Key, int] = {}
+
+    @asynccontextmanager
+    async def use(self, credential: Credential) -> AsyncIterator[Provider]:
+        """The account. Raises `Unavailable` where this deployment cannot open it."""
+        key = credential.id, credential.version
+        self._users[key] = self._users.get(key, 0) + 1
+        try:
+            yield self._find(key, credential)
+        finally:
+            self._users[key] -= 1
+            await self._close_unused()
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for key in list(self._providers):
+            await self._providers.pop(key).close()
+
+    def _find(self, key: _Key, credential: Credential) -> Provider:
+        provider = self._providers.pop(key, None)
+        if provider is None:
+            try:
+                provider = self._open_account(credential)
+            except (Conflict, Invalid) as error:
+                raise Unavailable(f"the credential {credential.name} cannot be opened: {error.reason}") from error
+        self._providers[key] = provider  # the last one used is the last to be closed
+        return provider
+
+    async def _close_unused(self) -> None:
+        """Close those that have been changed since, and those that nobody has used for longest."""
+        newest: dict[str, int] = {}
+        for credential_id, version in self._providers:
+            newest[credential_id] = max(version, newest.get(credential_id, 0))
+        idle = [key for key in self._providers if not self._users.get(key)]
+        outdated = [key for key in idle if key[1] < newest[key[0]]]
+        surplus = [key for key in idle if key not in outdated][: max(len(self._providers) - len(outdated) - _KEPT, 0)]
+        for key in [*outdated, *surplus]:
+            self._users.pop(key, None)
+            await self._providers.pop(key).close()

@@ -1,0 +1,101 @@
+"""The batches of messages that this worker has in hand, and a look at their jobs four times a second.
+
+So a pause or a stop acts within a second's worth of messages, and whoever looks at the batches sees that they are not
+lost. One query serves all of them.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from msgspec import Struct
+
+from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from shared.domain.errors import Unavailable
+from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.jobs import Gate, Standing, gate
+from shared.runtime.clock import Clock
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS = 0.25
+_LOOKS_PER_SIGN = 8
+_LONGEST_SECONDS = 300.0
+
+
+class BatchInHand(Struct, eq=False):
+    """A batch that this worker owns, and what sends it, once it is being sent."""
+
+    batch: Batch
+    ends_at: float
+    dispatch: Dispatch | None = None
+
+    def stop(self, end: DispatchEnd = DispatchEnd.STOPPED) -> None:
+        """Begin no further call."""
+        if self.dispatch is not None:
+            self.dispatch.stop(end)
+
+
+class BatchesInHand:
+    """Watches over the batches."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._held: dict[str, BatchInHand] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def __contains__(self, batch_id: str) -> bool:
+        return batch_id in self._held
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this process ends: nothing more is begun."""
+        return self._stopping
+
+    @contextmanager
+    def hold(self, batch: Batch) -> Iterator[BatchInHand]:
+        """Watch over a batch for as long as it is in hand."""
+        held = BatchInHand(batch, asyncio.get_running_loop().time() + _LONGEST_SECONDS)
+        self._held[batch.id] = held
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            yield held
+        finally:
+            del self._held[batch.id]
+            if not self._held and self._watching is not None:
+                self._watching.cancel()
+                self._watching = None
+
+    def stop(self) -> None:
+        """Put back all that is in hand, soon: the process stops."""
+        self._stopping = True
+        for held in self._held.values():
+            held.stop()
+
+    async def _watch(self) -> None:
+        looks = 0
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            looks += 1
+            try:
+                await self._look_once()
+                if looks % _LOOKS_PER_SIGN == 0:
+                    await self._store.message_batches.touch([held.batch for held in self._held.values()])
+            except Unavailable as error:
+                log.warning("nobody knows how the jobs in hand stand", reason=str(error))
+
+    async def _look_once(self) -> None:
+        held = list(self._held.values())
+        standings = await self._store.jobs.get_standings(list({one.batch.job_id for one in held}))
+        now = asyncio.get_running_loop().time()
+        for one in held:
+            if now > one.ends_at or not self._may_go_on(standings.get(one.batch.job_id)):
+                one.stop()
+
+    def _may_go_on(self, standing: Standing | None) -> bool:
+        return standing is not None and gate(standing, self._clock.now_ns()) is Gate.OPEN

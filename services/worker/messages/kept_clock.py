@@ -1,0 +1,47 @@
+"""The clock of accounts, looked at every second for as long as anybody sends by it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from shared.domain.errors import Unavailable
+from shared.flow.messages.account_clock import LOOK_SECONDS, AccountClock
+
+log = structlog.get_logger(__name__)
+
+
+class KeptClock:
+    """An `AccountClock` that costs nothing while nobody needs it."""
+
+    def __init__(self, clock: AccountClock) -> None:
+        self._clock = clock
+        self._users = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def keep(self) -> AsyncIterator[AccountClock]:
+        """The clock, which was looked at just now. Raises `Unavailable`."""
+        async with self._lock:
+            if self._looking is None:
+                await self._clock.look()
+                self._looking = asyncio.create_task(self._keep_looking())
+            self._users += 1
+        try:
+            yield self._clock
+        finally:
+            self._users -= 1
+            if not self._users and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._clock.look()
+            except Unavailable as error:
+                # The longer this lasts the less is known of the time, until nothing is granted any more.
+                log.warning("the database does not tell its time", reason=str(error))

@@ -1,0 +1,74 @@
+"""Reading the recipients of a batch: the rows of its range, each with a number that it has at every reading."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from services.worker.messages.mailings import Mailing
+from shared.audience.recipient_tables import RecipientTables
+from shared.blobs import Blobs
+from shared.domain.audience.csv_cuts import rows_in
+from shared.domain.audience.csv_header import choose
+from shared.domain.audience.ranges import ByteRange, KeyRange
+from shared.domain.audience.sources import File
+from shared.domain.errors import Invalid
+from shared.domain.jobs.batches import Batch
+from shared.domain.messages.rendering import decode_column
+
+_SAME_KEY = 1 << 40
+
+
+class RecipientRows(Struct, frozen=True, eq=False):
+    """Rows of an audience: the number of each, its recipient, and the columns that its message needs, by name."""
+
+    numbers: Sequence[int]
+    recipients: Sequence[str]
+    columns: Mapping[str, Sequence[str]]
+
+
+class RowsReader:
+    """Reads the rows of batches."""
+
+    def __init__(self, tables: RecipientTables, blobs: Blobs) -> None:
+        self._tables = tables
+        self._blobs = blobs
+
+    async def read(self, mailing: Mailing, batch: Batch) -> RecipientRows:
+        """The batch's rows. Raises `Unavailable`, and `Invalid` where file or table cannot be read any more."""
+        match batch.range:
+            case ByteRange() as lines:
+                return await self._read_file(mailing, lines)
+            case KeyRange() as keys:
+                return await self._read_table(mailing, keys)
+            case other:
+                raise Invalid(f"messages are not read from {type(other).__name__}", field="job")
+
+    async def _read_file(self, mailing: Mailing, lines: ByteRange) -> RecipientRows:
+        source, header = mailing.job.plan.source, mailing.header
+        if not isinstance(source, File) or header is None:
+            raise Invalid("the plan names no file", field="csvPath")
+        chosen = choose(header, mailing.options.recipient_column, mailing.texts.used_columns(header.names))
+        async with aclosing(self._blobs.read(source, lines.start, lines.end)) as chunks:
+            content = b"".join([chunk async for chunk in chunks])
+        rows = rows_in(lines, content, header, chosen)
+        names = [header.names[place] for place in chosen.others]
+        columns = dict(zip(names, map(decode_column, rows.others), strict=True))
+        return RecipientRows(rows.numbers, decode_column(rows.ids), columns)
+
+    async def _read_table(self, mailing: Mailing, keys: KeyRange) -> RecipientRows:
+        used = mailing.texts.used_columns(mailing.columns)
+        names = (mailing.options.recipient_column, *used)
+        rows = await self._tables.read(mailing.job.table, mailing.job.filters, keys, names)
+        recipients, *others = map(decode_column, rows.columns)
+        numbers = [*_number_keys(rows.keys.tolist(), keys.after)]
+        return RecipientRows(numbers, recipients, dict(zip(used, others, strict=True)))
+
+
+def _number_keys(keys: Sequence[int], after: int) -> Iterator[int]:
+    """A number for each key: how far it lies behind the beginning. Rows that share a key have numbers far apart."""
+    previous, same = None, 0
+    for key in keys:
+        same = same + 1 if key == previous else 0
+        previous = key
+        yield key - after - 1 + same * _SAME_KEY

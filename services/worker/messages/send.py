@@ -1,0 +1,373 @@
+"""The sender of messages: sends what is to be sent of one batch, by its job's credential.
+
+    find ──> take ──> recover ──> gate ──> read ──> screen ──> dispatch ──> settle ──> feed
+                                    └──────────> put back <───────┘
+
+The ledger says what was sent, so a batch is left at any time and taken up again by anybody: nobody is called twice
+unless the policy for `unknown` messages says so. Recovery comes before everything, whatever the job's status: a batch
+with an owner may have messages of which nobody knows yet what became of them. It goes back into its plan where some of
+its messages are to be called later, and is settled when none is left.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import assert_never
+
+import structlog
+from msgspec import Struct
+
+from services.worker.jobs.grace import Grace
+from services.worker.messages.accounts import OpenAccounts
+from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from services.worker.messages.entries import BatchTaken, EntryWriter
+from services.worker.messages.in_hand import BatchesInHand, BatchInHand
+from services.worker.messages.kept_clock import KeptClock
+from services.worker.messages.mailings import Mailing, Mailings
+from services.worker.messages.pace import AccountPace
+from services.worker.messages.reading import RecipientRows, RowsReader
+from services.worker.messages.screening import Screened, ids_of, screen
+from services.worker.stage import Stage
+from shared.domain.errors import Invalid, Unavailable
+from shared.domain.instants import from_ms
+from shared.domain.jobs.batches import Batch, BatchStatus, verdict
+from shared.domain.jobs.events import SEND
+from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
+from shared.domain.messages.batches import receipt_of_entries
+from shared.domain.messages.credentials import Credential, OnUnknown
+from shared.domain.messages.jobs import due_at
+from shared.domain.messages.ledger import Message, recover
+from shared.domain.messages.pacing import PaceGuard
+from shared.domain.messages.tasks import SendMessages
+from shared.flow.jobs.breaker import Breaker
+from shared.flow.jobs.feed import Feed
+from shared.flow.jobs.jobs import JobFlow
+from shared.flow.messages.credentials import CredentialFlow
+from shared.flow.messages.feeding import CredentialFeed
+from shared.runtime.clock import Clock
+from shared.runtime.faults import fault
+from shared.store import Store
+from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult
+
+log = structlog.get_logger(__name__)
+
+
+class SendRules(Struct, frozen=True, kw_only=True):
+    """What a deployment decides for all senders. A batch of which more than `max_failed_share` failed has failed."""
+
+    guard: PaceGuard
+    call_seconds: float
+    max_failed_share: float
+
+    @property
+    def call_us(self) -> int:
+        """How long a call lasts at most, in microseconds."""
+        return int(self.call_seconds * 1_000_000)
+
+
+class _Batch(Struct, frozen=True):
+    """A batch that this worker owns, with what it needs to be sent."""
+
+    batch: Batch
+    mailing: Mailing
+    credential: Credential
+
+
+class MessageSender(Stage[SendMessages]):
+    """The stage behind `message.batch`."""
+
+    task = SendMessages
+
+    def __init__(
+        self,
+        store: Store,
+        mailings: Mailings,
+        reader: RowsReader,
+        accounts: OpenAccounts,
+        credentials: CredentialFlow,
+        credential_feed: CredentialFeed,
+        feed: Feed,
+        flow: JobFlow,
+        breaker: Breaker,
+        grace: Grace,
+        kept_clock: KeptClock,
+        clock: Clock,
+        rules: SendRules,
+        *,
+        in_flight: int,
+    ) -> None:
+        self.in_flight = in_flight
+        self._store = store
+        self._mailings = mailings
+        self._reader = reader
+        self._accounts = accounts
+        self._credentials = credentials
+        self._credential_feed = credential_feed
+        self._feed = feed
+        self._flow = flow
+        self._breaker = breaker
+        self._grace = grace
+        self._kept_clock = kept_clock
+        self._clock = clock
+        self._rules = rules
+        self._in_hand = BatchesInHand(store, clock)
+
+    async def run(self, task: SendMessages) -> None:
+        """Send what is to be sent of the batch now, and feed its credential. Raises `Unavailable`."""
+        batch = await self._find(task)
+        if batch is None:
+            return
+        with structlog.contextvars.bound_contextvars(job_id=batch.job_id, batch=batch.ordinal):
+            owned = await self._take(batch)
+            if owned is None:
+                return
+            with self._in_hand.hold(owned) as held:
+                left = await self._bring_on(held)
+            if left is not None:
+                await self._feed_after(left)
+
+    async def put_off(self, task: SendMessages) -> None:
+        """Have the batch brought back later with a new turn."""
+        await self._feed.put_off(task)
+
+    async def give_up(self, task: SendMessages, reason: str) -> None:
+        """Settle a batch that nobody can send: what of it has no entry stays unsent."""
+        batch = await self._find(task)
+        owned = None if batch is None else await self._take(batch)
+        if owned is None:
+            return
+        log.error("batch cannot be sent", job_id=owned.job_id, batch=owned.ordinal, reason=reason)
+        left = await self._settle(owned, BatchStatus.FAILED, size=owned.size)
+        if left is not None:
+            await self._feed_after(left)
+
+    def stop(self) -> None:
+        self._in_hand.stop()
+
+    async def close(self) -> None:
+        """Close the accounts."""
+        await self._accounts.close()
+
+    async def _find(self, task: SendMessages) -> Batch | None:
+        """The batch; `None` where the message is void, or where we are at work on the batch already."""
+        if self._in_hand.stopping:
+            raise Unavailable("this process is stopping; the batch is sent elsewhere")
+        batch = await self._store.batches.get(task.job_id, task.ordinal)
+        if batch is None or batch.id in self._in_hand:
+            return None
+        if batch.turn == task.turn and batch.is_on_its_way:
+            return batch
+        if not batch.is_on_its_way:
+            await self._leave_place(batch)
+        return None
+
+    async def _take(self, batch: Batch) -> Batch | None:
+        """The batch as ours; `None` where somebody else was faster."""
+        if batch.owner:
+            disowned = await self._store.batches.disown(batch)
+            if disowned is None:
+                return None
+            await fault("message.after_disown")
+            batch = disowned
+        owned = await self._store.batches.take(batch, owner=secrets.token_hex(8))
+        await fault("message.after_take")
+        return owned
+
+    async def _bring_on(self, held: BatchInHand) -> Batch | None:
+        """The batch behind our work at it, settled or back in its plan; `None` where somebody else has it by now."""
+        batch = held.batch
+        try:
+            mailing = await self._mailings.prepare(batch.job_id)
+            credential = await self._store.credentials.get(mailing.job.credential_id)
+            if credential is None:
+                return await self._end_without_account(batch)
+            async with self._grace.give(mailing.job, stage=SEND):
+                return await self._send(held, _Batch(batch, mailing, credential))
+        except BatchTaken:
+            return None
+        except Invalid as error:
+            return await self._fail_unreadable(batch, error)
+
+    async def _send(self, held: BatchInHand, ours: _Batch) -> Batch | None:
+        batch = ours.batch
+        entries = await self._recover(ours)
+        standing = await self._store.jobs.get_standing(batch.job_id)
+        match Gate.DROP if standing is None else gate(standing, self._clock.now_ns()):
+            case Gate.PARK:
+                return await self._store.message_batches.put_back(batch)
+            case Gate.DROP:
+                return await self._drop(ours, entries)
+            case Gate.OPEN:
+                pass
+            case other:
+                assert_never(other)
+        rank = (0.0, ours.mailing.job.created_at, ours.mailing.job.key)
+        if not await self._credential_feed.keep_place(ours.credential.id, batch, rank):
+            return await self._store.message_batches.put_back(batch)
+        rows = await self._reader.read(ours.mailing, batch)
+        screened = await self._screen(ours, rows, entries)
+        end, free_us = await self._dispatch(held, ours, screened)
+        await fault("message.before_settle")
+        return await self._leave_batch(ours, rows, end, free_us)
+
+    async def _recover(self, ours: _Batch) -> Mapping[str, Message]:
+        """The batch's entries; what a dead worker left behind is decided, as far as that can be told by now."""
+        batch, now = ours.batch, await self._store.now()
+        entries = await self._read_entries(batch)
+        wanted = ours.mailing.options.on_unknown is OnUnknown.RETRY
+        repeats = wanted or self._credentials.repeats_safely(ours.credential)
+        found = {
+            id_: recovered
+            for id_, entry in entries.items()
+            if (recovered := recover(entry, owner=batch.owner, now=now, repeats=repeats)) is not None
+        }
+        changes = [EntryChange(entries[id_], after) for id_, after in found.items()]
+        for first in range(0, len(changes), WRITTEN_AT_ONCE):
+            result = await self._store.messages.write(batch.id, batch.owner, changes[first : first + WRITTEN_AT_ONCE])
+            match result:
+                case WriteResult.DONE:
+                    pass
+                case WriteResult.LOST:
+                    raise BatchTaken
+                case WriteResult.STALE:
+                    return await self._recover(ours)  # a callback has told what became of one
+                case other:
+                    assert_never(other)
+        if found:
+            log.warning("messages of a lost worker", messages=len(found), repeated=repeats)
+        return {**entries, **found}
+
+    async def _screen(self, ours: _Batch, rows: RecipientRows, entries: Mapping[str, Message]) -> Screened:
+        now = await self._store.now()
+        screened = await screen(self._store, ours.mailing, ours.credential, ours.batch, rows, entries, now=now)
+        writer = self._writer(ours)
+        for first in range(0, len(screened.rejected), WRITTEN_AT_ONCE):
+            await writer.write(screened.rejected[first : first + WRITTEN_AT_ONCE])
+        return screened
+
+    async def _dispatch(self, held: BatchInHand, ours: _Batch, screened: Screened) -> tuple[DispatchEnd, int]:
+        """How sending ended, and when something is granted again."""
+        if not screened.prepared:
+            return DispatchEnd.DONE, 0
+        async with AsyncExitStack() as opened:
+            clock = await opened.enter_async_context(self._kept_clock.keep())
+            provider = await opened.enter_async_context(self._accounts.use(ours.credential))
+            pace = AccountPace(
+                self._store.credentials,
+                clock,
+                self._rules.guard,
+                credential_id=ours.credential.id,
+                holder=ours.batch.id,
+                call_us=self._rules.call_us,
+            )
+            dispatch = Dispatch(
+                pace, self._writer(ours), provider, clock, self._rules.guard, call_us=self._rules.call_us
+            )
+            held.dispatch = dispatch
+            if self._in_hand.stopping:
+                dispatch.stop()
+            end = await dispatch.run(screened.prepared)
+            if end is DispatchEnd.REJECTED:
+                await self._reject_credential(ours.credential, screened)
+            return end, dispatch.free_us
+
+    def _writer(self, ours: _Batch) -> EntryWriter:
+        return EntryWriter(
+            self._store.messages,
+            batch_id=ours.batch.id,
+            owner=ours.batch.owner,
+            attempts=ours.credential.retry.attempts,
+            round=ours.mailing.resending.round,
+        )
+
+    async def _leave_batch(self, ours: _Batch, rows: RecipientRows, end: DispatchEnd, free_us: int) -> Batch | None:
+        """The batch, settled where nothing of it is left to be called, or back in its plan."""
+        match end:
+            case DispatchEnd.TAKEN:
+                return None
+            case DispatchEnd.DONE:
+                return await self._settle_or_wait(ours, rows)
+            case DispatchEnd.LATER:
+                return await self._wait_until(ours, from_ms(free_us // 1_000))
+            case DispatchEnd.STOPPED | DispatchEnd.YIELDED | DispatchEnd.FORBIDDEN | DispatchEnd.REJECTED:
+                return await self._put_back_or_drop(ours)
+            case other:
+                assert_never(other)
+
+    async def _settle_or_wait(self, ours: _Batch, rows: RecipientRows) -> Batch | None:
+        entries, now = await self._read_entries(ours.batch), await self._store.now()
+        due = [
+            due_at(entries.get(id_), ours.mailing.resending, ours.credential.retry, now=now)
+            for id_ in ids_of(ours.batch, rows)
+        ]
+        moments = [moment for moment in due if moment is not None]
+        if moments:
+            return await self._wait_until(ours, min(moments))
+        receipt = receipt_of_entries(list(entries.values()))
+        to = verdict(receipt, max_failed_share=self._rules.max_failed_share)
+        return await self._settle(ours.batch, to, size=len(rows.numbers))
+
+    async def _wait_until(self, ours: _Batch, moment: datetime) -> Batch | None:
+        left = await self._store.message_batches.put_back(ours.batch, not_before=moment)
+        if left is not None:
+            await self._credential_feed.feed_at(ours.credential.id, moment)
+        return left
+
+    async def _put_back_or_drop(self, ours: _Batch) -> Batch | None:
+        standing = await self._store.jobs.get_standing(ours.batch.job_id)
+        if standing is None or gate(standing, self._clock.now_ns()) is Gate.DROP:
+            return await self._drop(ours, await self._read_entries(ours.batch))
+        return await self._store.message_batches.put_back(ours.batch)
+
+    async def _drop(self, ours: _Batch, entries: Mapping[str, Message]) -> Batch | None:
+        """Settle a batch of a job that has ended: what has no entry stays unsent. Calls of a lost worker are waited
+        for: only then anybody may say what became of them."""
+        now = await self._store.now()
+        open_until = [entry.until or now for entry in entries.values() if entry.is_sending]
+        if open_until:
+            await asyncio.sleep(max((max(open_until) - now).total_seconds(), 0) + 0.001)
+            await self._recover(ours)
+        return await self._settle(ours.batch, BatchStatus.DROPPED, size=ours.batch.size)
+
+    async def _settle(self, batch: Batch, to: BatchStatus, *, size: int) -> Batch | None:
+        receipt = receipt_of_entries(list((await self._read_entries(batch)).values()))
+        settled = await self._store.message_batches.settle(batch, to=to, receipt=receipt, size=size)
+        if settled is not None and settled.has_failed:
+            await self._breaker.look(settled.job_id)
+        return settled
+
+    async def _end_without_account(self, batch: Batch) -> Batch | None:
+        await self._flow.stop(batch.job_id, failure="the job's credential is gone", stage=SEND)
+        return await self._settle(batch, BatchStatus.DROPPED, size=batch.size)
+
+    async def _fail_unreadable(self, batch: Batch, error: Invalid) -> Batch | None:
+        """Nothing more can be read of a file that has changed, or of a table that is gone."""
+        job = await self._store.jobs.view(batch.job_id)
+        if job is not None and error.field == "csvPath":
+            await self._flow.stop_over_file(job, error.reason)
+        elif job is not None:
+            await self._flow.stop(job.key, failure=error.reason, stage=SEND)
+        return await self._settle(batch, BatchStatus.DROPPED, size=batch.size)
+
+    async def _reject_credential(self, credential: Credential, screened: Screened) -> None:
+        said = next((one.message.detail for one in screened.prepared if one.message.detail), "")
+        if await self._credentials.reject(credential, said):
+            log.error("a provider refuses a credential", credential=credential.id, reason=said)
+
+    async def _read_entries(self, batch: Batch) -> dict[str, Message]:
+        return await self._store.messages.read_batch(split_key(batch.job_id)[1], batch.ordinal)
+
+    async def _feed_after(self, batch: Batch) -> None:
+        """Let go of the batch's place, and feed whatever that makes due."""
+        standing = await self._leave_place(batch)
+        if standing is not None and batch.settled and standing.may_finish:
+            await self._feed.finish_if_done(batch.job_id)
+
+    async def _leave_place(self, batch: Batch) -> Standing | None:
+        standing = await self._store.jobs.get_standing(batch.job_id)
+        if standing is not None:
+            await self._credential_feed.leave(standing.credential_id, batch.id)
+            await self._credential_feed.feed_credential(standing.credential_id)
+        return standing

@@ -1,0 +1,71 @@
+"""Messages as a kind of job: its recipients are read from columns with names, and its batches are sent by a credential
+at its rate."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from shared.domain.audience.csv_header import Chosen, Header, choose
+from shared.domain.audience.named_columns import NamedColumns
+from shared.domain.errors import Invalid
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.jobs import MESSAGE_SERVICE, Duplicates, options_of
+from shared.domain.messages.tasks import SendMessages
+from shared.flow.jobs.kinds import JobKind
+from shared.flow.messages.feeding import CredentialFeed
+
+if TYPE_CHECKING:  # it brings the driver along, and not every process reads tables
+    from shared.audience.recipient_tables import RecipientTables
+
+SILENCE = timedelta(seconds=10)
+"""A worker shows every two seconds that it still sends a batch."""
+
+
+class MessageKind(JobKind):
+    """What jobs that send messages do in their own way."""
+
+    batch_task = SendMessages
+    silence = SILENCE
+
+    def __init__(self, load_tables: "Callable[[], RecipientTables]", feed: CredentialFeed) -> None:
+        self._load_tables = load_tables
+        self.feeder = feed
+
+    @property
+    def services(self) -> dict[str, str]:
+        return {MESSAGE_SERVICE: "messages"}
+
+    def recipients_per_part(self, job: Job) -> int:
+        return options_of(job).batch_size
+
+    def batch_size(self, job: Job, most: int) -> int:
+        return self.recipients_per_part(job)
+
+    def named_columns(self, job: Job) -> NamedColumns:
+        from shared.domain.messages.recipients import repeat_form  # with all numbers of the world: workers come here
+        from shared.domain.messages.rendering import MessageTexts
+
+        options = options_of(job)
+
+        def choose_checked(header: Header) -> Chosen:
+            MessageTexts(job.plan.templates, job.context, locale=options.locale).check_filled(header.names)
+            return choose(header, options.recipient_column, ())
+
+        return NamedColumns(
+            choose_checked,
+            normalize=repeat_form(options.channel, options.default_region),
+            once=options.duplicates is Duplicates.ONCE,
+        )
+
+    async def prepare(self, job: Job) -> None:
+        from shared.domain.messages.rendering import MessageTexts
+
+        options = options_of(job)
+        texts = MessageTexts(job.plan.templates, job.context, locale=options.locale)
+        if job.csv_path:
+            return
+        columns = await self._load_tables().columns(job.table)
+        if options.recipient_column not in columns:
+            reason = f'table "{job.table}" has no column "{options.recipient_column}"'
+            raise Invalid(reason, field="recipientColumn", value=options.recipient_column)
+        texts.check_filled(columns)

@@ -1,0 +1,68 @@
+"""The batches of messages: what may happen to them and to no other batch (`shared.domain.messages.batches`)."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs.batches import Batch, BatchStatus, Receipt, is_failure
+from shared.domain.messages.batches import MESSAGE_TRANSITIONS
+from shared.domain.transitions import source_of
+from shared.store.documents import Document, translate_errors
+from shared.store.jobs.batch_documents import batch_of, receipt_document
+
+
+class MessageBatches:
+    """The batches of messages in the `batches` collection. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._batches = database["batches"]
+
+    async def setup(self) -> None:
+        """Nothing to make: jobs have made the indexes."""
+
+    async def find_planned(self, job_id: str, *, since: int, now: datetime) -> Batch | None:
+        """The job's first batch, from this ordinal on, that waits in its plan and may be sent by now."""
+        query = _planned(job_id) | {"ordinal": {"$gte": since}, "not_before": {"$not": {"$gt": now}}}
+        with translate_errors():
+            found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
+        return None if found is None else batch_of(found)
+
+    async def find_next_time(self, job_id: str) -> datetime | None:
+        """When the first of the job's batches may be sent that wait for an instant, if any does."""
+        query = _planned(job_id) | {"not_before": {"$type": "date"}}
+        with translate_errors():
+            found = self._batches.find(query, {"not_before": 1})
+            return min([document["not_before"] async for document in found], default=None)
+
+    async def put_back(self, batch: Batch, *, not_before: datetime | None = None) -> Batch | None:
+        """sending → planned, if its owner is still the same, to be sent from then on."""
+        change: Document = {"owner": ""} | ({} if not_before is None else {"not_before": not_before})
+        unset = {"not_before": ""} if not_before is None else {}
+        return await self._move(batch, BatchStatus.PLANNED, change, unset)
+
+    async def settle(self, batch: Batch, *, to: BatchStatus, receipt: Receipt, size: int) -> Batch | None:
+        """sending → settled, with so many recipients, if its owner is still the same."""
+        change: Document = {"receipt": receipt_document(receipt), "size": size, "settled": True, "owner": ""}
+        change |= {"failed_of": batch.job_id} if is_failure(to) else {}
+        return await self._move(batch, to, change, {"not_before": ""})
+
+    async def touch(self, batches: Collection[Batch]) -> None:
+        """Note that their owners still work at these."""
+        owned = {"_id": {"$in": [batch.id for batch in batches]}, "owner": {"$in": [batch.owner for batch in batches]}}
+        with translate_errors():
+            await self._batches.update_many(owned, {"$currentDate": {"changed_at": True}})
+
+    async def _move(self, batch: Batch, to: BatchStatus, fields: Document, unset: Document) -> Batch | None:
+        source = source_of(MESSAGE_TRANSITIONS, BatchStatus.SENDING, to)
+        query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts, "status": source.value}
+        change: Document = {"$set": {"status": to.value} | fields, "$currentDate": {"changed_at": True}}
+        change |= {"$unset": unset} if unset else {}
+        with translate_errors():
+            found = await self._batches.find_one_and_update(query, change, return_document=ReturnDocument.AFTER)
+        return None if found is None else batch_of(found)
+
+
+def _planned(job_id: str) -> Document:
+    return {"job_id": job_id, "status": BatchStatus.PLANNED.value}

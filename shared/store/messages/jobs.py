@@ -1,0 +1,83 @@
+"""The jobs of credentials: which of them run, and in which order they come.
+
+`had` is what a job has had for its share (`shared.domain.messages.places`); a job that has had nothing yet has none.
+`resend` names the states of the messages that it sends, once it is taken up again.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from pymongo import ASCENDING
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs.jobs import JobStatus
+from shared.domain.messages.jobs import Resending, options_of
+from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.places import Rank
+from shared.store.documents import Document, translate_errors
+from shared.store.jobs.job_documents import job_of, one_job
+
+_WITHOUT = {"plan.templates": 0, "context": 0}
+
+
+class RunningJob(Struct, frozen=True):
+    """A job that sends by a credential: `had` is `None` where it has not begun."""
+
+    key: str
+    created_at: int
+    share: int
+    had: float | None
+
+    def rank(self, *, by_age: bool) -> Rank:
+        """Its place in the order of its credential's jobs."""
+        return (0.0 if by_age else self.had or 0.0, self.created_at, self.key)
+
+
+class MessageJobs:
+    """The jobs of credentials in the `jobs` collection. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    async def setup(self) -> None:
+        """Make the index."""
+        order = [(field, ASCENDING) for field in ("credential_id", "open", "status", "created_at")]
+        await self._jobs.create_index(order)
+
+    async def find_running(self, credential_id: str, *, limit: int) -> list[RunningJob]:
+        """The oldest of the jobs that run by this credential."""
+        query = _open_of(credential_id) | {"status": JobStatus.RUNNING.value}
+        with translate_errors():
+            found = self._jobs.find(query, _WITHOUT).sort("created_at", ASCENDING).limit(limit)
+            return [_running_job(document) async for document in found]
+
+    async def has_open(self, credential_id: str) -> bool:
+        """Whether a job by this credential has something left to do."""
+        with translate_errors():
+            return await self._jobs.find_one(_open_of(credential_id), {"_id": 1}) is not None
+
+    async def join(self, job_key: str, had: float) -> None:
+        """Note where a job begins that has had nothing yet."""
+        with translate_errors():
+            await self._jobs.update_one(one_job(job_key) | {"had": None}, {"$set": {"had": had}})
+
+    async def count_share(self, job_key: str, had: float) -> None:
+        """Count what the job is given for its share."""
+        with translate_errors():
+            await self._jobs.update_one(one_job(job_key), {"$inc": {"had": had}})
+
+    async def get_resending(self, job_key: str) -> Resending:
+        """What the job sends again, if it was taken up again."""
+        with translate_errors():
+            found = await self._jobs.find_one(one_job(job_key), {"round": 1, "resend": 1})
+        states: Sequence[str] = (found or {}).get("resend", ())
+        return Resending((found or {}).get("round", 0), frozenset(map(MessageState, states)))
+
+
+def _open_of(credential_id: str) -> Document:
+    return {"credential_id": credential_id, "open": True}
+
+
+def _running_job(document: Document) -> RunningJob:
+    job = job_of(document | {"context": "{}"})
+    return RunningJob(job.key, job.created_at, options_of(job).share, document.get("had"))
