@@ -114,6 +114,8 @@ COMMANDS: list[tuple[str, ...]] = [
 LEFT_OUT = {
     ("GET", "/healthcheck"): "Marathon's: it says less than `carillon status`",
     ("PUT", "/uploads/{path}"): "its URL is what `GET /uploadurl` answers",
+    ("POST", "/callbacks/{credentialId}"): "providers call it",
+    ("POST", "/callbacks/{credentialId}/{messageId}"): "providers call it",
     ("GET", "/apps/{appId}/templates/{templateId}"): "`carillon templates show` finds a template by name, in the list",
     ("POST", "/schedules/bulk"): "`carillon schedules apply` puts one after the other, and tells of each",
     ("GET", "/apps/{appId}/jobs"): "Marathon's: `carillon jobs list --app` asks GET /jobs",

@@ -38,8 +38,12 @@ pytestmark = [
     pytest.mark.usefixtures("each_client"),
 ]
 
-# The place of files, which GET /uploadurl tells.
-FOR_NO_CLIENT = {("PUT", "/uploads/{path}")}
+# The place of files, which GET /uploadurl tells, and what providers call.
+FOR_NO_CLIENT = {
+    ("PUT", "/uploads/{path}"),
+    ("POST", "/callbacks/{credentialId}"),
+    ("POST", "/callbacks/{credentialId}/{messageId}"),
+}
 # What only Marathon's clients ask for, and the app that stands in each of its templates.
 LEFT_OUT = re.compile(
     r"(^|\.)(app|dbPageSize|totalUsers|statusEvents\.(id|jobID|createdAt|events\.(id|statusID)))($|\.)"
