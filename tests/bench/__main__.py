@@ -18,6 +18,7 @@ from shared.domain.errors import CarillonError
 from tests.bench import (
     accept,
     account_rate,
+    callbacks,
     claim,
     clock_large,
     console,
@@ -58,6 +59,7 @@ _JOBS: dict[str, Measure] = {
     "feedback": feedback.measure,
     "starts": starts.measure,
     "account-rate": account_rate.measure,
+    "callbacks": callbacks.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {
     "fire": fire.measure,
