@@ -57,6 +57,7 @@ from shared.store.messages.batches import MessageBatches
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.jobs import MessageJobs
 from shared.store.messages.ledger import MessageLedger
+from shared.store.messages.reopening import Reopening
 from shared.store.messages.suppressions import Suppressions
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
@@ -134,6 +135,7 @@ class Store:
         self.credentials = self.add("credentials", Credentials)
         self.message_batches = self.add("message_batches", MessageBatches)
         self.message_jobs = self.add("message_jobs", MessageJobs)
+        self.reopening = self.add("reopening", Reopening)
         self.messages = self.add("messages", lambda database: MessageLedger(client, database))
         self.suppressions = self.add("suppressions", Suppressions)
         self.schema = self.add("schema", Schema)

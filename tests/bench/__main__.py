@@ -33,6 +33,7 @@ from tests.bench import (
     latency,
     lateness,
     machine,
+    messages,
     mongo_build,
     pause,
     plan,
@@ -60,6 +61,7 @@ _JOBS: dict[str, Measure] = {
     "starts": starts.measure,
     "account-rate": account_rate.measure,
     "callbacks": callbacks.measure,
+    "messages": messages.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {
     "fire": fire.measure,

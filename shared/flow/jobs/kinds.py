@@ -77,6 +77,12 @@ class JobKind(ABC):
             Unavailable: a server is away.
         """
 
+    async def end_owner(self, owner: str) -> None:
+        """End what a batch's owner who shows no more sign may still hold. Raises `Unavailable`."""
+
+    async def reopen(self, job: Job) -> None:
+        """Go on with taking the job up again, where whoever began that died. Raises `Unavailable`."""
+
     async def write_at_end(self, job: Job) -> Written:
         """The file that is written once all batches are settled, right before the job closes. Raises `Unavailable` as
         long as it is worth another try."""

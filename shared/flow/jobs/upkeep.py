@@ -187,6 +187,8 @@ class Upkeep:
         queued = await self._requeue_queued(job, on_their_way[BatchStatus.QUEUED], since)
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, queued=queued, owned=owned)
+        if job.reopening:
+            await self._kinds.of(job.service).reopen(job)
         await self._breaker.look(job.key)
         await self._feed.feed_job(job.key)
         since_then = _oldest(on_their_way[BatchStatus.QUEUED])

@@ -13,6 +13,8 @@ from shared.domain.messages.jobs import MESSAGE_SERVICE, Duplicates, options_of
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.retrying import Retry
+from shared.store import Store
 
 if TYPE_CHECKING:  # it brings the driver along, and not every process reads tables
     from shared.audience.recipient_tables import RecipientTables
@@ -27,8 +29,12 @@ class MessageKind(JobKind):
     batch_task = SendMessages
     silence = SILENCE
 
-    def __init__(self, load_tables: "Callable[[], RecipientTables]", feed: CredentialFeed) -> None:
+    def __init__(
+        self, store: Store, load_tables: "Callable[[], RecipientTables]", feed: CredentialFeed, retry: Retry
+    ) -> None:
+        self._store = store
         self._load_tables = load_tables
+        self._retry = retry
         self.feeder = feed
 
     @property
@@ -56,6 +62,12 @@ class MessageKind(JobKind):
             normalize=repeat_form(options.channel, options.default_region),
             once=options.duplicates is Duplicates.ONCE,
         )
+
+    async def end_owner(self, owner: str) -> None:
+        await self._store.messages.end_session(owner)
+
+    async def reopen(self, job: Job) -> None:
+        await self._retry.go_on(job)
 
     async def prepare(self, job: Job) -> None:
         from shared.domain.messages.rendering import MessageTexts

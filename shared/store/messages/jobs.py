@@ -6,15 +6,20 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.jobs.jobs import JobStatus
+from shared.domain.jobs.events import DueMail, Event, Milestone
+from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus
+from shared.domain.messages.halting import Bounces
 from shared.domain.messages.jobs import Resending, options_of
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.places import Rank
+from shared.domain.transitions import sources
 from shared.store.documents import Document, translate_errors
+from shared.store.jobs.job_changes import change_job
 from shared.store.jobs.job_documents import job_of, one_job
 
 _WITHOUT = {"plan.templates": 0, "context": 0}
@@ -72,6 +77,31 @@ class MessageJobs:
             found = await self._jobs.find_one(one_job(job_key), {"round": 1, "resend": 1})
         states: Sequence[str] = (found or {}).get("resend", ())
         return Resending((found or {}).get("round", 0), frozenset(map(MessageState, states)))
+
+    async def get_forgiven(self, job_key: str) -> Bounces:
+        """What had bounced when the job was held for it last."""
+        with translate_errors():
+            found = await self._jobs.find_one(one_job(job_key), {"bounces": 1})
+        return Bounces(**(found or {}).get("bounces", {}))
+
+    async def hold(
+        self,
+        job_key: str,
+        *,
+        forgiven: Bounces,
+        still_forgiven: Bounces,
+        at: int,
+        events: Sequence[Event],
+        mail: DueMail | None,
+        milestone: Milestone,
+    ) -> Job | None:
+        """Hold a running job for its bounces, which are `forgiven` from then on; `None` where it does not run, or was
+        held for others since."""
+        running = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.TRIPPED))}}
+        before = msgspec.structs.asdict(still_forgiven) if still_forgiven != Bounces() else None
+        query = one_job(job_key) | running | {"bounces": before}
+        change = {"status": JobStatus.TRIPPED.value, "updated_at": at, "bounces": msgspec.structs.asdict(forgiven)}
+        return await change_job(self._jobs, query, change, events=events, mail=mail, milestone=milestone)
 
 
 def _open_of(credential_id: str) -> Document:
