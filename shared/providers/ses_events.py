@@ -4,7 +4,6 @@ Our key stands in a tag of the mail, and in a header of ours where SES is told t
 https://docs.aws.amazon.com/ses/latest/dg/event-publishing-retrieving-sns-contents.html
 """
 
-import re
 from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated, Any
@@ -17,12 +16,9 @@ from shared.domain.messages.ledger import MessageState
 from shared.providers.callbacks import Callback, CallbackNews, CallbackRequest, Unreadable, read_json, tell_refusal
 from shared.providers.details import tell
 from shared.providers.mailing import OUR_HEADER
+from shared.providers.ses_tags import TAG, key_of_tag
 from shared.providers.sns import NOTIFICATION, SUBSCRIPTION, Fetch, SnsCertificates, SnsEnvelope, verify_notification
 
-TAG = "carillon_message"
-"""The name of the tag that bears our key."""
-
-_ESCAPED = re.compile(r"_([0-9a-f]{2})")
 _REACHED = {
     "Send": MessageState.SENT,
     "Delivery": MessageState.DELIVERED,
@@ -126,7 +122,7 @@ def _read_news(envelope: SnsEnvelope) -> CallbackNews | None:
 def _key(mail: SesMail) -> str:
     """Our key as the mail bears it; `""` where it does not."""
     for tag in mail.tags.get(TAG, ()):
-        return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), tag)
+        return key_of_tag(tag)
     named = {str(header.get("name", "")).lower(): str(header.get("value", "")) for header in mail.headers}
     return named.get(OUR_HEADER.lower(), "")
 

@@ -10,16 +10,33 @@ from urllib.parse import quote
 import httpx
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from msgspec.structs import replace
 
 from services.api.messages.callbacks import OF_A_CREDENTIAL
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.ledger import Message, MessageState, entry_id, write_ahead
+from shared.outgoing import Answer, Call, PostedAnswer, Posting
+from shared.outgoing.client import HttpOutgoing
 from shared.providers.callbacks import MOST_BYTES, CallbackRequest
+from shared.providers.ses_tags import tag_of
 from shared.runtime.settings import ApiSettings
 from shared.secrets import KeyRing, fresh_key
 from shared.store.messages.ledger import EntryChange, WriteResult
+from tests.outgoing.receiver import calling, receiving
 from tests.providers.accounts import WHSEC
-from tests.providers.callbacks import CREDENTIAL, PUBLIC_URL, TOKEN, SendGridSigner, twilio, webhook
+from tests.providers.callbacks import (
+    CERTIFICATE_URL,
+    CREDENTIAL,
+    PUBLIC_URL,
+    SNS,
+    TOKEN,
+    TOPIC,
+    SendGridSigner,
+    SnsSigner,
+    twilio,
+    webhook,
+)
 from tests.samples import sample
 from tests.services.api.client import ADMIN, Client, Reply
 from tests.services.api.conftest import House
@@ -38,12 +55,14 @@ class Receiver:
     house: House
     client: Client
 
-    async def credential(self, kind: str, secret: dict[str, str], *, id_: str = "") -> str:
+    async def credential(
+        self, kind: str, secret: dict[str, str], *, id_: str = "", fields: dict[str, Any] | None = None
+    ) -> str:
         number = next(_serials)
         at = self.house.clock.now()
         id_ = id_ or f"0190b5a2-0000-7000-8000-{number + 0x1000:012x}"
         credential = Credential(
-            id=id_, app_id=APP, name=f"c{number}", kind=kind, fields={}, rate=10, max_in_flight=20,
+            id=id_, app_id=APP, name=f"c{number}", kind=kind, fields=fields or {}, rate=10, max_in_flight=20,
             test_recipient="t@example.com", created_by="a", created_at=at, updated_at=at,
             secret=self.house.capabilities.key_ring.seal(secret, id_) if secret else "", fingerprint="f",
         )  # fmt: skip
@@ -177,6 +196,55 @@ async def test_while_no_key_opens_a_secret_the_provider_comes_again(receiver: Re
     assert (await stranger.send("POST", path, request.body, headers=request.headers)).status == 503
 
 
+class AtHome:
+    """Our client, for which all of Amazon stands on this machine."""
+
+    def __init__(self, outgoing: HttpOutgoing, amazon: str) -> None:
+        self._outgoing = outgoing
+        self._amazon = amazon
+        self.called: list[str] = []
+
+    async def call(self, request: Call) -> Answer:
+        return await self._outgoing.call(request)
+
+    async def post(self, posting: Posting) -> PostedAnswer:
+        self.called.append(posting.url)
+        assert posting.url.startswith(SNS)
+        return await self._outgoing.post(replace(posting, url=posting.url.replace(SNS, self._amazon)))
+
+    async def close(self) -> None:
+        await self._outgoing.close()
+
+
+async def test_a_topic_is_confirmed_and_its_events_are_heard(receiver: Receiver) -> None:
+    signer, secret = SnsSigner(), {"password": "hush"}
+    fields = {"host": "email-smtp.eu-west-1.amazonaws.com", "from": "a@example.com", "user": "u", "topicArns": [TOPIC]}
+    credential_id = await receiver.credential("ses", secret, fields=fields)
+    key = await receiver.message(credential_id)
+    mail = {"messageId": "0102-ses", "tags": {"carillon_message": [tag_of(key)]}}
+    delivered = signer.notification({"eventType": "Delivery", "mail": mail})
+    async with receiving() as amazon, calling() as outgoing:
+        at_home = AtHome(outgoing, amazon.url)
+        app = receiver.house.build(ApiSettings(first_admin=ADMIN, public_url=PUBLIC_URL), provider_outgoing=at_home)
+        here = Receiver(receiver.house, Client(app, {}, "203.0.113.9"))
+        assert (await here.tell(credential_id, delivered)).status == 503  # the certificate is none
+        amazon.answer = lambda: web.Response(body=signer.certificate)
+        forged = SnsSigner().confirmation(SigningCertURL=CERTIFICATE_URL.replace("-0", "-1"))
+        assert (await here.tell(credential_id, forged)).status == 401
+        others = signer.confirmation(topic=TOPIC + "2", SigningCertURL=CERTIFICATE_URL.replace("-0", "-1"))
+        assert (await here.tell(credential_id, others)).status == 401
+        confirmation = signer.confirmation(SigningCertURL=CERTIFICATE_URL.replace("-0", "-1"))
+        assert (await here.tell(credential_id, confirmation)).status == 204
+        assert at_home.called[-1] == f"{SNS}/?Action=ConfirmSubscription&TopicArn={TOPIC}&Token=2336412f37"
+        amazon.answer = lambda: web.Response(status=500)
+        assert (await here.tell(credential_id, confirmation)).status == 503
+        by_the_known_key = signer.notification(
+            {"eventType": "Delivery", "mail": mail}, SigningCertURL=CERTIFICATE_URL.replace("-0", "-1")
+        )
+        assert (await here.tell(credential_id, by_the_known_key)).status == 204
+    assert await receiver.state(key) is MessageState.DELIVERED
+
+
 async def test_a_flood_by_one_credential_leaves_the_others_room(receiver: Receiver, by_twilio: str) -> None:
     go_on = asyncio.Event()
     sent = [asyncio.Event() for _ in range(OF_A_CREDENTIAL)]
@@ -189,8 +257,8 @@ async def test_a_flood_by_one_credential_leaves_the_others_room(receiver: Receiv
     key = await receiver.message(by_twilio)
     flooded = await receiver.credential("http", {"signingSecret": WHSEC})
     transport = httpx.ASGITransport(cast(Any, receiver.client.app))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
-        flood = [asyncio.create_task(web.post(f"/callbacks/{flooded}", content=slow(began))) for began in sent]
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as browser:
+        flood = [asyncio.create_task(browser.post(f"/callbacks/{flooded}", content=slow(began))) for began in sent]
         await asyncio.gather(*(began.wait() for began in sent))
         refused = await receiver.tell(flooded, webhook({"state": "sent"}, WHSEC, key="m~1"))
         assert refused.status == 503
