@@ -49,6 +49,10 @@ class GrantedToken(Struct, frozen=True):
     access_token: str = ""
     expires_in: float = _LIFE_SECONDS
 
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "GrantedToken()"
+
 
 class GrantRefusal(Struct, frozen=True):
     """What it answers with where it grants none."""

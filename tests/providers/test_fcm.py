@@ -21,7 +21,7 @@ from shared.domain.messages.answers import (
 from shared.outgoing.client import HttpOutgoing
 from shared.providers import Provider, ProviderRules
 from shared.providers import google_tokens as tokens
-from shared.providers.fcm import FcmKind
+from shared.providers.fcm import FcmKind, FcmSecret
 from tests.clock import ManualClock
 from tests.outgoing.receiver import calling, scripted
 from tests.providers import fcm_fake
@@ -315,6 +315,12 @@ async def test_no_detail_shows_a_token(fcm: FakeProcess, provider: Provider) -> 
     await fcm.answer(always=fcm_fake.error(400, "INVALID_ARGUMENT", f"{token} {TO} {rsa_pem()}"))
     answer = await send(provider)
     assert answer == CallRefused(Reason.REFUSED, "INVALID_ARGUMENT: … …bF …")
+
+
+def test_no_representation_shows_a_secret() -> None:
+    account = tokens.read_service_account(the_file()["serviceAccount"], "x")
+    shown = (account, tokens.GrantedToken("s3cret"), tokens.AccessToken("s3cret", 0, 0), FcmSecret("s3cret"))
+    assert not any(word in repr(each) for each in shown for word in ("s3cret", "PRIVATE", fcm_fake.CLIENT))
 
 
 # Accounts and templates.

@@ -6,7 +6,9 @@ from services.api.http.routes import Resource
 from services.api.messages.callbacks import CallbacksResource
 from services.api.messages.credentials import CredentialsResource
 from services.api.messages.keys import SecretKeysResource
+from services.api.messages.retries import RetriesResource
 from services.parts import Part
+from services.parts.jobs.common import JobsPart
 from services.parts.messages.common import MessagesPart
 
 
@@ -19,4 +21,5 @@ class MessagesApi(Part):
             CredentialsResource(self.store, part.credentials, given.key_ring, given.clock),
             SecretKeysResource(part.credentials),
             CallbacksResource(part.callbacks, public_url=self.settings.api.public_url),
+            RetriesResource(self.store, part.retry, self.parts.of(JobsPart).watch),
         )
