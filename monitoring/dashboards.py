@@ -167,6 +167,11 @@ JOBS = (
         lines={"{{instance}}": "max by (instance) (carillon_feedback_flush_age_seconds)"},
         unit="s",
     ),
+    Panel(
+        title="Callbacks of providers",
+        lines={"{{kind}} {{outcome}}": rates("carillon_callbacks_total", "kind", "outcome")},
+        unit="ops",
+    ),
 )
 
 CLOCK = (

@@ -119,6 +119,15 @@ BULK_THINGS = _counter(
     "bulk_things_total", "What bulk actions acted on: done, skipped or failed, by their act.", "act", "outcome"
 )
 
+CALLBACKS = _counter(
+    "callbacks_total",
+    "What callbacks of providers told of messages, by their kind: stored, unchanged, early (the provider is to come "
+    "again), skipped (of no message that is known) or of a test; and callbacks that were refused, malformed, or of a "
+    "subscription.",
+    "kind",
+    "outcome",
+)
+
 HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.", "route", "method", "status")
 HTTP_REQUEST_SECONDS = _histogram(
     "http_request_seconds", "From a request's arrival to its answer.", "route", "method", "status"

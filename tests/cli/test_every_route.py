@@ -121,6 +121,8 @@ LEFT_OUT = {
     ("GET", "/u/{token}"): "a recipient's own link, which leads to a page",
     ("POST", "/u/{token}"): "what the page, or a recipient's mail program, posts",
     ("PUT", "/uploads/{path}"): "its URL is what `GET /uploadurl` answers",
+    ("POST", "/callbacks/{credentialId}"): "providers call it",
+    ("POST", "/callbacks/{credentialId}/{messageId}"): "providers call it",
     ("GET", "/apps/{appId}/templates/{templateId}"): "`carillon templates show` finds a template by name, in the list",
     ("POST", "/schedules/bulk"): "`carillon schedules apply` puts one after the other, and tells of each",
     ("GET", "/apps/{appId}/jobs"): "Marathon's: `carillon jobs list --app` asks GET /jobs",

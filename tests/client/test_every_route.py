@@ -39,8 +39,14 @@ pytestmark = [
     pytest.mark.usefixtures("each_client"),
 ]
 
-# The place of files, which GET /uploadurl tells, and the links of recipients, which lead to a page.
-FOR_NO_CLIENT = {("PUT", "/uploads/{path}"), ("GET", "/u/{token}"), ("POST", "/u/{token}")}
+# The place of files, which GET /uploadurl tells, the links of recipients, which lead to a page, and what providers call.
+FOR_NO_CLIENT = {
+    ("PUT", "/uploads/{path}"),
+    ("GET", "/u/{token}"),
+    ("POST", "/u/{token}"),
+    ("POST", "/callbacks/{credentialId}"),
+    ("POST", "/callbacks/{credentialId}/{messageId}"),
+}
 # What only Marathon's clients ask for, and the app that stands in each of its templates.
 LEFT_OUT = re.compile(
     r"(^|\.)(app|dbPageSize|totalUsers|statusEvents\.(id|jobID|createdAt|events\.(id|statusID)))($|\.)"

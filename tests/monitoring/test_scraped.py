@@ -43,6 +43,7 @@ QUIET = {
     "overview: Alerts that fire: {{alertname}}",
     "overview: Things done in bulk: {{act}} {{outcome}}",
     "jobs: Mails: {{outcome}}",
+    "jobs: Callbacks of providers: {{kind}} {{outcome}}",
     "engines: Connections ended by a bound: {{server}} {{reason}}",
     "engines: Calls that raise: {{capability}} {{error}}",
     "engines: Certificates end in: {{of}}",

@@ -94,6 +94,7 @@ class Town:
             "path": "none/none.csv",
             "name": "swagger-ui.css",
             "queue": "push.mail",
+            "messageId": "none~1",
         }
         tenant.ids["uploadId"] = (await self._made("PUT", f"{app}/uploads?part=1", bodies.csv(ids), mine, 200))[
             "uploadId"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from services.api.http.routes import Resource
+from services.api.messages.callbacks import CallbacksResource
 from services.api.messages.credentials import CredentialsResource
 from services.api.messages.keys import SecretKeysResource
 from services.api.messages.retries import RetriesResource
@@ -16,7 +17,7 @@ from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
 
 class MessagesApi(Part):
-    """Credentials, the keys that their secrets are sealed under, suppressions, and the links to unsubscribe by."""
+    """Credentials and their keys, what providers call back, suppressions, and the links to unsubscribe by."""
 
     def resources(self) -> Sequence[Resource]:
         part, given = self.parts.of(MessagesPart), self.capabilities
@@ -27,4 +28,5 @@ class MessagesApi(Part):
             SuppressionsResource(self.store, given.clock),
             BulkSuppressionsResource(self.store, given.clock),
             UnsubscribeResource(UnsubscribeFlow(self.store, part.links, given.clock)),
+            CallbacksResource(part.callbacks, public_url=self.settings.api.public_url),
         )

@@ -60,6 +60,12 @@ class Credentials:
         with translate_errors():
             return _codec.maybe(await self._credentials.find_one({"_id": credential_id}, _WITHOUT_TRAFFIC))
 
+    async def with_ids(self, credential_ids: Sequence[str]) -> dict[str, Credential]:
+        """Those of these that there are, by id."""
+        with translate_errors():
+            found = await self._credentials.find({"_id": {"$in": list(credential_ids)}}, _WITHOUT_TRAFFIC).to_list()
+        return {credential.id: credential for credential in map(_codec.value, found)}
+
     async def find_named(self, app_id: str, name: str) -> Credential | None:
         """The app's own credential with this name."""
         with translate_errors():

@@ -32,14 +32,17 @@ from pymongo.read_concern import ReadConcern
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
-from shared.store.documents import Codec, Document, is_duplicate, make, translate_errors, with_ids
+from shared.store.documents import Codec, Document, is_duplicate, make, translate_errors
 
 WRITTEN_AT_ONCE = 200
 """How many entries one write should have at most: the server works on them in one transaction."""
 
-_Transact = Callable[[AsyncClientSession], Awaitable[None]]
+Transact = Callable[[AsyncClientSession], Awaitable[None]]
+"""Writes in the transaction of this session."""
 
 _TRANSACTION_SECONDS, _ABORT_SECONDS = 5.0, 1.0
+# The server looks each document up in a list of all of them: twice as many take more than twice as long.
+_UPDATED_AT_ONCE = 100
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
 _codec = Codec(Message)
 
@@ -110,7 +113,25 @@ class MessageLedger:
     async def with_ids(self, message_ids: Sequence[str]) -> dict[str, Message]:
         """The entries of these that there are, by id."""
         with translate_errors():
-            return await with_ids(self._messages, _codec, message_ids)
+            # They are small: not a few at a time, as large documents are read.
+            found = await self._messages.find({"_id": {"$in": list(message_ids)}}).to_list()
+        return {message.id: message for message in map(_codec.value, found)}
+
+    async def with_refs(self, refs: Sequence[str]) -> dict[str, Message]:
+        """The entries that a provider calls so, by that name, as far as it calls no other one the same. The names are
+        those of one account."""
+        wanted = set(refs)
+        while wanted:
+            # A provider may call all of its messages the same: of these some are enough to see that.
+            most = 2 * len(wanted)
+            with translate_errors():
+                found = await self._messages.find({"ref": {"$in": sorted(wanted)}}).limit(most).to_list()
+            entries = list(map(_codec.value, found))
+            counts = Counter(entry.ref for entry in entries)
+            if len(entries) < most:
+                return {entry.ref: entry for entry in entries if counts[entry.ref] == 1}
+            wanted -= {ref for ref, count in counts.items() if count > 1}
+        return {}
 
     async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
         """The entries of a job's batch, by id."""
@@ -153,8 +174,9 @@ class MessageLedger:
             session.wrote_at = time.monotonic()
         return result
 
-    async def fold(self, changes: Sequence[EntryChange]) -> WriteResult:
-        """Change entries by what callbacks tell, and their batches' tallies."""
+    async def fold(self, changes: Sequence[EntryChange], *, beside: Transact | None = None) -> WriteResult:
+        """Change entries by what callbacks tell, and their batches' tallies; `beside` writes more in the same
+        transaction."""
         tallies: dict[str, Counter[str]] = {}
         for change in changes:
             if prefix := prefix_of(change.after.id):
@@ -165,6 +187,8 @@ class MessageLedger:
                 if changed := _increments(add_tallies([tally]), ""):
                     await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
             await self._change(changes, session)
+            if beside is not None:
+                await beside(session)
 
         return await self._run(transact)
 
@@ -199,8 +223,11 @@ class MessageLedger:
                 if not is_duplicate(error):
                     raise
                 raise _NotWritten(WriteResult.STALE) from None
-        if not known:
-            return
+        for first in range(0, len(known), _UPDATED_AT_ONCE):
+            await self._replace(known[first : first + _UPDATED_AT_ONCE], session)
+
+    async def _replace(self, known: Sequence[tuple[Message, Message]], session: AsyncClientSession) -> None:
+        """Raises `_NotWritten` where an entry is not as it was read."""
         ids = [before.id for before, _ in known]
         read = _of_same_place(ids, [before.v for before, _ in known])
         replaced = await self._messages.update_many(
@@ -211,7 +238,7 @@ class MessageLedger:
         if replaced.matched_count < len(known):
             raise _NotWritten(WriteResult.STALE)
 
-    async def _run(self, transact: _Transact, own: AsyncClientSession | None = None) -> WriteResult:
+    async def _run(self, transact: Transact, own: AsyncClientSession | None = None) -> WriteResult:
         try:
             with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
                 async with self._client.start_session() if own is None else nullcontext(own) as session:
