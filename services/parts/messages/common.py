@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from services.parts import Part
 from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.kind import MessageKind
 
 if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
@@ -41,5 +42,9 @@ class MessagesPart(Part):
             is_in_use=self.store.message_jobs.has_open,
         )
 
+    @cached_property
+    def figures(self) -> MessageFigures:
+        return MessageFigures(self.store)
+
     def job_kinds(self) -> Sequence[JobKind]:
-        return (MessageKind(lambda: self.tables, self.feed),)
+        return (MessageKind(lambda: self.tables, self.feed, self.figures),)

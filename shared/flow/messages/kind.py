@@ -13,6 +13,7 @@ from shared.domain.messages.jobs import MESSAGE_SERVICE, Duplicates, options_of
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.figures import MessageFigures
 
 if TYPE_CHECKING:  # it brings the driver along, and not every process reads tables
     from shared.audience.recipient_tables import RecipientTables
@@ -27,8 +28,11 @@ class MessageKind(JobKind):
     batch_task = SendMessages
     silence = SILENCE
 
-    def __init__(self, load_tables: "Callable[[], RecipientTables]", feed: CredentialFeed) -> None:
+    def __init__(
+        self, load_tables: "Callable[[], RecipientTables]", feed: CredentialFeed, figures: MessageFigures
+    ) -> None:
         self._load_tables = load_tables
+        self._figures = figures
         self.feeder = feed
 
     @property
@@ -55,6 +59,7 @@ class MessageKind(JobKind):
             choose_checked,
             normalize=repeat_form(options.channel, options.default_region),
             once=options.duplicates is Duplicates.ONCE,
+            most=options.max_recipients,
         )
 
     async def prepare(self, job: Job) -> None:
@@ -69,3 +74,6 @@ class MessageKind(JobKind):
             reason = f'table "{job.table}" has no column "{options.recipient_column}"'
             raise Invalid(reason, field="recipientColumn", value=options.recipient_column)
         texts.check_filled(columns)
+
+    async def keep_figures(self, job: Job) -> None:
+        await self._figures.keep(job)
