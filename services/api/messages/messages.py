@@ -59,8 +59,8 @@ class MessagesResource(Resource):
 
     @Route(
         "GET", MESSAGES,
-        summary="List the messages of an app to one `recipient`, the newest first, or find the one that a provider calls "
-                "so, by `credential` and `providerId`.",
+        summary="List the messages of an app to one `recipient`, the newest first, or find the one that a provider "
+                "calls so, by `credential` and `providerId`.",
         who=OPERATE_APP, answers={HTTPStatus.OK: list[MessageView]}, problems=(HTTPStatus.NOT_FOUND,),
         parameters=(_RECIPIENT, _CREDENTIAL, _PROVIDER_ID), paged=True,
     )  # fmt: skip
