@@ -2,9 +2,11 @@
 Their part gives it (`Part.account_jobs`); where no part does, there are no such jobs."""
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from msgspec import Struct
+import msgspec
+from msgspec import NODEFAULT, Struct, defstruct
+from msgspec.structs import FieldInfo, replace
 
 from services.api.http import wire
 from services.api.jobs.job_body import JobBody
@@ -32,7 +34,7 @@ class MessageCountsView(Struct, frozen=True, kw_only=True, rename="camel"):
     duplicates: int
 
 
-class QueueView(Struct, frozen=True, kw_only=True, rename="camel"):
+class JobQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
     """What is ahead of a job in its credential: so many running `jobs`, with so many `messages` that are unsent.
     `startsIn` is in seconds, `null` where nobody can tell: the job is held or has ended, or its credential does not
     send."""
@@ -48,7 +50,7 @@ class AccountFigures(Struct, frozen=True, kw_only=True):
 
     messages: MessageCountsView
     reasons: dict[str, int]
-    queue: QueueView
+    queue: JobQueueView
     ends_at: datetime | None
     options: dict[str, Any]
 
@@ -61,12 +63,22 @@ class OwnFields(Struct, frozen=True, kw_only=True):
     table_kind: str
     options: dict[str, Any]
 
+    def put_into(self, job: Job) -> Job:
+        """The job with these."""
+        return replace(
+            job,
+            service=self.service,
+            credential_id=self.credential_id,
+            table_kind=self.table_kind,
+            options=self.options,
+        )
+
 
 class AccountJobs(Protocol):
     """Reads and shows what such jobs have of their own. All raise `Unavailable`."""
 
-    fields: type[wire.Body]
-    """What is read of the body besides `JobBody`."""
+    body: type[JobBody]
+    """The body with what is read of it besides `JobBody`, as the OpenAPI document shows it."""
 
     async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
         """What the body says of the job's own; `content` are its bytes. All that can be known to be wrong with the
@@ -85,14 +97,10 @@ class AccountJobs(Protocol):
         """How the job stands, at most a second ago while it is open; now, if that must be `exact`."""
 
 
-class _NoFields(wire.Body, frozen=True, kw_only=True):
-    """Nothing."""
-
-
 class NoAccountJobs(AccountJobs):
     """There are none."""
 
-    fields = _NoFields
+    body = JobBody
 
     async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
         raise Invalid("there are no credentials here", field="credential", value=body.credential)
@@ -102,3 +110,18 @@ class NoAccountJobs(AccountJobs):
 
     async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
         raise AssertionError("no job names a credential here")
+
+
+def body_with(own: type[wire.Body]) -> type[JobBody]:
+    """`JobBody` with these fields besides."""
+    fields = [
+        (field.name, field.type, field.default if field.default_factory is NODEFAULT else _made_by(field))
+        for field in msgspec.structs.fields(own)
+    ]
+    namespace = {"__doc__": JobBody.__doc__}
+    made = defstruct(JobBody.__name__, fields, bases=(JobBody,), namespace=namespace, frozen=True, kw_only=True)
+    return cast(type[JobBody], made)
+
+
+def _made_by(field: FieldInfo) -> Any:
+    return msgspec.field(default_factory=field.default_factory)

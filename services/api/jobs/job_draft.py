@@ -3,14 +3,11 @@ order."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
 
-import msgspec
-from msgspec import NODEFAULT, Struct, defstruct
-from msgspec.structs import FieldInfo, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from services.api.http.ids import fresh_id
-from services.api.http.wire import Body
 from services.api.jobs import job_body
 from services.api.jobs.account_jobs import AccountJobs
 from services.api.jobs.job_body import JobBody
@@ -62,52 +59,24 @@ class JobDrafts:
         self._blobs = blobs
         self._clock = clock
         self._account_jobs = account_jobs
-        self.body = _body_with(account_jobs.fields)
+        self.body = account_jobs.body
         self._published_sign = published_sign
         self._max_file_bytes = max_file_bytes
         self._max_record_bytes = max_record_bytes
         self._mails = mails
 
     async def job(
-        self,
-        app: App,
-        names: tuple[str, ...],
-        body: JobBody,
-        content: bytes,
-        *,
-        created_by: str,
-        key: Idempotency | None,
+        self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, created_by: str, key: Idempotency | None
     ) -> Job:
-        """The job, of whatever kind. Raises as `draft` and `draft_by_account`."""
-        if body.credential:
-            return await self.draft_by_account(app, names, body, content, created_by=created_by, key=key)
-        return (await self.draft(app, names, body, created_by=created_by, key=key)).job
-
-    async def draft_by_account(
-        self,
-        app: App,
-        names: tuple[str, ...],
-        body: JobBody,
-        content: bytes,
-        *,
-        created_by: str,
-        key: Idempotency | None,
-    ) -> Job:
-        """The job that sends by a provider account; `content` are the bytes of the body. Raises as `draft`, and
-        `Conflict` where the account sends nothing now."""
+        """The job of whatever kind; `content` are the bytes of the body. Raises as `draft`, and `Conflict` where the
+        account that it names sends nothing now."""
+        if not body.credential:
+            return (await self.draft(app, names, body, created_by=created_by, key=key)).job
         job_body.check(body, now=self._clock.now_ns())
         own = await self._account_jobs.read(app, names, body, content)
         if body.csv_path:
             await self._file(body.csv_path)
-        made = self._make_job(app, names, body, body.filters, created_by, key)
-        made = replace(
-            made,
-            service=own.service,
-            credential_id=own.credential_id,
-            table_kind=own.table_kind,
-            options=own.options,
-        )
-        return self._with_mail(made)
+        return self._with_mail(own.put_into(self._make_job(app, names, body, body.filters, created_by, key)))
 
     async def draft(
         self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
@@ -200,18 +169,3 @@ class JobDrafts:
             updated_at=now,
             idempotency=key,
         )
-
-
-def _body_with(own: type[Body]) -> type[JobBody]:
-    """`JobBody` with these fields besides, as the OpenAPI document shows it."""
-    fields = [
-        (field.name, field.type, field.default if field.default_factory is NODEFAULT else _factory(field))
-        for field in msgspec.structs.fields(own)
-    ]
-    namespace = {"__doc__": JobBody.__doc__}
-    made = defstruct(JobBody.__name__, fields, bases=(JobBody,), namespace=namespace, frozen=True, kw_only=True)
-    return cast(type[JobBody], made)
-
-
-def _factory(field: FieldInfo) -> Any:
-    return msgspec.field(default_factory=field.default_factory)

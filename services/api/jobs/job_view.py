@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from services.api.accounts.apps import AppView, app_view
 from services.api.http.wire import hide
-from services.api.jobs.account_jobs import AccountFigures, MessageCountsView, QueueView
+from services.api.jobs.account_jobs import AccountFigures, JobQueueView, MessageCountsView
 from shared.domain.accounts.apps import App
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
@@ -125,7 +125,7 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     credential_id: str | UnsetType = UNSET
     options: dict[str, Any] | UnsetType = UNSET
     messages: MessageCountsView | UnsetType = UNSET
-    queue: QueueView | UnsetType = UNSET
+    queue: JobQueueView | UnsetType = UNSET
     redacted: bool = False
 
 

@@ -118,7 +118,7 @@ class JobsResource(Resource):
         if earlier := await self._earlier(key):
             return await self._answer_known(*earlier, app)
         check_not_deleting(app, app.id)
-        job = await self._drafts.job(app, names, body, content, created_by=caller_of(request).name, key=key)
+        job = await self._drafts.job(app, names, body, content, caller_of(request).name, key)
         group = self._drafts.group(job) if job.localized else None
         if group is not None:
             group, fresh = await self._groups.start(group)

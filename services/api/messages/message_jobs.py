@@ -1,9 +1,17 @@
 """What jobs that send messages have of their own in the API: what POST reads and refuses, and what is shown of them."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from services.api.jobs.account_jobs import AccountFigures, AccountJobs, MessageCountsView, OwnFields, QueueView
+from services.api.jobs.account_jobs import (
+    AccountFigures,
+    AccountJobs,
+    JobQueueView,
+    MessageCountsView,
+    OwnFields,
+    body_with,
+)
 from services.api.jobs.job_body import JobBody
 from services.api.messages.message_job_body import MessageJobFields, read_options, show_options
 from shared.audience.recipient_tables import RecipientTables
@@ -24,14 +32,18 @@ from shared.store import Store
 class MessageAccountJobs(AccountJobs):
     """Jobs that send messages."""
 
-    fields = MessageJobFields
+    body = body_with(MessageJobFields)
 
     def __init__(
-        self, store: Store, credentials: CredentialFlow, tables: RecipientTables, figures: MessageFigures
+        self,
+        store: Store,
+        credentials: CredentialFlow,
+        load_tables: Callable[[], RecipientTables],
+        figures: MessageFigures,
     ) -> None:
         self._store = store
         self._credentials = credentials
-        self._tables = tables
+        self._load_tables = load_tables
         self._figures = figures
 
     async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
@@ -42,9 +54,9 @@ class MessageAccountJobs(AccountJobs):
         check_sends(credential)
         texts = await self._read_texts(app, names[0], body, credential, options)
         if not body.csv_path:
-            table = table_name(app.name, credential.kind)
-            await self._tables.check(table, body.filters, [options.recipient_column])
-            texts.check_filled(await self._tables.columns(table))
+            table, tables = table_name(app.name, credential.kind), self._load_tables()
+            await tables.check(table, body.filters, [options.recipient_column])
+            texts.check_filled(await tables.columns(table))
         return OwnFields(
             service=MESSAGE_SERVICE,
             credential_id=credential.id,
@@ -69,7 +81,7 @@ class MessageAccountJobs(AccountJobs):
                 **counts.by_state,
             ),
             reasons=counts.reasons,
-            queue=QueueView(jobs=forecast.jobs, messages=forecast.messages, starts_in=forecast.starts_in),
+            queue=JobQueueView(jobs=forecast.jobs, messages=forecast.messages, starts_in=forecast.starts_in),
             ends_at=forecast.ends_at,
             options=show_options(options_of(job)),
         )

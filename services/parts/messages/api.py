@@ -18,7 +18,7 @@ class MessagesApi(Part):
 
     def account_jobs(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)
-        return MessageAccountJobs(self.store, messages.credentials, messages.tables, messages.figures)
+        return MessageAccountJobs(self.store, messages.credentials, lambda: messages.tables, messages.figures)
 
     def resources(self) -> Sequence[Resource]:
         flow, given = self.parts.of(MessagesPart).credentials, self.capabilities

@@ -35,12 +35,12 @@ class MessageFigures:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._looks: LRUCache[str, _Look] = LRUCache(_REMEMBERED)
+        self._looks: LRUCache[str, _LastLook] = LRUCache(_REMEMBERED)
 
     async def measure(self, job: Job, *, exact: bool = False) -> JobFigures:
         """How the job stands, up to a second ago; `exact`: at a moment after this call."""
         asked_at = time.monotonic()
-        look = self._looks.setdefault(job.key, _Look())
+        look = self._looks.setdefault(job.key, _LastLook())
         async with look.lock:
             known = look.figures
             if known is None or look.read_at < (asked_at if exact else asked_at - FRESH_SECONDS):
@@ -81,7 +81,7 @@ class MessageFigures:
         return Ahead(len(older), await self._store.message_sums.count_unsent(older), rate)
 
 
-class _Look:
+class _LastLook:
     """What was last read of a job."""
 
     def __init__(self) -> None:

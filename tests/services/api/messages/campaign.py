@@ -53,9 +53,15 @@ class Campaign:
 
     async def credential(self, **fields: Any) -> Credential:
         """Another one, which nobody has tried out."""
-        named = {"id": f"00000000-0000-4000-8000-{next(_names):012}", "name": f"other-{next(_names)}"}
-        standard = {"app_id": self.app_id, "kind": "sandbox", "fields": {}, "rate": 10.0, "max_in_flight": 20}
-        made = {"test_recipient": "ana", "created_by": "me", "created_at": NOW, "updated_at": NOW}
+        named: dict[str, Any] = {"id": f"00000000-0000-4000-8000-{next(_names):012}", "name": f"other-{next(_names)}"}
+        standard: dict[str, Any] = {
+            "app_id": self.app_id,
+            "kind": "sandbox",
+            "fields": {},
+            "rate": 10.0,
+            "max_in_flight": 20,
+        }
+        made: dict[str, Any] = {"test_recipient": "ana", "created_by": "me", "created_at": NOW, "updated_at": NOW}
         credential = Credential(**(named | standard | made | fields))
         assert await self.desk.house.store.credentials.add(credential)
         return credential
@@ -72,13 +78,14 @@ class Campaign:
         if ends:
             await store.jobs.end_plan(job.key, end=len(batches))
 
-    async def note(self, job: Job, ordinal: int, entries: Mapping[int, Mapping[str, Any]]) -> list[Message]:
+    async def note(self, job: Job, ordinal: int, entries: Mapping[int, dict[str, Any]]) -> list[Message]:
         """Write entries of rows of a batch, as its owner does."""
-        standard = {"app_id": self.app_id, "credential_id": self.credential_id, "attempt": 1, "v": 1}
+        standard: dict[str, Any] = {"app_id": self.app_id, "credential_id": self.credential_id, "attempt": 1, "v": 1}
+        standard |= {"state": MessageState.SENT, "answered_at": NOW}
         made = [
             Message(
                 id=entry_id(split_key(job.key)[1], ordinal, row),
-                **({"to": f"ana{row}@example.com", "state": MessageState.SENT, "answered_at": NOW} | standard | fields),
+                **(standard | {"to": f"ana{row}@example.com"} | fields),
             )
             for row, fields in entries.items()
         ]
@@ -95,7 +102,7 @@ class Campaign:
     async def close(self, job: Job) -> None:
         """End the job as if all had been sent."""
         store = self.desk.house.store
-        moved = await store.jobs.move(job.key, to=JobStatus.STOPPED, only={JobStatus.RUNNING}, at=1)
+        moved = await store.jobs.move(job.key, to=JobStatus.STOPPED, only=frozenset({JobStatus.RUNNING}), at=1)
         assert moved is not None
         await store.jobs._jobs.update_one(
             {"_id": job.id}, {"$set": {"open": False, "kept_since": NOW - timedelta(days=4_000)}}

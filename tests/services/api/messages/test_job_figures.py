@@ -72,7 +72,7 @@ async def test_many_who_look_at_once_read_once(campaign: Campaign) -> None:
 
 
 async def test_older_jobs_are_ahead_and_younger_ones_are_not(campaign: Campaign) -> None:
-    older, mine, younger = [await _planned(campaign, size) for size in (40, 20, 500)]
+    older, mine, younger = [await plan_new(campaign, size) for size in (40, 20, 500)]
     await campaign.note(older, 0, {0: {}, 1: {"state": FAILED}})
     shown = await campaign.shown(mine, "?exact=true")
     assert shown["queue"] == {"jobs": 1, "messages": 38, "startsIn": 3.8}
@@ -85,8 +85,8 @@ async def test_shares_go_side_by_side(campaign: Campaign) -> None:
     await campaign.desk.house.store.credentials._credentials.update_one(
         {"_id": campaign.credential_id}, {"$set": {"order": SendOrder.SHARES.value}}
     )
-    await _planned(campaign, 40, share=3)
-    mine = await _planned(campaign, 20, share=1)
+    await plan_new(campaign, 40, share=3)
+    mine = await plan_new(campaign, 20, share=1)
     shown = await campaign.shown(mine, "?exact=true")
     assert shown["queue"] == {"jobs": 0, "messages": 0, "startsIn": 0}
     now = ns(await campaign.desk.house.store.now())
@@ -94,7 +94,7 @@ async def test_shares_go_side_by_side(campaign: Campaign) -> None:
 
 
 async def test_where_nothing_leaves_nobody_tells_when(campaign: Campaign) -> None:
-    job = await _planned(campaign, 20)
+    job = await plan_new(campaign, 20)
     moved = await campaign.desk.house.store.credentials.move(
         campaign.credential_id, CredentialStatus.SUSPENDED, why="", at=NOW
     )
@@ -115,9 +115,7 @@ async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
     await campaign.hear(made[0], state=MessageState.DELIVERED)
     await campaign.close(job)
     before = await campaign.shown(job, "?exact=true")
-    retention = JobRetention(
-        house.store, house.capabilities.time, parts.of(JobsPart).kinds, SchedulerSettings()
-    )
+    retention = JobRetention(house.store, house.capabilities.time, parts.of(JobsPart).kinds, SchedulerSettings())
     await retention.run_once()
     assert await house.store.batches.get(job.key, 0) is None
     after = await campaign.shown(job, "?exact=true")
@@ -138,7 +136,7 @@ async def test_what_is_kept_is_not_counted_beside_batches_that_are_left(campaign
     assert await sums.count(job.key) == replace(before, duplicates=9)
     await campaign.desk.house.store.batches._batches.delete_one({"job_id": job.key, "ordinal": 0})
     await sums.keep(job.key, duplicates=0)
-    assert await sums.count(job.key) == replace(before, duplicates=9), "whoever comes back in the middle keeps nothing anew"
+    assert await sums.count(job.key) == replace(before, duplicates=9), "it is kept once"
 
 
 def _of(job: Job) -> dict[str, Any]:
@@ -147,7 +145,7 @@ def _of(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in names} | {"incarnation": fresh_incarnation()}
 
 
-async def _planned(campaign: Campaign, size: int, **fields: int) -> Job:
+async def plan_new(campaign: Campaign, size: int, **fields: int) -> Job:
     job = await campaign.made(**fields)
     await campaign.plan(job, [size])
     campaign.desk.house.clock.advance(1)

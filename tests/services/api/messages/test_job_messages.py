@@ -39,9 +39,7 @@ async def job(campaign: Campaign) -> Job:
 
 
 async def viewer_of(campaign: Campaign) -> Client:
-    made = await campaign.desk.admin.post(
-        "/tokens", {"name": "reader", "roles": {f"app/{campaign.app_id}": "viewer"}}
-    )
+    made = await campaign.desk.admin.post("/tokens", {"name": "reader", "roles": {f"app/{campaign.app_id}": "viewer"}})
     assert made.status == 201, made.body
     return campaign.desk.admin.service(made.json["token"])
 
@@ -113,7 +111,8 @@ async def test_a_line_of_json_is_the_message(campaign: Campaign, job: Job) -> No
 async def test_the_cursor_of_a_page_begins_a_stream(campaign: Campaign, job: Job) -> None:
     page = await campaign.desk.admin.get(path_of(campaign, job, "?limit=999"))
     cursor = page.headers["link"].partition("cursor=")[2].partition(">")[0]
-    rest = await campaign.desk.admin.download(path_of(campaign, job, f"?cursor={cursor}"), accept="application/x-ndjson")
+    path = path_of(campaign, job, f"?cursor={cursor}")
+    rest = await campaign.desk.admin.download(path, accept="application/x-ndjson")
     assert len(page.json) + len(rest.body.splitlines()) == ROWS
     wrong = await campaign.desk.admin.download(path_of(campaign, job, "?cursor=!"), accept="text/csv")
     assert (wrong.status, wrong.json["field"]) == (422, "cursor")
