@@ -33,6 +33,10 @@ class JobsApi(Part):
         return self.parts.account_jobs or NoAccountJobs()
 
     @cached_property
+    def answers(self) -> JobAnswers:
+        return JobAnswers(self.parts.of(JobsPart).watch, self.accounts)
+
+    @cached_property
     def drafts(self) -> JobDrafts:
         return JobDrafts(
             self.store,
@@ -61,12 +65,11 @@ class JobsApi(Part):
 
     def resources(self) -> Sequence[Resource]:
         jobs, given, files = self.parts.of(JobsPart), self.capabilities, self.settings.blobs
-        answers = JobAnswers(jobs.watch, self.accounts)
         resources = [
             TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
-            JobsResource(self.store, self.drafts, jobs.flow, jobs.groups, jobs.watch, answers),
+            JobsResource(self.store, self.drafts, jobs.flow, jobs.groups, jobs.watch, self.answers),
             JobListResource(self.store, jobs.watch),
-            JobMovesResource(self.store, jobs.flow, answers),
+            JobMovesResource(self.store, jobs.flow, self.answers),
             BatchesResource(self.store, jobs.watch),
             TemplateTrialResource(self.store, max_record_bytes=self.settings.stream.max_record_bytes),
             GroupsResource(self.store, jobs.groups, jobs.flow, jobs.watch),

@@ -9,7 +9,9 @@ from services.api.messages.job_messages import JobMessagesResource
 from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
+from services.api.messages.retries import RetriesResource
 from services.parts import Part
+from services.parts.jobs.api import JobsApi
 from services.parts.messages.common import MessagesPart
 
 
@@ -27,4 +29,5 @@ class MessagesApi(Part):
             SecretKeysResource(flow),
             JobMessagesResource(self.store, self.parts.of(MessagesPart).figures),
             MessagesResource(self.store),
+            RetriesResource(self.store, self.parts.of(MessagesPart).retry, self.parts.of(JobsApi).answers),
         )

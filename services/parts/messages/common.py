@@ -5,10 +5,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from services.parts import Part
+from services.parts.jobs.common import JobsPart
 from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.figures import MessageFigures
-from shared.flow.messages.kind import MessageKind
+from shared.flow.messages.halting import BounceBreaker
+from shared.flow.messages.kind import MessageFeeder, MessageKind
+from shared.flow.messages.retrying import JobRetry
 
 if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
     from shared.audience.recipient_tables import RecipientTables
@@ -21,6 +24,15 @@ class MessagesPart(Part):
     @cached_property
     def feed(self) -> CredentialFeed:
         return CredentialFeed(self.store, self.capabilities.broker)
+
+    @cached_property
+    def retry(self) -> JobRetry:
+        return JobRetry(self.store, self.feed, self.capabilities.clock)
+
+    @cached_property
+    def bounces(self) -> BounceBreaker:
+        given, mails = self.capabilities, self.parts.of(JobsPart).has_mails
+        return BounceBreaker(self.store, given.clock, role=given.service, mails=mails)
 
     @cached_property
     def tables(self) -> "RecipientTables":
@@ -47,4 +59,5 @@ class MessagesPart(Part):
         return MessageFigures(self.store)
 
     def job_kinds(self) -> Sequence[JobKind]:
-        return (MessageKind(lambda: self.tables, self.feed, self.figures),)
+        feeder = MessageFeeder(self.store, self.feed, self.retry)
+        return (MessageKind(lambda: self.tables, feeder, self.figures),)

@@ -34,6 +34,7 @@ class MessagesWorker(Part):
                 jobs.feed,
                 jobs.flow,
                 jobs.breaker,
+                messages.bounces,
                 self.parts.of(JobsWorker).grace,
                 KeptClock(AccountClock(self.store)),
                 given.clock,

@@ -28,7 +28,6 @@ from services.worker.messages.pace import AccountPace, PlaceLost, Reserved
 from shared.domain.errors import Unavailable
 from shared.domain.instants import EPOCH
 from shared.domain.messages.answers import Answer, CallUnanswered, LoginRefused, NotNow
-from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.pacing import PaceGuard, Wait
 from shared.flow.messages.account_clock import AccountClock
 from shared.providers import NotCalled, Provider
@@ -298,7 +297,7 @@ class Dispatch:
                 continue
             if self._writer.is_ours(note.prepared):
                 self._ready.append(note.prepared)
-            elif note.prepared.message.state is MessageState.UNSENT:
+            elif self._writer.is_to_be_sent(note.prepared):
                 back.append(note.prepared)
             else:
                 self._uncalled -= 1  # a callback has told what became of it

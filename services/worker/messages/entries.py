@@ -17,13 +17,15 @@ from msgspec import Struct
 
 from shared.domain.errors import Unavailable
 from shared.domain.messages.answers import Answer, Reason
-from shared.domain.messages.ledger import Message, MessageState, answer, give_back, reject, write_ahead
+from shared.domain.messages.jobs import Resending
+from shared.domain.messages.ledger import Message, MessageState, answer, give_back, is_to_be_sent, reject, write_ahead
 from shared.providers import Content
-from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
+from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.02
+_FIRST_ROUND = Resending()
 
 
 class Prepared(Struct):
@@ -61,7 +63,8 @@ class BatchTaken(Exception):
 
 
 class EntryWriter:
-    """Writes entries of one batch for its `owner`. A message has so many attempts; `round` counts its job's retries."""
+    """Writes entries of one batch for its `owner`. A message has so many attempts; `resending`
+    tells what its job sends."""
 
     def __init__(
         self,
@@ -70,13 +73,15 @@ class EntryWriter:
         batch_id: str,
         owner: str,
         attempts: int = 3,
-        round: int = 0,  # noqa: A002
+        resending: Resending = _FIRST_ROUND,
+        session: WritingSession | None = None,
     ) -> None:
+        self._session = session
         self._ledger = ledger
         self._batch_id = batch_id
         self._owner = owner
         self._attempts = attempts
-        self._round = round
+        self._resending = resending
 
     async def write(self, notes: Sequence[Note], *, patience_seconds: float | None = None) -> None:
         """Write these. Each message is then as its entry is. While the store is away this waits, so long at most.
@@ -89,7 +94,9 @@ class EntryWriter:
         while True:
             changes = self._changes(notes)
             try:
-                result = await self._ledger.write(self._batch_id, self._owner, [change for _, change in changes])
+                result = await self._ledger.write(
+                    self._batch_id, self._owner, [change for _, change in changes], self._session
+                )
                 if result is WriteResult.STALE:
                     await self._read_again([note.prepared for note in notes])
             except Unavailable as error:
@@ -112,6 +119,10 @@ class EntryWriter:
         """Whether the message is noted as about to be called, by us."""
         return prepared.message.state is MessageState.SENDING and prepared.message.owner == self._owner
 
+    def is_to_be_sent(self, prepared: Prepared) -> bool:
+        """Whether nobody has called the message yet, in this round of its job."""
+        return is_to_be_sent(prepared.message, round=self._resending.round, states=self._resending.states)
+
     def _changes(self, notes: Sequence[Note]) -> list[tuple[Prepared, EntryChange]]:
         changes = []
         for note in notes:
@@ -127,14 +138,13 @@ class EntryWriter:
         match note.purpose:
             case Purpose.AHEAD:
                 assert note.until is not None
-                is_unsent = message.state is MessageState.UNSENT
-                return (
-                    write_ahead(message, owner=self._owner, until=note.until, round=self._round) if is_unsent else None
-                )
+                round_ = self._resending.round
+                wanted = self.is_to_be_sent(note.prepared)
+                return write_ahead(message, owner=self._owner, until=note.until, round=round_) if wanted else None
             case Purpose.REJECT:
                 assert note.at is not None
-                is_unsent = message.state is MessageState.UNSENT
-                return reject(message, note.reason, at=note.at, detail=note.detail) if is_unsent else None
+                wanted = self.is_to_be_sent(note.prepared)
+                return reject(message, note.reason, at=note.at, detail=note.detail) if wanted else None
             case Purpose.BACK:
                 return give_back(message) if self.is_ours(note.prepared) else None
             case Purpose.ANSWER:

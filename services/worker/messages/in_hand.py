@@ -15,6 +15,7 @@ from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from shared.domain.errors import Unavailable
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import Gate, Standing, gate
+from shared.flow.messages.halting import BounceBreaker
 from shared.runtime.clock import Clock
 from shared.store import Store
 
@@ -22,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.25
 _LOOKS_PER_SIGN = 8
+_LOOKS_PER_COUNT = 4
 _LONGEST_SECONDS = 300.0
 
 
@@ -41,8 +43,9 @@ class BatchInHand(Struct, eq=False):
 class BatchesInHand:
     """Watches over the batches."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, bounces: BounceBreaker, clock: Clock) -> None:
         self._store = store
+        self._bounces = bounces
         self._clock = clock
         self._held: dict[str, BatchInHand] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -84,6 +87,8 @@ class BatchesInHand:
             looks += 1
             try:
                 await self._look_once()
+                if looks % _LOOKS_PER_COUNT == 0:
+                    await self._look_for_bounces()
                 if looks % _LOOKS_PER_SIGN == 0:
                     await self._store.message_batches.touch([held.batch for held in self._held.values()])
             except Unavailable as error:
@@ -91,11 +96,15 @@ class BatchesInHand:
 
     async def _look_once(self) -> None:
         held = list(self._held.values())
-        standings = await self._store.jobs.get_standings(list({one.batch.job_id for one in held}))
+        standings = await self._store.message_jobs.get_standings(list({one.batch.job_id for one in held}))
         now = asyncio.get_running_loop().time()
         for one in held:
             if now > one.ends_at or not self._may_go_on(standings.get(one.batch.job_id)):
                 one.stop()
+
+    async def _look_for_bounces(self) -> None:
+        for job_key in {held.batch.job_id for held in self._held.values()}:
+            await self._bounces.look(job_key)
 
     def _may_go_on(self, standing: Standing | None) -> bool:
         return standing is not None and gate(standing, self._clock.now_ns()) is Gate.OPEN

@@ -10,7 +10,6 @@ its messages are to be called later, and is settled when none is left.
 """
 
 import asyncio
-import secrets
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -25,7 +24,7 @@ from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.entries import BatchTaken, EntryWriter
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
-from services.worker.messages.mailings import Mailing, Mailings
+from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.pace import AccountPace
 from services.worker.messages.reading import RecipientRows, RowsReader
 from services.worker.messages.screening import Screened, ids_of, screen
@@ -46,10 +45,11 @@ from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.jobs import JobFlow
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.halting import BounceBreaker
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
-from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult
+from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
 
@@ -71,8 +71,9 @@ class _Batch(Struct, frozen=True):
     """A batch that this worker owns, with what it needs to be sent."""
 
     batch: Batch
-    mailing: Mailing
+    mailing: MessagesOfJob
     credential: Credential
+    session: WritingSession
 
 
 class MessageSender(Stage[SendMessages]):
@@ -91,6 +92,7 @@ class MessageSender(Stage[SendMessages]):
         feed: Feed,
         flow: JobFlow,
         breaker: Breaker,
+        bounces: BounceBreaker,
         grace: Grace,
         kept_clock: KeptClock,
         clock: Clock,
@@ -108,11 +110,12 @@ class MessageSender(Stage[SendMessages]):
         self._feed = feed
         self._flow = flow
         self._breaker = breaker
+        self._bounces = bounces
         self._grace = grace
         self._kept_clock = kept_clock
         self._clock = clock
         self._rules = rules
-        self._in_hand = BatchesInHand(store, clock)
+        self._in_hand = BatchesInHand(store, bounces, clock)
 
     async def run(self, task: SendMessages) -> None:
         """Send what is to be sent of the batch now, and feed its credential. Raises `Unavailable`."""
@@ -120,11 +123,12 @@ class MessageSender(Stage[SendMessages]):
         if batch is None:
             return
         with structlog.contextvars.bound_contextvars(job_id=batch.job_id, batch=batch.ordinal):
-            owned = await self._take(batch)
-            if owned is None:
-                return
-            with self._in_hand.hold(owned) as held:
-                left = await self._bring_on(held)
+            async with self._store.messages.open_session() as session:
+                owned = await self._take(batch, session)
+                if owned is None:
+                    return
+                with self._in_hand.hold(owned) as held:
+                    left = await self._bring_on(held, session)
             if left is not None:
                 await self._feed_after(left)
 
@@ -135,7 +139,8 @@ class MessageSender(Stage[SendMessages]):
     async def give_up(self, task: SendMessages, reason: str) -> None:
         """Settle a batch that nobody can send: what of it has no entry stays unsent."""
         batch = await self._find(task)
-        owned = None if batch is None else await self._take(batch)
+        async with self._store.messages.open_session() as session:
+            owned = None if batch is None else await self._take(batch, session)
         if owned is None:
             return
         log.error("batch cannot be sent", job_id=owned.job_id, batch=owned.ordinal, reason=reason)
@@ -163,19 +168,20 @@ class MessageSender(Stage[SendMessages]):
             await self._leave_place(batch)
         return None
 
-    async def _take(self, batch: Batch) -> Batch | None:
-        """The batch as ours; `None` where somebody else was faster."""
+    async def _take(self, batch: Batch, session: WritingSession) -> Batch | None:
+        """The batch as ours, to be written for in this session; `None` where somebody else was faster."""
         if batch.owner:
+            await self._store.messages.end_session(batch.owner)
             disowned = await self._store.batches.disown(batch)
             if disowned is None:
                 return None
             await fault("message.after_disown")
             batch = disowned
-        owned = await self._store.batches.take(batch, owner=secrets.token_hex(8))
+        owned = await self._store.batches.take(batch, owner=session.id)
         await fault("message.after_take")
         return owned
 
-    async def _bring_on(self, held: BatchInHand) -> Batch | None:
+    async def _bring_on(self, held: BatchInHand, session: WritingSession) -> Batch | None:
         """The batch behind our work at it, settled or back in its plan; `None` where somebody else has it by now."""
         batch = held.batch
         try:
@@ -184,7 +190,7 @@ class MessageSender(Stage[SendMessages]):
             if credential is None:
                 return await self._end_without_account(batch)
             async with self._grace.give(mailing.job, stage=SEND):
-                return await self._send(held, _Batch(batch, mailing, credential))
+                return await self._send(held, _Batch(batch, mailing, credential, session))
         except BatchTaken:
             return None
         except Invalid as error:
@@ -225,7 +231,8 @@ class MessageSender(Stage[SendMessages]):
         }
         changes = [EntryChange(entries[id_], after) for id_, after in found.items()]
         for first in range(0, len(changes), WRITTEN_AT_ONCE):
-            result = await self._store.messages.write(batch.id, batch.owner, changes[first : first + WRITTEN_AT_ONCE])
+            part = changes[first : first + WRITTEN_AT_ONCE]
+            result = await self._store.messages.write(batch.id, batch.owner, part, ours.session)
             match result:
                 case WriteResult.DONE:
                     pass
@@ -279,7 +286,8 @@ class MessageSender(Stage[SendMessages]):
             batch_id=ours.batch.id,
             owner=ours.batch.owner,
             attempts=ours.credential.retry.attempts,
-            round=ours.mailing.resending.round,
+            resending=ours.mailing.resending,
+            session=ours.session,
         )
 
     async def _leave_batch(self, ours: _Batch, rows: RecipientRows, end: DispatchEnd, free_us: int) -> Batch | None:
@@ -334,6 +342,7 @@ class MessageSender(Stage[SendMessages]):
     async def _settle(self, batch: Batch, to: BatchStatus, *, size: int) -> Batch | None:
         receipt = receipt_of_entries(list((await self._read_entries(batch)).values()))
         settled = await self._store.message_batches.settle(batch, to=to, receipt=receipt, size=size)
+        await self._bounces.look(batch.job_id)
         if settled is not None and settled.has_failed:
             await self._breaker.look(settled.job_id)
         return settled

@@ -154,6 +154,7 @@ def write_ahead(message: Message, *, owner: str, until: datetime, round: int = 0
         reason="",
         detail="",
         ref="",
+        refused=message.refused if round == message.round else 0,
         earlier=_with_last(message),
     )
 

@@ -24,14 +24,14 @@ class MessageBatches:
 
     async def find_planned(self, job_id: str, *, since: int, now: datetime) -> Batch | None:
         """The job's first batch, from this ordinal on, that waits in its plan and may be sent by now."""
-        query = _planned(job_id) | {"ordinal": {"$gte": since}, "not_before": {"$not": {"$gt": now}}}
+        query = _query_planned(job_id) | {"ordinal": {"$gte": since}, "not_before": {"$not": {"$gt": now}}}
         with translate_errors():
             found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
         return None if found is None else batch_of(found)
 
     async def find_next_time(self, job_id: str) -> datetime | None:
         """When the first of the job's batches may be sent that wait for an instant, if any does."""
-        query = _planned(job_id) | {"not_before": {"$type": "date"}}
+        query = _query_planned(job_id) | {"not_before": {"$type": "date"}}
         with translate_errors():
             found = self._batches.find(query, {"not_before": 1})
             return min([document["not_before"] async for document in found], default=None)
@@ -64,5 +64,5 @@ class MessageBatches:
         return None if found is None else batch_of(found)
 
 
-def _planned(job_id: str) -> Document:
+def _query_planned(job_id: str) -> Document:
     return {"job_id": job_id, "status": BatchStatus.PLANNED.value}

@@ -6,16 +6,21 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.jobs.jobs import JobStatus
+from shared.domain.jobs.events import DueMail, Event, Milestone
+from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
+from shared.domain.messages.halting import Bounces
 from shared.domain.messages.jobs import Resending, options_of
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.places import Rank
+from shared.domain.transitions import sources
 from shared.store.documents import Document, translate_errors
-from shared.store.jobs.job_documents import job_of, one_job
+from shared.store.jobs.job_changes import change_job
+from shared.store.jobs.job_documents import STANDING_FIELDS, any_job, job_of, key_of, one_job, standing_of
 
 _WITHOUT = {"plan.templates": 0, "context": 0}
 
@@ -51,6 +56,12 @@ class MessageJobs:
             found = self._jobs.find(query, _WITHOUT).sort("created_at", ASCENDING).limit(limit)
             return [_running_job(document) async for document in found]
 
+    async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
+        """What decides about the batches of those of these jobs that there are, by their keys."""
+        with translate_errors():
+            found = self._jobs.find(any_job(job_keys), STANDING_FIELDS)
+            return {key_of(document): standing_of(document) async for document in found}
+
     async def has_open(self, credential_id: str) -> bool:
         """Whether a job by this credential has something left to do."""
         with translate_errors():
@@ -72,6 +83,31 @@ class MessageJobs:
             found = await self._jobs.find_one(one_job(job_key), {"round": 1, "resend": 1})
         states: Sequence[str] = (found or {}).get("resend", ())
         return Resending((found or {}).get("round", 0), frozenset(map(MessageState, states)))
+
+    async def get_forgiven(self, job_key: str) -> Bounces:
+        """What had bounced when the job was held for it last."""
+        with translate_errors():
+            found = await self._jobs.find_one(one_job(job_key), {"bounces": 1})
+        return Bounces(**(found or {}).get("bounces", {}))
+
+    async def hold(
+        self,
+        job_key: str,
+        *,
+        forgiven: Bounces,
+        still_forgiven: Bounces,
+        at: int,
+        events: Sequence[Event],
+        mail: DueMail | None,
+        milestone: Milestone,
+    ) -> Job | None:
+        """Hold a running job for its bounces, which are `forgiven` from then on; `None` where it does not run, or was
+        held for others since."""
+        running = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.TRIPPED))}}
+        before = msgspec.structs.asdict(still_forgiven) if still_forgiven != Bounces() else None
+        query = one_job(job_key) | running | {"bounces": before}
+        change = {"status": JobStatus.TRIPPED.value, "updated_at": at, "bounces": msgspec.structs.asdict(forgiven)}
+        return await change_job(self._jobs, query, change, events=events, mail=mail, milestone=milestone)
 
 
 def _open_of(credential_id: str) -> Document:

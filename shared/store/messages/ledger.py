@@ -4,16 +4,23 @@ Entries and tallies change in one transaction. There are two tallies for a batch
 callback: the worker's stands in the batch itself and is fenced by the batch's owner, and that of callbacks in
 `tallies`. What is true of the batch is their sum.
 
+A process that dies in a transaction leaves it open, and the server keeps what it has touched from others for up to a
+minute. So whoever sends a batch does all its writing in one session (`WritingSession`), whose id is the batch's owner:
+who finds the owner gone ends its session first (`end_session`).
+
 Each change names the entry as it was read. One that has changed since is not touched, and neither is any other entry of
 the same write: whoever writes reads again and decides anew. So a write that may have happened is safe to repeat.
 """
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 import pymongo
+from bson.binary import UUID_SUBTYPE, Binary
 from msgspec import Struct
 from pymongo import ASCENDING, AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -30,6 +37,7 @@ WRITTEN_AT_ONCE = 200
 _Transact = Callable[[AsyncClientSession], Awaitable[None]]
 
 _TRANSACTION_SECONDS = 5.0
+_SESSION_ID = re.compile(r"[0-9a-f]{32}")
 _codec = Codec(Message)
 
 
@@ -38,6 +46,20 @@ class EntryChange(Struct, frozen=True):
 
     before: Message | None
     after: Message
+
+
+class WritingSession:
+    """In which all writing for one batch is done, one write at a time. Its `id` names the owner of the batch."""
+
+    def __init__(self, session: AsyncClientSession) -> None:
+        self.session = session
+        self.id = session.session_id["id"].hex()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.session.end_session()
 
 
 class WriteResult(Enum):
@@ -84,24 +106,37 @@ class MessageLedger:
     async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
         """The entries of a job's batch, by id."""
         with translate_errors():
-            found = await self._messages.find(_beginning_with(batch_prefix(incarnation, ordinal))).to_list()
+            found = await self._messages.find(beginning_with(batch_prefix(incarnation, ordinal))).to_list()
         return {message.id: message for message in map(_codec.value, found)}
 
-    async def write(self, batch_id: str, owner: str, changes: Sequence[EntryChange]) -> WriteResult:
-        """Change entries of a batch that this owner sends, and its tally."""
+    def open_session(self) -> WritingSession:
+        """A session to write in."""
+        return WritingSession(self._client.start_session())
+
+    async def end_session(self, owner: str) -> None:
+        """End the session of an owner who is gone, and the transaction that may be open in it. One who is not gone
+        begins that anew, and finds the batch taken."""
+        if _SESSION_ID.fullmatch(owner):
+            with translate_errors():
+                await self._client.admin.command({"killSessions": [{"id": Binary(bytes.fromhex(owner), UUID_SUBTYPE)}]})
+
+    async def write(
+        self, batch_id: str, owner: str, changes: Sequence[EntryChange], session: WritingSession | None = None
+    ) -> WriteResult:
+        """Change entries of a batch that this owner sends, and its tally; in the owner's session, if it has one."""
         tally = add_tallies(difference(change.before, change.after) for change in changes)
 
-        async def transact(session: AsyncClientSession) -> None:
+        async def transact(running: AsyncClientSession) -> None:
             moved = await self._batches.update_one(
                 {"_id": batch_id, "owner": owner},
                 {"$currentDate": {"changed_at": True}} | _increments(tally, "tally."),
-                session=session,
+                session=running,
             )
             if not moved.matched_count:
                 raise _NotWritten(WriteResult.LOST)
-            await self._change(changes, session)
+            await self._change(changes, running)
 
-        return await self._run(transact)
+        return await self._run(transact, None if session is None else session.session)
 
     async def fold(self, changes: Sequence[EntryChange]) -> WriteResult:
         """Change entries by what callbacks tell, and their batches' tallies."""
@@ -127,7 +162,7 @@ class MessageLedger:
                 "$unionWith": {
                     "coll": self._tallies.name,
                     "pipeline": [
-                        {"$match": _beginning_with(f"{incarnation}.")},
+                        {"$match": beginning_with(f"{incarnation}.")},
                         {"$project": {"tally": "$$ROOT"}},
                     ],
                 }
@@ -136,7 +171,7 @@ class MessageLedger:
         snapshot = self._batches.with_options(read_concern=ReadConcern("snapshot"))
         with translate_errors():
             found = await (await snapshot.aggregate(pipeline)).to_list()
-        return add_tallies(_flatten(document["tally"]) for document in found)
+        return add_tallies(flatten_tally(document["tally"]) for document in found)
 
     async def _change(self, changes: Sequence[EntryChange], session: AsyncClientSession) -> None:
         """Raises `_NotWritten` where an entry is not as it was read."""
@@ -161,10 +196,10 @@ class MessageLedger:
         if replaced.matched_count < len(known):
             raise _NotWritten(WriteResult.STALE)
 
-    async def _run(self, transact: _Transact) -> WriteResult:
+    async def _run(self, transact: _Transact, own: AsyncClientSession | None = None) -> WriteResult:
         try:
             with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
-                async with self._client.start_session() as session:
+                async with self._client.start_session() if own is None else nullcontext(own) as session:
                     # A transaction inherits nothing from the collections: without these it takes the URL's.
                     await session.with_transaction(
                         transact,
@@ -177,7 +212,7 @@ class MessageLedger:
         return WriteResult.DONE
 
 
-def _beginning_with(prefix: str) -> Document:
+def beginning_with(prefix: str) -> Document:
     """The query for ids that begin so, as one range; `prefix` ends with a dot, which the slash follows in ASCII."""
     return {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]}/"}}
 
@@ -191,12 +226,12 @@ def _increments(tally: Mapping[str, int], path: str) -> Document:
     return {"$inc": {f"{path}{name}": count for name, count in tally.items()}} if tally else {}
 
 
-def _flatten(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
+def flatten_tally(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
     """The counts of a tally as it is stored, by their whole names."""
     counts: dict[str, int] = {}
     for name, value in tally.items():
         if isinstance(value, dict):
-            counts |= _flatten(value, f"{path}{name}.")
+            counts |= flatten_tally(value, f"{path}{name}.")
         elif name != "_id":
             counts[f"{path}{name}"] = value
     return counts

@@ -9,6 +9,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.instants import EPOCH
 from shared.domain.messages.ledger import Message, MessageState
 from shared.store.documents import Codec, Document, Page, read_page, translate_errors
+from shared.store.messages.ledger import beginning_with
 
 _codec = Codec(Message)
 _BATCH = 1_000
@@ -37,7 +38,8 @@ class LedgerLists:
     ) -> Page[Message]:
         """The messages of the job with this incarnation in the order of its audience, behind the one with the id
         `after`; in one state, if it is given."""
-        query: Document = {"_id": {"$gt": max(after, f"{incarnation}."), "$lt": f"{incarnation}/"}}
+        query = beginning_with(f"{incarnation}.")
+        query["_id"]["$gt"] = max(after, query["_id"]["$gt"])
         query |= {} if state is None else {"state": state.value}
         return await read_page(self._messages, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 

@@ -4,8 +4,7 @@ Once a job's batches are removed, its document keeps what they counted (`tally`)
 (`tallies`), and goes on being added.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from pymongo.asynchronous.database import AsyncDatabase
@@ -17,6 +16,7 @@ from shared.domain.messages.ledger import add_tallies
 from shared.store.documents import Document, json_text, translate_errors
 from shared.store.jobs.batch_documents import END
 from shared.store.jobs.job_documents import one_job
+from shared.store.messages.ledger import beginning_with, flatten_tally
 
 
 class MessageSums:
@@ -35,7 +35,7 @@ class MessageSums:
         pipeline: list[Document] = [
             {"$match": {"job_id": job_key, "status": {"$ne": END}}},
             {"$project": {"_id": 0, "size": 1, "batch": "$tally"}},
-            _union("tallies", {"_id": {"$gt": f"{incarnation}.", "$lt": f"{incarnation}/"}}, {"heard": "$$ROOT"}),
+            _union("tallies", beginning_with(f"{incarnation}."), {"heard": "$$ROOT"}),
             _union("jobs", one_job(job_key) | {"tally": {"$exists": True}}, {"kept": "$tally"}),
         ]
         with translate_errors():
@@ -78,17 +78,6 @@ class MessageSums:
             planned = sum(document["size"] for document in found)
             kept = json_text(MessageCounts(planned=planned, duplicates=duplicates, tally=tally))
             await self._jobs.update_one(query, {"$set": {"tally": kept}})
-
-
-def flatten_tally(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
-    """The counts of a tally as it is stored, by their whole names."""
-    counts: dict[str, int] = {}
-    for name, value in tally.items():
-        if isinstance(value, dict):
-            counts |= flatten_tally(value, f"{path}{name}.")
-        elif name != "_id":
-            counts[f"{path}{name}"] = value
-    return counts
 
 
 def _read_kept(text: str) -> MessageCounts:

@@ -37,7 +37,7 @@ async def _make_table(desk: Desk, stack: Endpoints) -> None:
 
 
 async def jobs_of(store: Store, campaign: Campaign) -> list[Job]:
-    return [*await store.jobs.page(campaign.app_id, template="", after=None, limit=100)]
+    return [*await store.job_lists.page_of_app(campaign.app_id, template="", after=None, limit=100)]
 
 
 async def test_a_job_over_a_file_is_stored_with_what_is_usual(desk: Desk, campaign: Campaign) -> None:

@@ -112,7 +112,9 @@ async def test_a_user_with_another_password_and_with_too_few_rights(patient: Pat
         [ill] = await patient.heal((Level.FAULT, "RabbitMQ", "rights"))
         assert "read on sched.call" in ill.sentence
         assert "push" not in ill.sentence
-        assert ill.remedy.endswith(f" {user} '^$' '.*' '^push|^((push|sched|carillon)\\..*|ops\\.bulk.*)$'")
+        assert ill.remedy.endswith(
+            f" {user} '^$' '.*' '^push|^((push|sched|carillon)\\..*|ops\\.bulk.*|message\\.(batch|single).*)$'"
+        )
     finally:
         await call("DELETE", f"users/{user}")
 

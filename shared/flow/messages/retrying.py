@@ -1,0 +1,60 @@
+"""Taking a job up again after its end: what failed, was not sent, or is unknown is sent under the ids that it had.
+
+The job comes first, and keeps its age; then its batches go back into its plan; only then may it end again. Whoever dies
+in between leaves a job that says so (`Job.reopening`), and upkeep does the rest.
+"""
+
+from collections.abc import Collection
+
+from shared.domain.errors import Conflict, Forbidden
+from shared.domain.jobs.events import Doer, Event, EventState
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.ledger import MessageState
+from shared.flow.messages.feeding import CredentialFeed
+from shared.runtime.clock import Clock
+from shared.runtime.faults import fault
+from shared.store import Store
+
+RETRIED = "job_retried"
+
+
+class JobRetry:
+    """Takes jobs up again. All raise `Unavailable`."""
+
+    def __init__(self, store: Store, feed: CredentialFeed, clock: Clock) -> None:
+        self._store = store
+        self._feed = feed
+        self._clock = clock
+
+    async def retry(self, job: Job, states: Collection[MessageState], *, by: Doer) -> Job:
+        """Send the job's messages in these states again.
+
+        Raises:
+            Forbidden: the job has not ended.
+            Conflict: its messages are forgotten, or somebody else was faster.
+        """
+        now = self._clock.now_ns()
+        said = ", ".join(sorted(state.value for state in states))
+        event = Event(RETRIED, EventState.SUCCESS, said, now, by)
+        reopened = await self._store.reopening.reopen_job(job, states, at=now, events=[event])
+        if reopened is None:
+            raise await self._explain(job)
+        await fault("retry.after_job")
+        await self.go_on(reopened)
+        return reopened
+
+    async def go_on(self, job: Job) -> None:
+        """Put the batches back of a job that is being taken up again. Doing it twice does nothing more."""
+        resending = await self._store.message_jobs.get_resending(job.key)
+        await self._store.reopening.reopen_batches(job, resending.states)
+        await fault("retry.after_batches")
+        await self._store.reopening.end_reopening(job)
+        await self._feed.feed_credential(job.credential_id)
+
+    async def _explain(self, job: Job) -> Exception:
+        now = await self._store.jobs.view(job.key)
+        if now is None or now.round != job.round:
+            return Conflict("somebody else has taken the job up again", field="jobId")
+        if now.open:
+            return Forbidden(f"cannot retry {now.status or 'running'} job", field="status", value=now.status.value)
+        return Conflict("the messages of this job are forgotten", field="jobId")

@@ -1,0 +1,77 @@
+"""Taking jobs up again after their end, for messages that were not sent or did not arrive."""
+
+from collections.abc import Collection, Sequence
+
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.jobs.batches import SETTLED, BatchStatus
+from shared.domain.jobs.events import Event
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.messages.jobs import MESSAGE_JOB_TRANSITIONS
+from shared.domain.messages.ledger import MessageState
+from shared.domain.transitions import sources
+from shared.store.documents import Document, json_text, translate_errors
+from shared.store.jobs.job_changes import change_job
+from shared.store.jobs.job_documents import one_job
+from shared.store.messages.ledger import beginning_with
+
+_ENDED = sorted(sources(MESSAGE_JOB_TRANSITIONS, JobStatus.RUNNING) & {JobStatus.COMPLETED, JobStatus.STOPPED})
+
+
+class Reopening:
+    """Jobs and batches that go back to where they are sent from. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._jobs = database["jobs"]
+        self._batches = database["batches"]
+        self._tallies = database["tallies"]
+
+    async def setup(self) -> None:
+        """Nothing to make: everything is found by the indexes of others."""
+
+    async def reopen_job(
+        self, job: Job, states: Collection[MessageState], *, at: int, events: Sequence[Event] = ()
+    ) -> Job | None:
+        """Let a job run again that has ended, to send its messages in these states; `None` where it has not ended, has
+        been taken up since it was read, or has forgotten its batches."""
+        query = one_job(job.key) | {"status": {"$in": _ENDED}, "open": False, "kept_since": {"$type": "date"}}
+        query["round"] = job.round or {"$in": [0, None]}
+        fields: Document = {
+            "status": JobStatus.RUNNING.value,
+            "open": True,
+            "round": job.round + 1,
+            "reopening": True,
+            "resend": sorted(state.value for state in states),
+            "totals": None,
+            "reasons": json_text({}),
+            "failure": "",
+            "completed_at": 0,
+            "updated_at": at,
+        }
+        return await change_job(self._jobs, query, fields, events=events)
+
+    async def reopen_batches(self, job: Job, states: Collection[MessageState]) -> None:
+        """Put the job's settled batches back into its plan that may have messages in these states."""
+        queries: list[Document] = [{f"tally.{state.value}": {"$gt": 0}} for state in sorted(states)]
+        queries.append({"ordinal": {"$in": await self._find_by_callbacks(job, states)}})
+        if MessageState.UNSENT in states:
+            queries.append({"status": BatchStatus.DROPPED.value})
+        settled = {"job_id": job.key, "settled": True, "status": {"$in": sorted(SETTLED)}}
+        planned = {"status": BatchStatus.PLANNED.value, "settled": False, "owner": ""}
+        change = {"$set": planned, "$unset": {"failed_of": "", "not_before": ""}, "$currentDate": {"changed_at": True}}
+        with translate_errors():
+            await self._batches.update_many(settled | {"$or": queries}, change)
+
+    async def end_reopening(self, job: Job) -> None:
+        """Note that all these batches are back in the plan."""
+        with translate_errors():
+            await self._jobs.update_one(
+                one_job(job.key) | {"round": job.round, "reopening": True}, {"$set": {"reopening": False}}
+            )
+
+    async def _find_by_callbacks(self, job: Job, states: Collection[MessageState]) -> list[int]:
+        """The batches of which callbacks have brought messages into these states."""
+        wanted = {"$or": [{state.value: {"$gt": 0}} for state in sorted(states)]}
+        with translate_errors():
+            found = self._tallies.find(beginning_with(f"{job.incarnation}.") | wanted, {"_id": 1})
+            return [int(document["_id"].split(".")[1]) async for document in found]

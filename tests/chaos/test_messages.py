@@ -1,0 +1,196 @@
+"""Senders of messages are killed and frozen at every line where that matters: nobody is called twice behind anybody's
+back, and the ledger adds up. The provider is asked what it has seen."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from _pytest.mark.structures import ParameterSet
+
+from services.connections import Capabilities
+from services.parts import Parts
+from services.parts.jobs.common import JobsPart
+from shared.domain.jobs.jobs import Job, JobStatus
+from shared.domain.messages.credentials import OnUnknown
+from shared.domain.messages.ledger import MessageState
+from shared.runtime.configuration import load
+from tests.e2e.house import House
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.rules import Rule
+from tests.services.worker.messages.post import BUCKET, Post, add_app
+
+pytestmark = [pytest.mark.chaos, pytest.mark.native]
+
+CALL_SECONDS = 1.5
+MESSAGES = 60
+UNTOUCHED = (
+    "feed.after_place",
+    "feed.after_queue",
+    "message.after_take",
+    "message.after_grant",
+)
+"""Where a death leaves nothing open: every message is sent."""
+
+OPEN = (
+    "message.after_write_ahead",
+    "message.before_bytes",
+    "message.after_call",
+    "message.before_record",
+)
+"""Where it leaves messages of which nobody can tell whether they were sent."""
+
+RECORDED = ("message.after_record", "message.before_settle")
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        await running.answer(always=Rule(status=202, delay_seconds=0.1))
+        yield running
+
+
+@pytest_asyncio.fixture
+async def post(house: House, fake: FakeProcess, tmp_path: Path) -> AsyncIterator[Post]:
+    """Jobs for processes that are started by the house, as `House.start` does."""
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    house.environment |= {
+        "CARILLON_BLOBS_URL": blobs.as_uri(),
+        "CARILLON_BLOBS_ALLOWED_BUCKETS": BUCKET,
+        "CARILLON_PROVIDERS_SECRET_KEYS": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+        "CARILLON_PROVIDERS_ALLOWED_NETWORKS": "127.0.0.0/8",
+        "CARILLON_PROVIDERS_CALL_SECONDS": str(CALL_SECONDS),
+        # Beside other tests a process is late more often than on a machine of its own.
+        "CARILLON_PROVIDERS_LATE_MS": "50",
+        "CARILLON_PROVIDERS_CLOCK_MS": "20",
+    }
+    capabilities = Capabilities(load(house.environment), service="test")
+    parts = Parts(capabilities)
+    yield Post(capabilities, parts, fake, blobs, await add_app(capabilities))
+    await capabilities.close()
+
+
+async def count_calls(post: Post) -> Counter[str]:
+    return Counter(await post.called())
+
+
+async def add_up(post: Post, job: Job, planned: int) -> dict[MessageState, int]:
+    """The states of the job's messages: all are accounted for, by the rows and by the tally alike."""
+    states = await post.states(job)
+    tally = await post.store.messages.count_job(job.key, job.incarnation)
+    assert {name: count for name, count in tally.items() if "." not in name and name != "repeated"} == dict(states)
+    assert sum(states.values()) == planned
+    return dict(states)
+
+
+@pytest.mark.parametrize("point", [*UNTOUCHED, *OPEN, *RECORDED])
+async def test_a_sender_dies_and_nobody_is_called_twice(house: House, post: Post, point: str) -> None:
+    credential = await post.credential(rate=100)
+    nth = 1 if point in UNTOUCHED else 3
+    doomed = await house.start("worker", fault=f"{point}@{nth}=kill")
+    await house.start("scheduler")
+    job = await post.job(credential, MESSAGES)
+    assert await doomed.gone() == -signal.SIGKILL
+    await house.start("worker")
+    closed = await post.closed(job, seconds=60)
+    assert closed.status is JobStatus.COMPLETED
+    states, calls = await add_up(post, job, MESSAGES), await count_calls(post)
+    assert states.keys() <= {MessageState.SENT, MessageState.UNKNOWN}
+    assert max(calls.values()) == 1
+    called = {entry.id for entry in await post.entries(job) if entry.state is MessageState.SENT}
+    assert called <= calls.keys(), "what counts as sent was sent"
+    unknown = states.get(MessageState.UNKNOWN, 0)
+    assert unknown == 0 if point in UNTOUCHED else unknown <= 40
+    assert len(calls) >= MESSAGES - unknown
+
+
+def seldom(*points: str) -> list[ParameterSet]:
+    """The first of these points in every run, the others by `make storm`."""
+    first, *others = points
+    return [pytest.param(first), *(pytest.param(point, marks=pytest.mark.slow) for point in others)]
+
+
+@pytest.mark.parametrize("point", seldom(*OPEN))
+async def test_what_nobody_knows_is_sent_again_where_the_policy_says_so(house: House, post: Post, point: str) -> None:
+    credential = await post.credential(rate=100)
+    doomed = await house.start("worker", fault=f"{point}@2=kill")
+    await house.start("scheduler")
+    job = await post.job(credential, MESSAGES, on_unknown=OnUnknown.RETRY)
+    assert await doomed.gone() == -signal.SIGKILL
+    await house.start("worker")
+    await post.closed(job, seconds=60)
+    assert await add_up(post, job, MESSAGES) == {MessageState.SENT: MESSAGES}
+    calls = await count_calls(post)
+    assert len(calls) == MESSAGES
+    repeated = {entry.id for entry in await post.entries(job) if entry.repeated}
+    assert {message for message, count in calls.items() if count > 1} <= repeated
+
+
+@pytest.mark.parametrize("point", seldom("message.before_bytes", "message.after_take", *OPEN, *RECORDED))
+async def test_a_sender_freezes_and_wakes_up_when_others_have_gone_on(house: House, post: Post, point: str) -> None:
+    credential = await post.credential(rate=100)
+    frozen = await house.start("worker", fault=f"{point}@3=stop")
+    await house.start("scheduler")
+    job = await post.job(credential, MESSAGES)
+    await frozen.reached(point)
+    await house.start("worker")
+    await post.closed(job, seconds=60)
+    before = await count_calls(post)
+    frozen.send(signal.SIGCONT)
+    await asyncio.sleep(2 * CALL_SECONDS)  # what it may still do it does by then
+    states, calls = await add_up(post, job, MESSAGES), await count_calls(post)
+    assert states.keys() <= {MessageState.SENT, MessageState.UNKNOWN}
+    assert max(calls.values()) == 1, "a call that was noted before the freeze may begin, and none behind it"
+    assert calls.total() <= before.total() + 1
+
+
+@pytest.mark.slow
+async def test_workers_die_again_and_again(house: House, post: Post) -> None:
+    credential = await post.credential(rate=200)
+    await house.start("scheduler")
+    jobs = [await post.job(credential, 80), await post.job(credential, 40, on_unknown=OnUnknown.RETRY)]
+    for number, point in enumerate((*OPEN, *RECORDED)):
+        doomed = await house.start("worker", fault=f"{point}@{1 + number % 2}=kill")
+        assert await doomed.gone() == -signal.SIGKILL
+    await house.start("worker")
+    for job in jobs:
+        await post.closed(job, seconds=90)
+    held = await add_up(post, jobs[0], 80)
+    assert held.keys() <= {MessageState.SENT, MessageState.UNKNOWN}
+    assert await add_up(post, jobs[1], 40) == {MessageState.SENT: 40}
+    calls = await count_calls(post)
+    assert all(count == 1 for message, count in calls.items() if message.startswith(jobs[0].incarnation))
+
+
+async def test_a_worker_ends_within_its_grace_and_nothing_is_open(house: House, post: Post) -> None:
+    worker = await house.start("worker")
+    job = await post.job(await post.credential(rate=50), 200)
+    await post.has_calls(20)
+    worker.send(signal.SIGTERM)
+    assert await worker.gone() == 0
+    states = await post.states(job)
+    assert states.keys() <= {MessageState.SENT, MessageState.UNSENT}
+    assert states[MessageState.SENT] == len(await post.called())
+    await house.start("worker")
+    await house.start("scheduler")
+    await post.closed(job, seconds=60)
+    assert await add_up(post, job, 200) == {MessageState.SENT: 200}
+    assert max((await count_calls(post)).values()) == 1
+
+
+async def test_the_brokers_messages_are_lost(house: House, post: Post) -> None:
+    credential = await post.credential(rate=100)
+    job = await post.job(credential, MESSAGES)
+    await post.parts.of(JobsPart).feed.plan(job.key)
+    planner = await house.start("worker", fault="message.after_take=kill")
+    assert await planner.gone() == -signal.SIGKILL
+    await post.capabilities.broker.purge("message.batch")
+    await house.start("worker")
+    await house.start("scheduler")
+    await post.closed(job, seconds=60)
+    assert await add_up(post, job, MESSAGES) == {MessageState.SENT: MESSAGES}
+    assert set((await count_calls(post)).values()) == {1}

@@ -1,0 +1,183 @@
+"""A post office: worker and scheduler in this process, on a real store, with a provider that runs as a process."""
+
+import itertools
+import secrets
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from services import assembly
+from services.connections import Capabilities
+from services.parts import Parts
+from services.parts.jobs.common import JobsPart
+from services.parts.messages.common import MessagesPart
+from shared.domain.accounts.apps import App
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.templates import Template
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.credentials import Credential
+from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields
+from shared.domain.messages.ledger import Message, MessageState
+from shared.flow.jobs.jobs import fresh_incarnation
+from shared.runtime.configuration import load
+from shared.runtime.lifecycle import Component
+from tests.broker.eventually import eventually
+from tests.providers.fakes import FakeProcess
+
+BUCKET = "lists"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Post:
+    """What a test does with it."""
+
+    capabilities: Capabilities
+    parts: Parts
+    fake: FakeProcess
+    folder: Path
+    app: App
+
+    @property
+    def store(self) -> Any:
+        return self.capabilities.store
+
+    async def credential(self, *, rate: float = 500, **fields: Any) -> Credential:
+        """An account at the fake, which has taken a test message."""
+        now = datetime.now(UTC)
+        name = f"post-{next(_numbers)}"
+        usual: dict[str, Any] = {"kind": "http", "fields": {"url": f"{self.fake.url}/send"}, "max_in_flight": 200}
+        given = usual | fields
+        draft = Credential(
+            id=name, app_id=self.app.id, name=name, rate=rate, test_recipient="ana@example.com", created_by="ana",
+            created_at=now, updated_at=now,
+            **given,
+        )  # fmt: skip
+
+        async def keep(draft: Credential) -> Credential:
+            return draft
+
+        secret = {"signingSecret": SECRET} if draft.kind == "http" else {}
+        flow = self.parts.of(MessagesPart).credentials
+        made = await flow.create(draft, secret, self.app, claim=keep)
+        await self.fake.forget()
+        return made
+
+    async def job(
+        self, credential: Credential, recipients: Sequence[str] | int, *, batch_size: int = 20, **options: Any
+    ) -> Job:
+        """A job over a file of these recipients, or of so many."""
+        number = next(_numbers)
+        people = [f"r{row}@example.com" for row in range(recipients)] if isinstance(recipients, int) else recipients
+        (self.folder / BUCKET).mkdir(exist_ok=True)
+        lines = ["Name,Recipient", *(f"n{row},{address}" for row, address in enumerate(people))]
+        (self.folder / BUCKET / f"{number}.csv").write_text("\n".join(lines) + "\n")
+        given: dict[str, Any] = {"channel": Channel.OTHER, "batch_size": batch_size} | options
+        chosen = MessageOptions(recipient_column="recipient", **given)
+        job = Job(
+            id=str(uuid.uuid4()), incarnation=fresh_incarnation(), app_id=self.app.id, app_name=self.app.name,
+            service=MESSAGE_SERVICE, credential_id=credential.id, table_kind=credential.kind,
+            options=options_as_fields(chosen), template_names=("hello",), created_by="ana", group_id=str(uuid.uuid4()),
+            csv_path=f"{BUCKET}/{number}.csv", created_at=number,
+        )  # fmt: skip
+        started, _ = await self.parts.of(JobsPart).flow.start(job)
+        return started
+
+    async def closed(self, job: Job, *, seconds: float = 20) -> Job:
+        """The job once it has nothing left to do."""
+        found: list[Job] = []
+
+        async def is_closed() -> bool:
+            now = await self.store.jobs.view(job.key)
+            found[:] = [now]
+            return now is not None and not now.open
+
+        await eventually(is_closed, seconds=seconds)
+        return found[0]
+
+    async def entries(self, job: Job) -> list[Message]:
+        """The job's entries in the ledger, in their order."""
+        found: list[Message] = []
+        for ordinal in range(1_000):
+            batch = await self.store.batches.get(job.key, ordinal)
+            if batch is None:
+                return found
+            found += sorted((await self.store.messages.read_batch(job.incarnation, ordinal)).values(), key=_id_of)
+        raise AssertionError("too many batches")
+
+    async def states(self, job: Job) -> Counter[MessageState]:
+        return Counter(entry.state for entry in await self.entries(job))
+
+    async def called(self) -> list[str]:
+        """The ids of the messages that the provider was called with, in the order of the calls."""
+        told = await self.fake.tell()
+        return [one.headers["carillon-message"].partition("~")[0] for one in told.arrived]
+
+    async def has_calls(self, count: int, *, seconds: float = 20) -> None:
+        """Wait until the provider has had so many."""
+
+        async def has() -> bool:
+            return len(await self.called()) >= count
+
+        await eventually(has, seconds=seconds)
+
+
+async def add_app(capabilities: Capabilities) -> App:
+    """An app with a template, in the store."""
+    name = f"t{secrets.token_hex(5)}"
+    app = App(id=str(uuid.uuid4()), name=name, bundle_id=name, created_by="ana", created_at=1, updated_at=1)
+    await capabilities.store.apps.add(app)
+    body = {"text": "Hi {{name}}"}
+    template = Template(id=name, app_id=app.id, name="hello", locale="en", body=body, created_at=1)
+    await capabilities.store.templates.add(template)
+    return app
+
+
+@asynccontextmanager
+async def post_office(
+    mongo_database: str, push_database: str, folder: Path, fake: FakeProcess, **settings: str
+) -> AsyncIterator[Post]:
+    """The office, open."""
+    blobs = folder / "blobs"
+    blobs.mkdir()
+    loaded = load(
+        {
+            "CARILLON_STORE_URL": mongo_database,
+            "CARILLON_AUDIENCE_URL": push_database,
+            "CARILLON_BROKER_URL": "memory://",
+            "CARILLON_STREAM_URL": f"local://{folder}/stream.db",
+            "CARILLON_BLOBS_URL": f"{blobs.as_uri()}",
+            "CARILLON_BLOBS_ALLOWED_BUCKETS": BUCKET,
+            "CARILLON_PROVIDERS_SECRET_KEYS": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+            "CARILLON_PROVIDERS_ALLOWED_NETWORKS": "127.0.0.0/8",
+            "CARILLON_PROVIDERS_CALL_SECONDS": "2",
+            "CARILLON_PROVIDERS_SANDBOX_FILE": f"{folder}/sandbox.ndjson",
+            "CARILLON_SCHEDULER_UPKEEP_SECONDS": "0.5",
+            "CARILLON_SCHEDULER_STALE_SECONDS": "2",
+            "CARILLON_WORKER_MAX_BATCH_FAILURE": "1",
+        }
+        | settings
+    )
+    capabilities = Capabilities(loaded, service="test")
+    parts = Parts(capabilities, ("worker", "scheduler"))
+    await assembly.set_up(parts)
+    app = await add_app(capabilities)
+    components: list[Component] = [*assembly.components("worker", parts), *assembly.components("scheduler", parts)]
+    for component in components:
+        await component.start()
+    try:
+        yield Post(capabilities, parts, fake, blobs, app)
+    finally:
+        for component in reversed(components):
+            await component.stop()
+        await capabilities.close()
+
+
+def _id_of(message: Message) -> str:
+    return message.id

@@ -1,0 +1,212 @@
+"""Jobs that send messages, from their file to the provider and the ledger."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from services.parts.jobs.common import JobsPart
+from services.parts.messages.common import MessagesPart
+from shared.domain.errors import Conflict
+from shared.domain.jobs.events import Doer
+from shared.domain.jobs.jobs import JobStatus
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.credentials import OnUnknown, SendRetry
+from shared.domain.messages.jobs import Halt
+from shared.domain.messages.ledger import MessageState
+from tests.broker.eventually import eventually
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.rules import Rule
+from tests.services.worker.messages.post import SECRET, Post, post_office
+
+pytestmark = pytest.mark.native
+
+ANA = Doer("user", "ana@example.com")
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
+    async with post_office(mongo_database, push_database, tmp_path, fake) as opened:
+        yield opened
+
+
+async def test_a_job_sends_one_message_to_each_recipient(post: Post) -> None:
+    job = await post.job(await post.credential(), 100)
+    closed = await post.closed(job)
+    assert closed.status is JobStatus.COMPLETED
+    assert closed.totals is not None
+    assert (closed.totals.batches, closed.totals.planned, closed.totals.sent) == (5, 100, 100)
+    assert await post.states(job) == {MessageState.SENT: 100}
+    assert Counter(await post.called()) == {entry.id: 1 for entry in await post.entries(job)}
+    tally = await post.store.messages.count_job(job.key, job.incarnation)
+    assert tally == {"sent": 100}
+    bodies = {one.body for one in (await post.fake.tell()).arrived}
+    assert bodies == {f'{{"text":"Hi n{row}"}}' for row in range(100)}
+
+
+async def test_who_cannot_be_written_to_is_told_and_not_called(post: Post) -> None:
+    people = ["ana@example.com", "nobody", "Ana@EXAMPLE.com", "ana@example.COM", "bob@example.com"]
+    job = await post.job(await post.credential(), people, channel=Channel.MAIL)
+    closed = await post.closed(job)
+    assert closed.totals is not None
+    assert (closed.totals.planned, closed.totals.sent, closed.totals.skipped) == (4, 3, 1)
+    assert closed.reasons == {"malformed": 1}
+    assert len(await post.called()) == 3
+
+
+async def test_what_is_not_taken_now_is_tried_again_and_given_up(post: Post) -> None:
+    await post.fake.answer(always=Rule(status=202))
+    credential = await post.credential(retry=SendRetry(attempts=2, first_delay_seconds=0.3))
+    await post.fake.answer(*[Rule(status=503)] * 3, always=Rule(status=202))
+    job = await post.job(credential, 10)
+    await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 10}
+    assert Counter(Counter(await post.called()).values()) == {1: 7, 2: 3}
+    await post.fake.answer(always=Rule(status=503))
+    job = await post.job(credential, 5)
+    closed = await post.closed(job)
+    assert closed.totals is not None
+    assert closed.totals.failed == 5
+    assert closed.reasons == {"gave-up": 5}
+
+
+async def test_nobody_knows_what_came_of_a_call_without_an_answer(post: Post) -> None:
+    credential = await post.credential()
+    await post.fake.answer(Rule(status=500), always=Rule(status=202))
+    job = await post.job(credential, 10, on_unknown=OnUnknown.HOLD)
+    closed = await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 9, MessageState.UNKNOWN: 1}
+    assert closed.reasons == {"unknown": 1}
+    assert len(await post.called()) == 10
+
+
+async def test_a_paused_job_stops_at_once_and_goes_on(post: Post) -> None:
+    flow = post.parts.of(JobsPart).flow
+    job = await post.job(await post.credential(rate=40), 100)
+    await post.has_calls(10)
+    assert await flow.pause(job.key) is not None
+    calls = len(await post.called())
+
+    async def is_put_back() -> bool:
+        found = await post.store.batches.find_on_their_way(job.key)
+        return not any(found.values())
+
+    await eventually(is_put_back)
+    assert len(await post.called()) <= calls + 40
+    assert (await post.states(job)).keys() <= {MessageState.SENT, MessageState.UNSENT}
+    await flow.resume(job.key)
+    await post.closed(job)
+    assert Counter(await post.called()) == {entry.id: 1 for entry in await post.entries(job)}
+
+
+async def test_a_stopped_job_leaves_the_rest_unsent(post: Post) -> None:
+    job = await post.job(await post.credential(rate=20), 100)
+    await post.has_calls(5)
+    await post.parts.of(JobsPart).flow.stop(job.key)
+    closed = await post.closed(job)
+    assert closed.status is JobStatus.STOPPED
+    called = await post.called()
+    assert len(called) < 40
+    tally = await post.store.messages.count_job(job.key, job.incarnation)
+    assert tally == {"sent": len(called)}
+    assert closed.totals is not None
+    assert (closed.totals.planned, closed.totals.sent) == (100, len(called))
+
+
+async def test_the_older_job_of_a_credential_goes_first(post: Post) -> None:
+    credential = await post.credential(rate=100)
+    older, younger = await post.job(credential, 120), await post.job(credential, 60)
+    await post.closed(older)
+    await post.closed(younger)
+    jobs = [message.partition(".")[0] for message in await post.called()]
+    last_of_older = max(place for place, name in enumerate(jobs) if name == older.incarnation)
+    younger_before = jobs[:last_of_older].count(younger.incarnation)
+    assert younger_before <= 40, "no more than what is in hand when the older one has no batch left to be queued"
+
+
+async def test_a_refused_login_holds_the_credential(post: Post) -> None:
+    credential = await post.credential()
+    await post.fake.answer(always=Rule(status=401))
+    job = await post.job(credential, 30)
+
+    async def is_rejected() -> bool:
+        found = await post.store.credentials.get(credential.id)
+        return found is not None and not found.sends
+
+    await eventually(is_rejected)
+
+    async def is_given_back() -> bool:
+        return (await post.states(job)).keys() <= {MessageState.UNSENT}
+
+    await eventually(is_given_back)
+    await post.fake.answer(always=Rule(status=202))
+    flow = post.parts.of(MessagesPart).credentials
+    known = await flow.require(credential.id)
+    await flow.replace_secret(known, known.fields, {"signingSecret": SECRET})
+    await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 30}
+
+
+async def test_a_stopped_job_is_taken_up_again_and_leaves_alone_what_has_arrived(post: Post) -> None:
+    """Four messages at one a second, stopped after the first."""
+    job = await post.job(await post.credential(rate=1), 4)
+    await post.has_calls(1)
+    await post.parts.of(JobsPart).flow.stop(job.key)
+    stopped = await post.closed(job)
+    first = await post.called()
+    assert (await post.states(job))[MessageState.SENT] == len(first) == 1
+    retry = post.parts.of(MessagesPart).retry
+    with pytest.raises(Conflict):
+        await retry.retry(replace(stopped, round=7), [MessageState.UNSENT], by=ANA)
+    again = await retry.retry(stopped, [MessageState.UNSENT], by=ANA)
+    assert again.open
+    with pytest.raises(Conflict):
+        await retry.retry(stopped, [MessageState.UNSENT], by=ANA)
+    closed = await post.closed(job)
+    assert closed.status is JobStatus.COMPLETED
+    assert Counter(await post.called()) == {entry.id: 1 for entry in await post.entries(job)}
+    assert await post.states(job) == {MessageState.SENT: 4}
+
+
+async def test_what_failed_is_sent_again_and_nothing_else(post: Post) -> None:
+    await post.fake.answer(always=Rule(status=202))
+    credential = await post.credential(retry=SendRetry(attempts=1))
+    await post.fake.answer(*[Rule(status=400)] * 2, Rule(status=500), always=Rule(status=202))
+    job = await post.job(credential, 30)
+    ended = await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 27, MessageState.FAILED: 2, MessageState.UNKNOWN: 1}
+    retry = post.parts.of(MessagesPart).retry
+    await retry.retry(ended, [MessageState.FAILED], by=ANA)
+    ended = await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 29, MessageState.UNKNOWN: 1}
+    assert ended.totals is not None
+    assert (ended.totals.planned, ended.totals.sent, ended.totals.failed) == (30, 29, 1)
+    await retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
+    await post.closed(job)
+    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 30}
+    assert Counter(Counter(await post.called()).values()) == {1: 27, 2: 3}
+
+
+async def test_a_job_that_bounces_is_held_and_counts_anew_when_it_goes_on(post: Post) -> None:
+    await post.fake.answer(always=Rule(status=202))
+    credential = await post.credential(kind="sandbox", fields={}, rate=200)
+    people = [f"r{row}{'+bounce' if row < 30 else ''}@example.com" for row in range(200)]
+    job = await post.job(credential, people, halt=Halt(share=0.1, minimum=10))
+
+    async def is_held() -> bool:
+        found = await post.store.jobs.view(job.key)
+        return found is not None and found.status is JobStatus.TRIPPED
+
+    await eventually(is_held)
+    await post.parts.of(JobsPart).flow.resume(job.key)
+    await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 170, MessageState.INVALID: 30}
