@@ -13,6 +13,8 @@ from shared.store.messages.ledger import beginning_with
 
 _codec = Codec(Message)
 _BATCH = 1_000
+# What is as it is by default is not written into the document.
+_UNWRITTEN = {state: [None] if state is MessageState.UNSENT else [] for state in MessageState}
 # The last attempt was written ahead of its end, and a message that was never called has an answer alone.
 _LATEST = {"$max": ["$until", "$answered_at", EPOCH]}
 
@@ -40,7 +42,7 @@ class LedgerLists:
         `after`; in one state, if it is given."""
         query = beginning_with(f"{incarnation}.")
         query["_id"]["$gt"] = max(after, query["_id"]["$gt"])
-        query |= {} if state is None else {"state": state.value}
+        query |= {} if state is None else {"state": {"$in": [state.value, *_UNWRITTEN[state]]}}
         return await read_page(self._messages, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
 
     async def find_recipient(

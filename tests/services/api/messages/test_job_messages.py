@@ -79,6 +79,16 @@ async def test_one_state_is_chosen(campaign: Campaign, job: Job) -> None:
     assert (wrong.status, wrong.json["field"]) == (422, "state")
 
 
+async def test_what_was_given_back_is_unsent(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [2])
+    await campaign.note(job, 0, {0: {"state": MessageState.UNSENT}, 1: {}})
+    answer = await campaign.desk.admin.get(path_of(campaign, job, "?state=unsent"))
+    assert [message["id"] for message in answer.json] == [entry_id(split_key(job.key)[1], 0, 0)]
+    shown = await campaign.shown(job, "?exact=true")
+    assert (shown["messages"]["unsent"], shown["messages"]["sent"]) == (1, 1)
+
+
 async def test_all_come_in_one_stream_of_csv(campaign: Campaign, job: Job) -> None:
     answer = await campaign.desk.admin.download(path_of(campaign, job), accept="text/csv")
     assert answer.status == 200, answer.body
