@@ -125,7 +125,7 @@ class Town:
             "_id": f"{job['incarnation']}.00000000.00000",
             "app_id": tenant.ids["appId"],
             "credential_id": tenant.ids["credentialId"],
-            "to": f"{tenant.mark}@example.com",
+            "to": bodies.QUERY["recipient"],
             "state": "failed",
             "detail": tenant.mark,
             "attempt": 1,
