@@ -121,7 +121,11 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
                 role=Role(role),
                 least=least,
                 statuses=frozenset(described["responses"]),
-                query=tuple(each["name"] for each in parameters if each["in"] == "query" and each["required"]),
+                query=tuple(
+                    each["name"]
+                    for each in parameters
+                    if each["in"] == "query" and (each["required"] or each["name"] in bodies.ASKED_ALSO)
+                ),
                 body=_body(described.get("requestBody")),
                 act=described.get("x-act", ""),
             )
