@@ -58,6 +58,11 @@ class CredentialStatus(StrEnum):
     SUSPENDED = "suspended"  # somebody has stopped it
     REJECTED = "rejected"  # the provider knows its secret no more
 
+    @property
+    def sends(self) -> bool:
+        """Whether messages leave by a credential that stands so."""
+        return self is CredentialStatus.ACTIVE
+
 
 CREDENTIAL_TRANSITIONS: Mapping[CredentialStatus, frozenset[CredentialStatus]] = {
     CredentialStatus.ACTIVE: frozenset({CredentialStatus.SUSPENDED, CredentialStatus.REJECTED}),
@@ -133,7 +138,7 @@ class Credential(Struct, frozen=True, kw_only=True):
     @property
     def sends(self) -> bool:
         """Whether its messages may leave now."""
-        return self.status is CredentialStatus.ACTIVE
+        return self.status.sends
 
     @property
     def usable_by(self) -> tuple[str, ...]:
