@@ -141,6 +141,11 @@ class Credential(Struct, frozen=True, kw_only=True):
         return self.status.sends
 
     @property
+    def is_rejected(self) -> bool:
+        """Whether the provider has refused its login."""
+        return self.status is CredentialStatus.REJECTED
+
+    @property
     def usable_by(self) -> tuple[str, ...]:
         """The ids of the apps whose jobs may name it."""
         return (self.app_id, *(app_id for app_id in self.shared_with if app_id != self.app_id))
