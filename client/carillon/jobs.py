@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from http import HTTPStatus
+from typing import Literal
 
 import msgspec
 
@@ -15,6 +16,8 @@ from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.paging import PAGE_SIZE, items
 from carillon.previews import JobPreview
 from carillon.push_jobs import PushJob, StoredJob
+
+RetriedState = Literal["failed", "unsent", "unknown"]
 
 _FORBIDDEN = frozenset({int(HTTPStatus.FORBIDDEN)})
 _STATUS = {"pause": "paused", "resume": "", "stop": "stopped"}
@@ -138,6 +141,18 @@ class Jobs(Resource[M]):
     async def stop(self, app_id: str, job_id: str, *, reason: str = "") -> StoredJob:
         """End a job for good. Raises as `pause`."""
         return await self._move(app_id, job_id, "stop", reason)
+
+    @call
+    async def retry(
+        self, app_id: str, job_id: str, *, states: Sequence[RetriedState] = ("failed",), reason: str = ""
+    ) -> StoredJob:
+        """Send messages of a job again that has ended: those in these states. Raises `NotFound`, `Forbidden` where it
+        has not ended, `Conflict` where its messages are forgotten."""
+        path, content = f"{_of(app_id, job_id)}/retry", msgspec.json.encode({"states": list(states)})
+        answer = await self._transport.call("POST", path, content=content, reason=reason, done_before=_FORBIDDEN)
+        if answer.status != HTTPStatus.FORBIDDEN:
+            return answer.read(_job)
+        return (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
 
     async def _move(self, app_id: str, job_id: str, move: Move, reason: str) -> StoredJob:
         """Of two moves the second is forbidden: after an attempt whose answer was lost, the job itself tells."""

@@ -13,7 +13,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
-from shared.outgoing import Blocked, NotConnected, Outgoing, PostedAnswer, Posting, Unreachable, Withheld
+from shared.outgoing import Blocked, NotConnected, PostedAnswer, Posting, Unreachable, Withheld
 from shared.providers import BeforeBytes, NotCalled
 from shared.providers.details import tell
 
@@ -41,11 +41,18 @@ Judge = Callable[[PostedAnswer], Answer]
 """What an answer of HTTP means to a kind of provider."""
 
 
+class Poster(Protocol):
+    """What makes a POST: the process's HTTP client, or an account's own by HTTP/2."""
+
+    async def post(self, posting: Posting) -> PostedAnswer:
+        """See `shared.outgoing.Outgoing.post`."""
+
+
 class Posts:
     """The POSTs of one account."""
 
-    def __init__(self, outgoing: Outgoing, call_seconds: float) -> None:
-        self._outgoing = outgoing
+    def __init__(self, poster: Poster, call_seconds: float) -> None:
+        self._poster = poster
         self._call_seconds = call_seconds
 
     async def post(
@@ -54,7 +61,7 @@ class Posts:
         """Make one POST, and have `judge` say what came back. Raises `NotCalled`."""
         posting = Posting(url, headers, body, self._call_seconds, before_bytes)
         try:
-            return judge(await self._outgoing.post(posting))
+            return judge(await self._poster.post(posting))
         except Withheld:
             raise NotCalled("withheld") from None
         except (NotConnected, Unavailable) as error:

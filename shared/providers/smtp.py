@@ -9,11 +9,9 @@ unless the server says that it is about policy (5.7.x). A server that asks for f
 
 import asyncio
 import base64
-import os
 import re
-import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from enum import StrEnum
@@ -39,6 +37,7 @@ from shared.outgoing.guard import Guard
 from shared.providers import BeforeBytes, Content, NotCalled, Provider, ProviderKind, ProviderRules, message_of
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
+from shared.providers.guarded_sockets import describe_fault
 from shared.providers.mailing import (
     OUR_HEADER,
     MailContent,
@@ -86,19 +85,42 @@ class SmtpSecret(Struct, frozen=True, forbid_unknown_fields=True):
         return "SmtpSecret()"
 
 
+class SmtpReply(Struct, frozen=True):
+    """What a server says that does not take a mail, with one line of it that may be shown. `of_recipient` tells that it
+    is about the recipient alone, `of_greeting` that no mail could begin."""
+
+    code: int
+    words: str
+    detail: str
+    of_recipient: bool
+    of_greeting: bool
+
+
+class SmtpManner(Struct, frozen=True):
+    """What a server has of its own: headers that bear our key, and what a reply means."""
+
+    headers: Callable[[str], Mapping[str, str]]
+    judge: Callable[[SmtpReply], Answer]
+
+
 class SmtpKind(ProviderKind):
     """See the module."""
 
     name: ClassVar[str] = "smtp"
     channel: ClassVar[Channel] = Channel.MAIL
+    shape: ClassVar[type[SmtpFields]] = SmtpFields
 
     def __init__(self, rules: ProviderRules) -> None:
         self._rules = rules
         self._guard = Guard(rules.allowed_networks)
         self._trust: ssl.SSLContext | None = None
 
+    def manner(self, fields: Mapping[str, Any]) -> SmtpManner:
+        """How the server of such an account is spoken to."""
+        return SmtpManner(headers=name_message, judge=judge_reply)
+
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
-        chosen = read_fields(fields, SmtpFields)
+        chosen = read_fields(fields, self.shape)
         hidden = read_fields(secret, SmtpSecret, "secret")
         self._check_target(chosen)
         check_sender(chosen.sender, chosen.from_name, chosen.reply_to)
@@ -111,7 +133,7 @@ class SmtpKind(ProviderKind):
     def open(
         self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
     ) -> Provider:
-        chosen = read_fields(fields, SmtpFields)
+        chosen = read_fields(fields, self.shape)
         password = read_fields(secret, SmtpSecret).password
         # Reading whom the system trusts takes as long as some mails: once for all accounts.
         self._trust = self._trust or ssl.create_default_context()
@@ -124,7 +146,7 @@ class SmtpKind(ProviderKind):
             password=password,
         )
         connections = SmtpConnections(target, self._guard, self._trust, self._rules.call_seconds)
-        return SmtpProvider(chosen, password, connections, self._rules.call_seconds)
+        return SmtpProvider(chosen, password, self.manner(fields), connections, self._rules.call_seconds)
 
     def _check_target(self, chosen: SmtpFields) -> None:
         if not 1 <= chosen.port <= 65_535:
@@ -140,8 +162,16 @@ class SmtpKind(ProviderKind):
 class SmtpProvider:
     """One account at one server."""
 
-    def __init__(self, fields: SmtpFields, password: str, connections: SmtpConnections, call_seconds: float) -> None:
+    def __init__(
+        self,
+        fields: SmtpFields,
+        password: str,
+        manner: SmtpManner,
+        connections: SmtpConnections,
+        call_seconds: float,
+    ) -> None:
         self._fields = fields
+        self._manner = manner
         # A server may repeat a login as it was said, too: by AUTH PLAIN or by AUTH LOGIN.
         self._hidden = (password, _in_base64(f"\0{fields.user}\0{password}"), _in_base64(password)) if password else ()
         self._connections = connections
@@ -151,7 +181,7 @@ class SmtpProvider:
         address = in_ascii(to)
         if address is None:
             return CallRefused(Reason.MALFORMED, "the address cannot be told in ASCII")
-        mail = _message(read_mail(content), address, key, self._fields)
+        mail = _message(read_mail(content), address, key, self._fields, self._manner.headers(key))
         delivery = _Delivery(self._fields.sender, address, mail, before_bytes)
         try:
             async with asyncio.timeout(self._call_seconds):
@@ -175,13 +205,29 @@ class SmtpProvider:
             return delivery.judge_loss(tell(f"{host} {_fault(error)}", to, self._hidden))
 
     def _judge(self, error: aiosmtplib.SMTPResponseException, to: str) -> Answer:
-        detail = tell(f"SMTP {error.code}: {error.message}", to, self._hidden)
-        if error.code in _STRANGERS:
-            return LoginRefused(detail)
-        if not 500 <= error.code <= 599 or isinstance(error, aiosmtplib.SMTPConnectResponseError):
-            return NotNow(detail, too_fast=_TOO_FAST.search(error.message) is not None)
-        at_fault = isinstance(error, aiosmtplib.SMTPRecipientRefused) and not _POLICY.match(error.message)
-        return CallRefused(Reason.UNREGISTERED if at_fault else Reason.REFUSED, detail)
+        reply = SmtpReply(
+            code=error.code,
+            words=error.message,
+            detail=tell(f"SMTP {error.code}: {error.message}", to, self._hidden),
+            of_recipient=isinstance(error, aiosmtplib.SMTPRecipientRefused),
+            of_greeting=isinstance(error, aiosmtplib.SMTPConnectResponseError),
+        )
+        return self._manner.judge(reply)
+
+
+def name_message(key: str) -> dict[str, str]:
+    """The header that bears our key."""
+    return {OUR_HEADER: key}
+
+
+def judge_reply(reply: SmtpReply) -> Answer:
+    """What a reply means by its code, where a server is known no better."""
+    if reply.code in _STRANGERS:
+        return LoginRefused(reply.detail)
+    if not 500 <= reply.code <= 599 or reply.of_greeting:
+        return NotNow(reply.detail, too_fast=_TOO_FAST.search(reply.words) is not None)
+    at_fault = reply.of_recipient and not _POLICY.match(reply.words)
+    return CallRefused(Reason.UNREGISTERED if at_fault else Reason.REFUSED, reply.detail)
 
 
 class _Delivery:
@@ -213,22 +259,11 @@ class _Delivery:
 
 def _fault(error: Exception) -> str:
     """What went wrong with a connection, to be read behind the server's name."""
-    match error.__cause__ or error:
-        case ssl.SSLCertVerificationError() as fault:
-            return f"cannot be trusted: {fault.verify_message}"
-        case ssl.SSLError():
-            return "cannot be trusted: the TLS handshake failed"
-        case socket.gaierror():
-            return "cannot be found: nobody knows the name"
-        case TimeoutError():
-            return "did not answer in time"
-        case aiosmtplib.SMTPServerDisconnected() | aiosmtplib.SMTPConnectError():
-            return "broke off without an answer"
-        case OSError() as fault:
-            # The driver's own text tells the address behind the name.
-            return f"cannot be connected to: {os.strerror(fault.errno) if fault.errno else 'no connection'}"
-        case fault:
-            return f"cannot be spoken to: {fault}"
+    fault = error.__cause__ or error
+    broken = isinstance(fault, aiosmtplib.SMTPServerDisconnected | aiosmtplib.SMTPConnectError)
+    if broken and not isinstance(fault, TimeoutError):
+        return "broke off without an answer"
+    return describe_fault(fault)
 
 
 def _in_base64(text: str) -> str:
@@ -245,14 +280,14 @@ def _queue_name(words: str) -> str:
     return (found[1] or found[2]) if found else ""
 
 
-def _message(mail: MailContent, address: str, key: str, fields: SmtpFields) -> bytes:
+def _message(mail: MailContent, address: str, key: str, fields: SmtpFields, ours: Mapping[str, str]) -> bytes:
     headers = {
         "From": mailbox(fields.sender, fields.from_name),
         "To": mailbox(address),
         "Subject": encode_words(mail.subject),
         "Date": format_datetime(datetime.now(UTC)),
         "Message-ID": f"<{message_of(key)}@{fields.sender.rpartition('@')[2]}>",
-        OUR_HEADER: key,
+        **ours,
     }
     if fields.reply_to is not None:
         headers["Reply-To"] = mailbox(fields.reply_to)

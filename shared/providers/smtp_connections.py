@@ -15,11 +15,10 @@ from time import monotonic
 import aiosmtplib
 from msgspec import Struct
 
-from shared.outgoing import Blocked
 from shared.outgoing.guard import Guard
 from shared.outgoing.sockets import is_closed_by_peer
+from shared.providers.guarded_sockets import connect_socket
 
-CONNECT_SECONDS = 5.0  # for one address; a host may have several
 FRESH_SECONDS = 5.0
 IDLE_SECONDS = 60.0
 MAILS = 100  # on one connection: many servers end it at about as many
@@ -147,7 +146,7 @@ class SmtpConnections:
         target = self._target
         client = aiosmtplib.SMTP(
             hostname=target.host,
-            sock=await self._open_socket(),
+            sock=await connect_socket(target.host, target.port, self._guard),
             username=target.user or None,
             password=target.password or None,
             local_hostname=_own_name(),
@@ -164,30 +163,6 @@ class SmtpConnections:
             client.close()
             raise
         return client
-
-    async def _open_socket(self) -> socket.socket:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self._target.host, self._target.port, type=socket.SOCK_STREAM)
-        objections = [self._guard.objection(str(info[4][0]), self._target.port) for info in found]
-        allowed = [info for info, objection in zip(found, objections, strict=True) if objection is None]
-        if not allowed:
-            kinds = sorted({objection for objection in objections if objection})
-            raise Blocked(f"{self._target.host} leads to {' and '.join(kinds) or 'no address'}")
-        for info in allowed[:-1]:
-            with suppress(OSError, TimeoutError):
-                return await self._connect_socket(info)
-        return await self._connect_socket(allowed[-1])
-
-    async def _connect_socket(self, info: tuple[object, ...]) -> socket.socket:
-        opened = self._guard.socket(info)
-        try:
-            opened.setblocking(False)
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(opened, info[4])  # type: ignore[arg-type]
-        except BaseException:
-            opened.close()
-            raise
-        return opened
 
 
 def _own_name() -> str:

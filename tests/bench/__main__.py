@@ -32,6 +32,7 @@ from tests.bench import (
     latency,
     lateness,
     machine,
+    messages,
     mongo_build,
     pause,
     plan,
@@ -58,6 +59,7 @@ _JOBS: dict[str, Measure] = {
     "feedback": feedback.measure,
     "starts": starts.measure,
     "account-rate": account_rate.measure,
+    "messages": messages.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {
     "fire": fire.measure,

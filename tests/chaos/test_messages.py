@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from _pytest.mark.structures import ParameterSet
 
 from services.connections import Capabilities
 from services.parts import Parts
@@ -107,7 +108,13 @@ async def test_a_sender_dies_and_nobody_is_called_twice(house: House, post: Post
     assert len(calls) >= MESSAGES - unknown
 
 
-@pytest.mark.parametrize("point", OPEN)
+def seldom(*points: str) -> list[ParameterSet]:
+    """The first of these points in every run, the others by `make storm`."""
+    first, *others = points
+    return [pytest.param(first), *(pytest.param(point, marks=pytest.mark.slow) for point in others)]
+
+
+@pytest.mark.parametrize("point", seldom(*OPEN))
 async def test_what_nobody_knows_is_sent_again_where_the_policy_says_so(house: House, post: Post, point: str) -> None:
     credential = await post.credential(rate=100)
     doomed = await house.start("worker", fault=f"{point}@2=kill")
@@ -123,7 +130,7 @@ async def test_what_nobody_knows_is_sent_again_where_the_policy_says_so(house: H
     assert {message for message, count in calls.items() if count > 1} <= repeated
 
 
-@pytest.mark.parametrize("point", ["message.after_take", *OPEN, "message.after_record", "message.before_settle"])
+@pytest.mark.parametrize("point", seldom("message.before_bytes", "message.after_take", *OPEN, *RECORDED))
 async def test_a_sender_freezes_and_wakes_up_when_others_have_gone_on(house: House, post: Post, point: str) -> None:
     credential = await post.credential(rate=100)
     frozen = await house.start("worker", fault=f"{point}@3=stop")
@@ -141,6 +148,7 @@ async def test_a_sender_freezes_and_wakes_up_when_others_have_gone_on(house: Hou
     assert calls.total() <= before.total() + 1
 
 
+@pytest.mark.slow
 async def test_workers_die_again_and_again(house: House, post: Post) -> None:
     credential = await post.credential(rate=200)
     await house.start("scheduler")

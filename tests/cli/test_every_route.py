@@ -70,6 +70,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("jobs", "pause", *APP, ID),
     ("jobs", "resume", *APP, ID),
     ("jobs", "stop", *APP, ID, "--yes"),
+    ("jobs", "retry", *APP, ID, "--state", "unsent"),
     ("jobs", "batches", *APP, ID),
     ("jobs", "rate", *APP, ID),
     ("jobs", "samples", *APP, ID),

@@ -73,6 +73,7 @@ ARGUMENTS: dict[str, Any] = {
     "template": Template(name="like", locale="en", body={"alert": "hi"}),
     "templates": [Template(name="like", locale="en", body={"alert": "hi"})],
     "until": datetime(2030, 1, 2, tzinfo=UTC),
+    "states": ["failed", "unsent"],
     "token": Token(name="billing"),
     "user": User(email="a@example.com"),
     "within_seconds": 60,

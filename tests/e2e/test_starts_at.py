@@ -88,7 +88,7 @@ async def test_the_api_dies_between_a_job_and_its_occurrence(house: House) -> No
     with pytest.raises(OSError):
         await posted(customer, app_id, startsAt=starts_at)
     assert await api.gone() == -signal.SIGKILL
-    (job,) = await house.capabilities.store.jobs.page(app_id, limit=2)
+    (job,) = await house.capabilities.store.job_lists.page_of_app(app_id, limit=2)
     assert (job.status, job.starts_at) == (JobStatus.SCHEDULED, starts_at)
     for service in ("worker", "scheduler"):
         await house.start(service)

@@ -19,13 +19,19 @@ from msgspec import Struct
 from shared.domain.messages.answers import CallUnanswered, NotNow
 from shared.outgoing.client import HttpOutgoing
 from shared.providers import Content, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers.apns import ApnsKind
+from shared.providers.fcm import FcmKind
 from shared.providers.http import HttpKind
 from shared.providers.sandbox import SandboxKind
 from shared.providers.sendgrid import SendGridKind
+from shared.providers.ses import SesKind, key_of_tag
 from shared.providers.smtp import SmtpKind
 from shared.providers.twilio import TwilioKind
+from tests.providers import apns_fake, fcm_fake
 from tests.providers.fakes import FakeProcess
+from tests.providers.keys import p256_pem, rsa_pem
 from tests.providers.rules import Arrived, Cut, Rule
+from tests.providers.ses_fake import CONFIGURATION_SET
 from tests.providers.smtp_fake import PASSWORD
 
 LOOPBACK = ("127.0.0.0/8",)
@@ -336,6 +342,159 @@ class SmtpAccount(NetworkAccount):
         return Message(str(mail["X-Carillon-Message"]), content, arrived.began_ns, arrived.peer)
 
 
+class SesAccount(SmtpAccount):
+    """Kind `ses`."""
+
+    fake_module = "ses_fake"
+
+    @property
+    def kind(self) -> ProviderKind:
+        return SesKind(self.rules)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        topic = "arn:aws:sns:eu-west-1:123456789012:mails"
+        return {**super().fields, "configurationSet": CONFIGURATION_SET, "topicArns": [topic]}
+
+    def rule(self, said: str) -> Rule:
+        match said:
+            case "refused":
+                return Rule(554, f"Message rejected: Email address is not verified: {self.to}")
+            case "not now":
+                return Rule(454, "Temporary service failure")
+            case "too fast":
+                return Rule(454, "Throttling failure: Maximum sending rate exceeded.")
+            case _:
+                return super().rule(said)
+
+    def message(self, arrived: Arrived) -> Message:
+        mail = message_from_string(arrived.body, policy=default)
+        name, _, tag = str(mail["X-SES-MESSAGE-TAGS"]).partition("=")
+        assert name == "carillon_message" and key_of_tag(tag) == str(mail["X-Carillon-Message"])
+        return super().message(arrived)
+
+
+class FcmAccount(NetworkAccount):
+    """Kind `fcm`."""
+
+    to = "dT3sTt0k3n:APA91bF-one"
+    content: ClassVar[Content] = {
+        "notification": {"title": "Grüße ☃", "body": "你好"},
+        "data": {"deep": "1"},
+        "android": {"ttl": "3600s"},
+    }
+    addresses = ("dT3sTt0k3n:APA91bF-one", "dT3sTt0k3n:APA91bF_two")
+    secrets = (rsa_pem(), rsa_pem().splitlines()[1])
+    fake_module = "fcm_fake"
+
+    @property
+    def kind(self) -> ProviderKind:
+        return FcmKind(self.rules)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        return {"apiUrl": self.fake.url}
+
+    @property
+    def secret(self) -> Mapping[str, str]:  # type: ignore[override]
+        return {"serviceAccount": service_account(self.fake.url)}
+
+    def rule(self, said: str) -> Rule:
+        match said:
+            case "accepted":
+                return Rule(200, json.dumps({"name": f"projects/{fcm_fake.PROJECT}/messages/0:1500415314455276%31bd"}))
+            case "refused":
+                return fcm_fake.error(404, "NOT_FOUND", f"no such {self.to}", "UNREGISTERED")
+            case "not now":
+                return fcm_fake.error(503, "UNAVAILABLE", "The service is unavailable.", "UNAVAILABLE")
+            case "too fast":
+                said_too_fast = fcm_fake.error(429, "RESOURCE_EXHAUSTED", "Quota exceeded", "QUOTA_EXCEEDED")
+                return msgspec.structs.replace(said_too_fast, headers=RETRY_AFTER)
+            case "login refused":
+                return fcm_fake.error(403, "PERMISSION_DENIED", "Permission 'cloudmessaging.messages.create' denied")
+            case _:
+                return fcm_fake.error(500, "INTERNAL", "Internal error encountered.", "INTERNAL")
+
+    def echoing(self, rule: Rule, echo: str) -> Rule:
+        told = json.loads(rule.text)
+        told["error"]["message"] = echo
+        return msgspec.structs.replace(rule, text=json.dumps(told))
+
+    def message(self, arrived: Arrived) -> Message:
+        message = json.loads(arrived.body)["message"]
+        assert message.pop("token") in self.addresses
+        tag = message["android"].pop("notification")["tag"]
+        assert message.pop("apns") == {"headers": {"apns-collapse-id": tag}}
+        # FCM is told no attempt: it tells us nothing afterwards.
+        return Message(f"{tag}~1", message, arrived.began_ns, arrived.peer)
+
+
+def service_account(url: str) -> str:
+    """The file that Google gives out, for a fake at this URL."""
+    return json.dumps(
+        {
+            "type": "service_account",
+            "project_id": fcm_fake.PROJECT,
+            "private_key_id": "5f1e",
+            "private_key": rsa_pem(),
+            "client_email": fcm_fake.CLIENT,
+            "client_id": "1234",
+            "auth_uri": "https://accounts.google.com/o/oauth2/auth",
+            "token_uri": f"{url}/token",
+        }
+    )
+
+
+class ApnsAccount(NetworkAccount):
+    """Kind `apns`."""
+
+    to = "0123456789abcdef" * 4
+    content: ClassVar[Content] = {"aps": {"alert": {"title": "Grüße ☃", "body": "你好"}}, "deep": [{"n": 1.5}]}
+    addresses = ("0123456789abcdef" * 4, "ABCDEF0123456789" * 4)
+    secrets = (p256_pem(), p256_pem().splitlines()[1])
+    secret: ClassVar[Mapping[str, str]] = {"key": p256_pem()}
+    fake_module = "apns_fake"
+
+    @property
+    def kind(self) -> ProviderKind:
+        return ApnsKind(self.rules)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        return {
+            "teamId": apns_fake.TEAM,
+            "keyId": apns_fake.KEY,
+            "topic": apns_fake.TOPIC,
+            "apiUrl": self.fake.url,
+            "expirationSeconds": 60,
+        }
+
+    def rule(self, said: str) -> Rule:
+        match said:
+            case "accepted":
+                return Rule(200)
+            case "refused":
+                return apns_fake.refusal("DeviceTokenNotForTopic")
+            case "not now":
+                return Rule(503, '{"reason":"ServiceUnavailable"}')
+            case "too fast":
+                return msgspec.structs.replace(apns_fake.refusal("TooManyRequests"), headers=RETRY_AFTER)
+            case "login refused":
+                return apns_fake.refusal("InvalidProviderToken")
+            case _:
+                return Rule(500, '{"reason":"InternalServerError"}')
+
+    def echoing(self, rule: Rule, echo: str) -> Rule:
+        return msgspec.structs.replace(rule, text=json.dumps({"reason": f"{json.loads(rule.text)['reason']} {echo}"}))
+
+    def message(self, arrived: Arrived) -> Message:
+        assert arrived.path.removeprefix("/3/device/") in self.addresses
+        assert arrived.headers["apns-topic"] == apns_fake.TOPIC and arrived.headers["apns-push-type"] == "alert"
+        # APNs is told no attempt: it tells us nothing afterwards.
+        key = f"{arrived.headers['apns-collapse-id']}~1"
+        return Message(key, json.loads(arrived.body), arrived.began_ns, arrived.peer)
+
+
 class SandboxAccount(Account):
     """Kind `sandbox`, which is told by the address what to say."""
 
@@ -369,8 +528,11 @@ def _from_line(line: dict[str, Any]) -> Message:
 
 
 NETWORK: dict[str, type[NetworkAccount]] = {
+    "apns": ApnsAccount,
+    "fcm": FcmAccount,
     "http": HttpAccount,
     "sendgrid": SendGridAccount,
+    "ses": SesAccount,
     "smtp": SmtpAccount,
     "twilio": TwilioAccount,
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.providers.notes import Notes, obey, reset
@@ -19,6 +20,7 @@ class Connection(asyncio.Protocol):
         self._began = (0, 0.0)
         self._transport: Any = None
         self._rule: Rule | None = None
+        self._of_message = True
         self._peer = 0
         self._counts = Counts()
 
@@ -31,10 +33,11 @@ class Connection(asyncio.Protocol):
         self._counts.ended += 1
 
     def data_received(self, data: bytes) -> None:
-        self._notes.counts.bytes += len(data)
         if not self._received:
             self._began = (time.monotonic_ns(), time.time())
-            self._rule = self._notes.rule()
+            self._of_message = self.is_message(data)
+            self._rule = self._notes.rule() if self._of_message else Rule()
+        self._notes.counts.bytes += len(data) * self._of_message
         self._received += data
         assert self._rule is not None
         if self._rule.cut is Cut.BEGINNING:
@@ -54,15 +57,36 @@ class Connection(asyncio.Protocol):
         self._received.clear()
         path = first.split(" ")[1]
         began, at = self._began
-        self._notes.arrived.append(Arrived(began, at, self._peer, path, headers, rest[:size].decode()))
+        call = Arrived(began, at, self._peer, path, headers, rest[:size].decode())
+        if not self._of_message:
+            self._notes.counts.others += 1
+            self._write(self.serve(call))
+            return
         self._notes.begin()
+        self._notes.arrived.append(call)
         assert self._rule is not None
-        asyncio.get_running_loop().call_later(self._rule.delay_seconds, self._answer, self._rule)
+        rule = self.examine(call, self._rule)
+        asyncio.get_running_loop().call_later(rule.delay_seconds, self._answer, rule)
+
+    def is_message(self, beginning: bytes) -> bool:
+        """Whether a call that begins so is a message."""
+        return True
+
+    def serve(self, call: Arrived) -> Rule:
+        """How a call is answered that is none."""
+        raise NotImplementedError
+
+    def examine(self, call: Arrived, rule: Rule) -> Rule:
+        """How a message is answered that would be answered so."""
+        return rule
 
     def _answer(self, rule: Rule) -> None:
         if rule.hang:
             return
         self._notes.end()
+        self._write(rule)
+
+    def _write(self, rule: Rule) -> None:
         body = rule.text.encode()
         headers = "".join(f"{name}: {value}\r\n" for name, value in rule.headers.items())
         head = f"HTTP/1.1 {rule.status} Said\r\n{headers}{_GOODBYE * rule.close}Content-Length: {len(body)}\r\n\r\n"
@@ -84,12 +108,13 @@ class Connection(asyncio.Protocol):
         reset(self._transport)
 
 
-async def serve() -> None:
+async def serve(make_connection: Callable[[Notes], asyncio.Protocol]) -> None:
     """Answer calls until nobody gives orders any more."""
     notes = Notes()
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(notes), "127.0.0.1", 0, backlog=1_024)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: make_connection(notes), "127.0.0.1", 0, backlog=1_024)
     await obey(notes, server.sockets[0].getsockname()[1])
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    asyncio.run(serve(Connection))

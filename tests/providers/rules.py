@@ -15,6 +15,15 @@ class Cut(StrEnum):
     BODY = "body"  # behind the head of its answer
 
 
+class StreamEnd(StrEnum):
+    """How a fake of HTTP/2 ends a call without an answer, and not its connection."""
+
+    NEVER = ""
+    RESET = "reset"  # after it has the whole call
+    REFUSED = "refused"  # before it has looked at it
+    GOODBYE = "goodbye"  # with a GOAWAY that leaves this call out; earlier ones are answered
+
+
 class Rule(Struct):
     """How a call is answered. `hang` says nothing for ever; `close` says goodbye behind the answer."""
 
@@ -25,6 +34,7 @@ class Rule(Struct):
     cut: Cut = Cut.NEVER
     hang: bool = False
     close: bool = False
+    stream: StreamEnd = StreamEnd.NEVER
 
 
 class Arrived(Struct):
@@ -41,13 +51,15 @@ class Arrived(Struct):
 
 class Counts(Struct):
     """What a fake has seen of connections. `bytes` are those of messages, begun or whole; `most` is the most calls that
-    were under way at the same time; `ended` are the connections that are over."""
+    were under way at the same time; `ended` are the connections that are over; `others` are the calls that were no
+    messages."""
 
     connections: int = 0
     bytes: int = 0
     calls: int = 0
     most: int = 0
     ended: int = 0
+    others: int = 0
 
 
 class Do(StrEnum):

@@ -6,6 +6,7 @@ end of the data.
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
@@ -20,7 +21,9 @@ PASSWORD = "p4ssw0rd-of-smtp"
 class Server(SMTP):
     """One connection."""
 
-    def __init__(self, notes: Notes) -> None:
+    auth_required = False
+
+    def __init__(self, notes: Notes, handler: "Handler") -> None:
         self.notes = notes
         self.rule = Rule()
         self.began = (0, 0.0)
@@ -28,7 +31,12 @@ class Server(SMTP):
         self._counts = Counts()
         self._messages_begun = False
         super().__init__(
-            Handler(), enable_SMTPUTF8=False, hostname="mx.example", authenticator=self.judge, auth_require_tls=False
+            handler,
+            enable_SMTPUTF8=False,
+            hostname="mx.example",
+            authenticator=self.judge,
+            auth_require_tls=False,
+            auth_required=self.auth_required,
         )
 
     def connection_made(self, transport: Any) -> None:
@@ -56,8 +64,12 @@ class Server(SMTP):
         """Whether this is our user."""
         assert isinstance(login, LoginPassword)
         refused = self.notes.always.status == LOGIN_REFUSED or login.password != PASSWORD.encode()
-        message = f"{LOGIN_REFUSED} 5.7.8 {self.notes.always.text}" if refused else None
+        message = f"{LOGIN_REFUSED} {self.refusal(self.notes.always.text)}" if refused else None
         return AuthResult(success=not refused, handled=False, message=message)
+
+    def refusal(self, words: str) -> str:
+        """What a stranger is told."""
+        return f"5.7.8 {words}"
 
 
 class Handler:
@@ -92,17 +104,22 @@ class Handler:
             await asyncio.sleep(0.02)
             reset(transport)
         elif rule.close:
-            transport.write(b"250 2.0.0 Ok: queued as 4F2B1\r\n")
+            transport.write(self.reply(server, envelope).encode() + b"\r\n")
             transport.close()
+        return self.reply(server, envelope)
+
+    def reply(self, server: Server, envelope: Envelope) -> str:
+        """What the end of the data is answered with."""
         return "250 2.0.0 Ok: queued as 4F2B1"
 
 
-async def serve() -> None:
+async def serve(make_server: Callable[[Notes], Server]) -> None:
     """Take mails until nobody gives orders any more."""
     notes = Notes()
-    server = await asyncio.get_running_loop().create_server(lambda: Server(notes), "127.0.0.1", 0, backlog=1_024)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: make_server(notes), "127.0.0.1", 0, backlog=1_024)
     await obey(notes, server.sockets[0].getsockname()[1])
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    asyncio.run(serve(lambda notes: Server(notes, Handler())))

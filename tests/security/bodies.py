@@ -89,6 +89,7 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "TokenBody": token,
     "CredentialBody": credential,
     "CredentialChange": lambda ids: {"rate": 7, "order": "shares", "testRecipient": f"{ids['mark']}@example.com"},
+    "RetriedBody": lambda _: {"states": ["failed"]},
     "SecretBody": lambda _: {"secret": {}},
     "ScheduleBody": schedule,
     "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],

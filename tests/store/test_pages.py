@@ -44,7 +44,7 @@ async def test_lists_of_jobs_are_read_without_contexts(store: Store) -> None:
     jobs = [a_job(context={"a": MEGABYTE}, created_at=number, group_id="large") for number in range(100)]
     for job in jobs:
         await store.jobs.add(job)
-    page = await store.jobs.page("a", limit=1_000)
+    page = await store.job_lists.page_of_app("a", limit=1_000)
     assert [job.id for job in page] == [job.id for job in jobs]
     assert all(job.context == {} for job in page)
     assert not page.more

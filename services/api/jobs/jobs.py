@@ -76,7 +76,7 @@ class JobsResource(Resource):
             return wire.answer([])
         template = paging.first(request, "template")
         after = None if asked.after is None else (asked.after.created_at, asked.after.id)
-        jobs = await self._store.jobs.page(app.id, template=template, after=after, limit=asked.limit)
+        jobs = await self._store.job_lists.page_of_app(app.id, template=template, after=after, limit=asked.limit)
         headers = paging.links(request, asked, jobs, lambda job: JobPosition(job.created_at, job.id))
         totals = await self._watch.sum_up(jobs)
         views = [job_view(job, app, totals.get(job.id, Totals()), listed=True) for job in jobs]

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from carillon.jobs import RetriedState
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.job_options import job_body, job_options
@@ -113,6 +114,19 @@ def stop(session: Session, job_name: str) -> None:
     session.ask(sentence, type_name=app if left > NAMED_FROM_DEVICES else "")
     session.api.jobs.stop(job["appId"], job["id"])
     _confirm(session, job["appId"], job["id"], "Stopped")
+
+
+@command.verb("retry", of_app=True)
+@_job
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(["failed", "unsent", "unknown"]), default=("failed",),
+    show_default=True, help="Messages in this state; may be given several times.",
+)  # fmt: skip
+def retry(session: Session, job_name: str, states: tuple[RetriedState, ...]) -> None:
+    """Send messages of a job again that has ended."""
+    app_id, job_id = find_job(session, job_name)
+    session.api.jobs.retry(app_id, job_id, states=states)
+    _confirm(session, app_id, job_id, "Taken up again")
 
 
 @command.verb("batches", of_app=True)

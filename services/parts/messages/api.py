@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from services.api.http.routes import Resource
 from services.api.messages.credentials import CredentialsResource
 from services.api.messages.keys import SecretKeysResource
+from services.api.messages.retries import RetriesResource
 from services.parts import Part
+from services.parts.jobs.common import JobsPart
 from services.parts.messages.common import MessagesPart
 
 
@@ -14,4 +16,8 @@ class MessagesApi(Part):
 
     def resources(self) -> Sequence[Resource]:
         flow, given = self.parts.of(MessagesPart).credentials, self.capabilities
-        return (CredentialsResource(self.store, flow, given.key_ring, given.clock), SecretKeysResource(flow))
+        return (
+            CredentialsResource(self.store, flow, given.key_ring, given.clock),
+            SecretKeysResource(flow),
+            RetriesResource(self.store, self.parts.of(MessagesPart).retry, self.parts.of(JobsPart).watch),
+        )

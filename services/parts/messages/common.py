@@ -9,8 +9,8 @@ from services.parts.jobs.common import JobsPart
 from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.halting import BounceBreaker
-from shared.flow.messages.kind import MessageKind
-from shared.flow.messages.retrying import Retry
+from shared.flow.messages.kind import MessageFeeder, MessageKind
+from shared.flow.messages.retrying import JobRetry
 
 if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
     from shared.audience.recipient_tables import RecipientTables
@@ -25,8 +25,8 @@ class MessagesPart(Part):
         return CredentialFeed(self.store, self.capabilities.broker)
 
     @cached_property
-    def retry(self) -> Retry:
-        return Retry(self.store, self.feed, self.capabilities.clock)
+    def retry(self) -> JobRetry:
+        return JobRetry(self.store, self.feed, self.capabilities.clock)
 
     @cached_property
     def bounces(self) -> BounceBreaker:
@@ -54,4 +54,4 @@ class MessagesPart(Part):
         )
 
     def job_kinds(self) -> Sequence[JobKind]:
-        return (MessageKind(self.store, lambda: self.tables, self.feed, self.retry),)
+        return (MessageKind(lambda: self.tables, MessageFeeder(self.store, self.feed, self.retry)),)

@@ -14,7 +14,7 @@ from shared.store import Store
 _REMEMBERED_JOBS = 16
 
 
-class Mailing(Struct, frozen=True):
+class MessagesOfJob(Struct, frozen=True):
     """A job with its texts; its file has this `header`, or its table these `columns`."""
 
     job: Job
@@ -31,9 +31,9 @@ class Mailings:
     def __init__(self, store: Store, tables: RecipientTables) -> None:
         self._store = store
         self._tables = tables
-        self._mailings: LRUCache[tuple[str, int], Mailing] = LRUCache(_REMEMBERED_JOBS)
+        self._mailings: LRUCache[tuple[str, int], MessagesOfJob] = LRUCache(_REMEMBERED_JOBS)
 
-    async def prepare(self, job_key: str) -> Mailing:
+    async def prepare(self, job_key: str) -> MessagesOfJob:
         """What the job's batches have in common.
 
         Raises:
@@ -46,7 +46,7 @@ class Mailings:
             known = self._mailings[job_key, resending.round] = await self._prepare(job_key, resending)
         return known
 
-    async def _prepare(self, job_key: str, resending: Resending) -> Mailing:
+    async def _prepare(self, job_key: str, resending: Resending) -> MessagesOfJob:
         job = await self._store.jobs.get(job_key)
         if job is None or job.service != MESSAGE_SERVICE:
             raise Unavailable(f"the job {job_key} is gone or its batches are sent by another stage")
@@ -54,7 +54,7 @@ class Mailings:
         texts = MessageTexts(job.plan.templates, job.context, locale=options.locale)
         header = await self._read_header(job) if job.csv_path else None
         columns = await self._tables.columns(job.table) if header is None else header.names
-        return Mailing(job, options, texts, header, columns, resending)
+        return MessagesOfJob(job, options, texts, header, columns, resending)
 
     async def _read_header(self, job: Job) -> Header:
         plan = await self._store.files.plan(job.file_plan_id)

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 from msgspec import Struct
 
-from services.worker.messages.mailings import Mailing
+from services.worker.messages.mailings import MessagesOfJob
 from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
 from shared.domain.audience.csv_cuts import rows_in
@@ -34,7 +34,7 @@ class RowsReader:
         self._tables = tables
         self._blobs = blobs
 
-    async def read(self, mailing: Mailing, batch: Batch) -> RecipientRows:
+    async def read(self, mailing: MessagesOfJob, batch: Batch) -> RecipientRows:
         """The batch's rows. Raises `Unavailable`, and `Invalid` where file or table cannot be read any more."""
         match batch.range:
             case ByteRange() as lines:
@@ -44,7 +44,7 @@ class RowsReader:
             case other:
                 raise Invalid(f"messages are not read from {type(other).__name__}", field="job")
 
-    async def _read_file(self, mailing: Mailing, lines: ByteRange) -> RecipientRows:
+    async def _read_file(self, mailing: MessagesOfJob, lines: ByteRange) -> RecipientRows:
         source, header = mailing.job.plan.source, mailing.header
         if not isinstance(source, File) or header is None:
             raise Invalid("the plan names no file", field="csvPath")
@@ -56,7 +56,7 @@ class RowsReader:
         columns = dict(zip(names, map(decode_column, rows.others), strict=True))
         return RecipientRows(rows.numbers, decode_column(rows.ids), columns)
 
-    async def _read_table(self, mailing: Mailing, keys: KeyRange) -> RecipientRows:
+    async def _read_table(self, mailing: MessagesOfJob, keys: KeyRange) -> RecipientRows:
         used = mailing.texts.used_columns(mailing.columns)
         names = (mailing.options.recipient_column, *used)
         rows = await self._tables.read(mailing.job.table, mailing.job.filters, keys, names)

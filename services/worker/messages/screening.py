@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from services.worker.messages.entries import Note, Prepared, Purpose
-from services.worker.messages.mailings import Mailing
+from services.worker.messages.mailings import MessagesOfJob
 from services.worker.messages.reading import RecipientRows
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import split_key
@@ -39,7 +39,7 @@ class _Row(Struct, frozen=True):
 
 async def screen(
     store: Store,
-    mailing: Mailing,
+    mailing: MessagesOfJob,
     credential: Credential,
     batch: Batch,
     rows: RecipientRows,
@@ -78,7 +78,7 @@ def ids_of(batch: Batch, rows: RecipientRows) -> Sequence[str]:
 
 
 def _due_rows(
-    mailing: Mailing,
+    mailing: MessagesOfJob,
     credential: Credential,
     batch: Batch,
     rows: RecipientRows,
@@ -92,7 +92,7 @@ def _due_rows(
             yield _Row(place, message_id, entry)
 
 
-async def _find_suppressed(store: Store, mailing: Mailing, addresses: Sequence[str]) -> dict[str, Reason]:
+async def _find_suppressed(store: Store, mailing: MessagesOfJob, addresses: Sequence[str]) -> dict[str, Reason]:
     options = mailing.options
     found = await store.suppressions.find(mailing.job.app_id, options.channel, addresses, options.list)
     reasons = {

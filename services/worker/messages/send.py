@@ -24,7 +24,7 @@ from services.worker.messages.dispatch import Dispatch, DispatchEnd
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
-from services.worker.messages.mailings import Mailing, Mailings
+from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.pace import AccountPace
 from services.worker.messages.reading import RecipientRows, RowsReader
 from services.worker.messages.screening import Screened, ids_of, screen
@@ -71,7 +71,7 @@ class _Batch(Struct, frozen=True):
     """A batch that this worker owns, with what it needs to be sent."""
 
     batch: Batch
-    mailing: Mailing
+    mailing: MessagesOfJob
     credential: Credential
     session: WritingSession
 
@@ -127,7 +127,7 @@ class MessageSender(Stage[SendMessages]):
                 owned = await self._take(batch, session)
                 if owned is None:
                     return
-                with self._in_hand.hold(owned) as held:
+                with self._in_hand.hold(owned, session) as held:
                     left = await self._bring_on(held, session)
             if left is not None:
                 await self._feed_after(left)

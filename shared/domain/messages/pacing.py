@@ -80,7 +80,7 @@ class Pace(Struct, frozen=True, kw_only=True):
         recovered = max(now_us - self.slowed_us, 0) // _RECOVERY_US * _RECOVERED
         return min(self.share + recovered, 1.0)
 
-    def touched(self) -> "Pace":
+    def next_seq(self) -> "Pace":
         """The same pace, for whoever changes something else that is stored with it."""
         return replace(self, seq=self.seq + 1)
 

@@ -5,15 +5,14 @@ The `service` of a job says of which kind it is.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
-from typing import Protocol
 
 from msgspec import Struct
 
 from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.jobs import Job, Standing
+from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.tasks import SendBatch
+from shared.flow.jobs.feeders import BatchFeeder
 
 
 class UnknownKind(Unavailable):
@@ -27,25 +26,13 @@ class Written(Struct, frozen=True):
     failure: str = ""
 
 
-class BatchFeeder(Protocol):
-    """Puts batches on the broker in an order of its own, where they do not stand in chains."""
-
-    async def feed(self, standing: Standing) -> None:
-        """Queue whatever may be queued now, of this job or of others that wait for the same. Raises `Unavailable`;
-        what was not queued then stays planned."""
-
-
 class JobKind(ABC):
     """What one kind of job does in its own way."""
 
     batch_task: type[SendBatch]
     """The task that sends a batch, on a queue of the kind's own."""
 
-    feeder: BatchFeeder | None = None
-    """What feeds its batches; they stand in chains where there is none."""
-
-    silence: timedelta | None = None
-    """After how long without a sign the owner of a batch counts as gone; unset: when its transaction has ended."""
+    feeder: BatchFeeder | None = None  # where batches stand in chains, these feed themselves
 
     @property
     @abstractmethod
@@ -76,12 +63,6 @@ class JobKind(ABC):
             Invalid: the job can never be sent.
             Unavailable: a server is away.
         """
-
-    async def end_owner(self, owner: str) -> None:
-        """End what a batch's owner who shows no more sign may still hold. Raises `Unavailable`."""
-
-    async def reopen(self, job: Job) -> None:
-        """Go on with taking the job up again, where whoever began that died. Raises `Unavailable`."""
 
     async def write_at_end(self, job: Job) -> Written:
         """The file that is written once all batches are settled, right before the job closes. Raises `Unavailable` as

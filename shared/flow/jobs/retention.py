@@ -57,7 +57,7 @@ class JobRetention:
         self._seen[plans] = plan_ids[-1] if len(plan_ids) == _STEP else ""
         if not plan_ids:
             return 0
-        orphans = set(plan_ids) - await self._store.jobs.with_file_plans(plan_ids)
+        orphans = set(plan_ids) - await self._store.closed_jobs.with_file_plans(plan_ids)
         if orphans:
             await plans.remove_of(sorted(orphans))
         return len(orphans)

@@ -187,8 +187,9 @@ class Upkeep:
         queued = await self._requeue_queued(job, on_their_way[BatchStatus.QUEUED], since)
         if not job.standing.feeds:
             return Found(jobs=1, plans=plans, queued=queued, owned=owned)
-        if job.reopening:
-            await self._kinds.of(job.service).reopen(job)
+        feeder = self._kinds.of(job.service).feeder
+        if job.reopening and feeder is not None:
+            await feeder.reopen(job)
         await self._breaker.look(job.key)
         await self._feed.feed_job(job.key)
         since_then = _oldest(on_their_way[BatchStatus.QUEUED])
@@ -238,8 +239,8 @@ class Upkeep:
     async def _requeue_owned(self, job: Job, batches: Sequence[Batch], since: "_Since") -> int:
         if not batches:
             return 0
-        silence = self._kinds.of(job.service).silence
-        return await self._requeue_stale(job, batches, since.owned if silence is None else since.silent(silence))
+        feeder = self._kinds.of(job.service).feeder
+        return await self._requeue_stale(job, batches, since.owned if feeder is None else since.silent(feeder.silence))
 
     async def _requeue_stale(self, job: Job, batches: Sequence[Batch], since: datetime) -> int:
         """Requeue those that have stood as they stand since before then, and that the clock will not bring back."""

@@ -17,7 +17,6 @@ from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
 from shared.domain.instants import ms
 from shared.domain.jobs.batches import Batch
-from shared.domain.jobs.jobs import Standing
 from shared.domain.messages import places
 from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.owners import credential_owner, read_credential_owner
@@ -52,10 +51,6 @@ class CredentialFeed:
         self._broker = broker
         # A job's lowest batch that may still be planned, as far as we know: a plan is not read from its beginning.
         self._lowest: LRUCache[str, int] = LRUCache(_REMEMBERED)
-
-    async def feed(self, standing: Standing) -> None:
-        """Feed the credential of a job that stands so."""
-        await self.feed_credential(standing.credential_id)
 
     async def feed_credential(self, credential_id: str) -> None:
         """Queue batches as long as there are places and batches that may be sent now."""
@@ -176,7 +171,7 @@ class CredentialFeed:
         return joined
 
     async def _change(self, credential_id: str, traffic: Traffic, kept: Places) -> bool:
-        pace = traffic.pace.touched()
+        pace = traffic.pace.next_seq()
         return await self._store.credentials.change_traffic(credential_id, traffic.pace.seq, pace, kept)
 
 

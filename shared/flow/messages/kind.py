@@ -8,34 +8,47 @@ from typing import TYPE_CHECKING
 from shared.domain.audience.csv_header import Chosen, Header, choose
 from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.errors import Invalid
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, Standing
 from shared.domain.messages.jobs import MESSAGE_SERVICE, Duplicates, options_of
 from shared.domain.messages.tasks import SendMessages
+from shared.flow.jobs.feeders import BatchFeeder
 from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
-from shared.flow.messages.retrying import Retry
+from shared.flow.messages.retrying import JobRetry
 from shared.store import Store
 
 if TYPE_CHECKING:  # it brings the driver along, and not every process reads tables
     from shared.audience.recipient_tables import RecipientTables
 
-SILENCE = timedelta(seconds=10)
-"""A worker shows every two seconds that it still sends a batch."""
+
+class MessageFeeder(BatchFeeder):
+    """Feeds the credentials of jobs. A worker shows every two seconds that it still sends a batch."""
+
+    silence = timedelta(seconds=10)
+
+    def __init__(self, store: Store, feed: CredentialFeed, retry: JobRetry) -> None:
+        self._store = store
+        self._feed = feed
+        self._retry = retry
+
+    async def feed(self, standing: Standing) -> None:
+        await self._feed.feed_credential(standing.credential_id)
+
+    async def end_owner(self, owner: str) -> None:
+        await self._store.messages.end_session(owner)
+
+    async def reopen(self, job: Job) -> None:
+        await self._retry.go_on(job)
 
 
 class MessageKind(JobKind):
     """What jobs that send messages do in their own way."""
 
     batch_task = SendMessages
-    silence = SILENCE
 
-    def __init__(
-        self, store: Store, load_tables: "Callable[[], RecipientTables]", feed: CredentialFeed, retry: Retry
-    ) -> None:
-        self._store = store
+    def __init__(self, load_tables: "Callable[[], RecipientTables]", feeder: MessageFeeder) -> None:
         self._load_tables = load_tables
-        self._retry = retry
-        self.feeder = feed
+        self.feeder = feeder
 
     @property
     def services(self) -> dict[str, str]:
@@ -62,12 +75,6 @@ class MessageKind(JobKind):
             normalize=repeat_form(options.channel, options.default_region),
             once=options.duplicates is Duplicates.ONCE,
         )
-
-    async def end_owner(self, owner: str) -> None:
-        await self._store.messages.end_session(owner)
-
-    async def reopen(self, job: Job) -> None:
-        await self._retry.go_on(job)
 
     async def prepare(self, job: Job) -> None:
         from shared.domain.messages.rendering import MessageTexts

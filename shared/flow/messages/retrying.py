@@ -18,7 +18,7 @@ from shared.store import Store
 RETRIED = "job_retried"
 
 
-class Retry:
+class JobRetry:
     """Takes jobs up again. All raise `Unavailable`."""
 
     def __init__(self, store: Store, feed: CredentialFeed, clock: Clock) -> None:

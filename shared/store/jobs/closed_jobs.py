@@ -9,7 +9,7 @@ from datetime import datetime
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.rate_chart import RatePoint
 from shared.store.documents import Document, insert_new, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, counts_of, document_of, key_of, one_job
@@ -57,6 +57,15 @@ class ClosedJobs:
         """Note that these closed jobs have no batches any more: `find_ended_before` will not name them again."""
         with translate_errors():
             await self._jobs.update_many(any_job(job_ids), {"$unset": {"kept_since": ""}})
+
+    async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
+        """Which of these keys of file plans are those of a job, or of a group that has jobs."""
+        ids = [split_key(plan_id)[0] for plan_id in plan_ids]
+        shown = {"incarnation": 1, "group_id": 1}
+        with translate_errors():
+            alone = {key_of(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
+            grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
+            return alone | {key_of(document, "group_id") async for document in grouped}
 
     async def remove(self, job_ids: Sequence[str]) -> None:
         """Forget those of these jobs that have nothing left to do."""

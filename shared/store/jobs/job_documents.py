@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from shared.domain.instants import ns
-from shared.domain.jobs.jobs import Job, job_key, split_key
+from shared.domain.jobs.jobs import Job, JobStatus, Standing, job_key, split_key
 from shared.domain.jobs.templates import Template, check_copies
 from shared.runtime.tracing import current_trace
 from shared.store.documents import Codec, Document
@@ -14,6 +14,12 @@ _templates = Codec(Template, json=("body", "defaults"))
 
 KEY_FIELDS = {"incarnation": 1}
 """What `key_of` needs of a document, besides the id."""
+
+
+STANDING_FIELDS = KEY_FIELDS | dict.fromkeys(
+    ("status", "plan.end", "expires_at", "service", "credential_id", "reopening"), 1
+)
+"""What `standing_of` needs of a document."""
 
 
 def one_job(job_id: str) -> Document:
@@ -59,6 +65,18 @@ def job_of(document: Document) -> Job:
     feedbacks = {unescape_key(key): count for key, count in document["feedbacks"].items()}
     events = [{"by": None} | event for event in document.get("events", ())]
     return _codec.value({**document, "plan": plan, "feedbacks": feedbacks, "events": events})
+
+
+def standing_of(document: Document) -> Standing:
+    """The little of a job that decides about its batches."""
+    return Standing(
+        JobStatus(document["status"]),
+        document["plan"]["end"],
+        document["expires_at"],
+        document["service"],
+        document.get("credential_id", ""),
+        document.get("reopening", False),
+    )
 
 
 def place_of(document: Document) -> str:

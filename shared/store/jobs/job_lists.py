@@ -56,6 +56,20 @@ class JobLists:
                 )
         return len(found)
 
+    async def page_of_app(
+        self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
+    ) -> Page[Job]:
+        """An app's jobs by age, the oldest first, behind the position (`created_at`, id), without their contexts.
+        `template` is a job's names as they were given, joined by commas."""
+        query: Document = {"app_id": app_id}
+        if template:
+            query["template_names"] = template.split(",")
+        if after is not None:
+            created_at, job_id = after
+            query["$or"] = [{"created_at": {"$gt": created_at}}, {"created_at": created_at, "_id": {"$gt": job_id}}]
+        order = ("created_at", "_id")
+        return await read_page(self._jobs, query, job_of, order=order, limit=limit, without=_LISTED)
+
     async def page(
         self,
         *,

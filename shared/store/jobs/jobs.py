@@ -11,7 +11,6 @@ jobs at once are read without (it is empty).
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from pymongo import ASCENDING
@@ -22,15 +21,24 @@ from shared.domain.errors import Conflict
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.events import DueMail, Event, Milestone
-from shared.domain.jobs.jobs import STARTABLE, TRANSITIONS, Job, JobStatus, Standing, split_key
+from shared.domain.jobs.jobs import STARTABLE, TRANSITIONS, Job, JobStatus, Standing
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.totals import Totals
 from shared.domain.transitions import sources
-from shared.store.documents import BATCH, Document, Page, free_keys, insert_new, json_text, read_page, translate_errors
+from shared.store.documents import BATCH, Document, free_keys, insert_new, json_text, translate_errors
 from shared.store.jobs.job_changes import NOW, VIEW, change_job
-from shared.store.jobs.job_documents import KEY_FIELDS, any_job, copies_of, document_of, job_of, key_of, one_job
+from shared.store.jobs.job_documents import (
+    KEY_FIELDS,
+    STANDING_FIELDS,
+    any_job,
+    copies_of,
+    document_of,
+    job_of,
+    key_of,
+    one_job,
+    standing_of,
+)
 
-_STANDING = dict.fromkeys(("status", "plan.end", "expires_at", "service", "credential_id", "reopening"), 1) | KEY_FIELDS
 _LISTED = VIEW | {"context": 0}
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
@@ -69,15 +77,6 @@ class Jobs:
             found = self._jobs.find(any_job(job_ids), VIEW if context else _LISTED, batch_size=BATCH)
             return {document["_id"]: job_of(document) async for document in found}
 
-    async def with_file_plans(self, plan_ids: Sequence[str]) -> set[str]:
-        """Which of these keys of file plans are those of a job, or of a group that has jobs."""
-        ids = [split_key(plan_id)[0] for plan_id in plan_ids]
-        shown = {"incarnation": 1, "group_id": 1}
-        with translate_errors():
-            alone = {key_of(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
-            grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
-            return alone | {key_of(document, "group_id") async for document in grouped}
-
     async def get(self, job_id: str) -> Job | None:
         """The whole job, whatever its app, with its copies of the templates."""
         with translate_errors():
@@ -92,20 +91,6 @@ class Jobs:
         """The job that was made with this idempotency key."""
         with translate_errors():
             return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
-
-    async def page(
-        self, app_id: str, *, template: str = "", after: tuple[int, str] | None = None, limit: int
-    ) -> Page[Job]:
-        """An app's jobs by age, the oldest first, behind the position (`created_at`, id), without their contexts.
-        `template` is a job's names as they were given, joined by commas."""
-        query: dict[str, Any] = {"app_id": app_id}
-        if template:
-            query["template_names"] = template.split(",")
-        if after is not None:
-            created_at, job_id = after
-            query["$or"] = [{"created_at": {"$gt": created_at}}, {"created_at": created_at, "_id": {"$gt": job_id}}]
-        order = ("created_at", "_id")
-        return await read_page(self._jobs, query, job_of, order=order, limit=limit, without=_LISTED)
 
     async def has_open(self, app_id: str) -> bool:
         """Whether an app has work that is not finished."""
@@ -142,14 +127,8 @@ class Jobs:
     async def get_standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""
         with translate_errors():
-            document = await self._jobs.find_one(one_job(job_id), _STANDING)
-        return None if document is None else _standing_of(document)
-
-    async def get_standings(self, job_ids: Sequence[str]) -> dict[str, Standing]:
-        """What decides about the batches of those of these jobs that there are, by their keys."""
-        with translate_errors():
-            found = self._jobs.find(any_job(job_ids), _STANDING)
-            return {key_of(document): _standing_of(document) async for document in found}
+            document = await self._jobs.find_one(one_job(job_id), STANDING_FIELDS)
+        return None if document is None else standing_of(document)
 
     async def move(
         self,
@@ -248,17 +227,6 @@ class Jobs:
         with translate_errors():
             async for document in self._jobs.find(query, KEY_FIELDS):
                 yield key_of(document)
-
-
-def _standing_of(document: Document) -> Standing:
-    return Standing(
-        JobStatus(document["status"]),
-        document["plan"]["end"],
-        document["expires_at"],
-        document["service"],
-        document.get("credential_id", ""),
-        document.get("reopening", False),
-    )
 
 
 def _job_or_none(document: Document | None) -> Job | None:

@@ -1,6 +1,5 @@
 """The batches of messages: what may happen to them and to no other batch (`shared.domain.messages.batches`)."""
 
-from collections.abc import Collection
 from datetime import datetime
 
 from pymongo import ASCENDING, ReturnDocument
@@ -24,14 +23,14 @@ class MessageBatches:
 
     async def find_planned(self, job_id: str, *, since: int, now: datetime) -> Batch | None:
         """The job's first batch, from this ordinal on, that waits in its plan and may be sent by now."""
-        query = _planned(job_id) | {"ordinal": {"$gte": since}, "not_before": {"$not": {"$gt": now}}}
+        query = _query_planned(job_id) | {"ordinal": {"$gte": since}, "not_before": {"$not": {"$gt": now}}}
         with translate_errors():
             found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
         return None if found is None else batch_of(found)
 
     async def find_next_time(self, job_id: str) -> datetime | None:
         """When the first of the job's batches may be sent that wait for an instant, if any does."""
-        query = _planned(job_id) | {"not_before": {"$type": "date"}}
+        query = _query_planned(job_id) | {"not_before": {"$type": "date"}}
         with translate_errors():
             found = self._batches.find(query, {"not_before": 1})
             return min([document["not_before"] async for document in found], default=None)
@@ -48,12 +47,6 @@ class MessageBatches:
         change |= {"failed_of": batch.job_id} if is_failure(to) else {}
         return await self._move(batch, to, change, {"not_before": ""})
 
-    async def touch(self, batches: Collection[Batch]) -> None:
-        """Note that their owners still work at these."""
-        owned = {"_id": {"$in": [batch.id for batch in batches]}, "owner": {"$in": [batch.owner for batch in batches]}}
-        with translate_errors():
-            await self._batches.update_many(owned, {"$currentDate": {"changed_at": True}})
-
     async def _move(self, batch: Batch, to: BatchStatus, fields: Document, unset: Document) -> Batch | None:
         source = source_of(MESSAGE_TRANSITIONS, BatchStatus.SENDING, to)
         query = {"_id": batch.id, "owner": batch.owner, "attempts": batch.attempts, "status": source.value}
@@ -64,5 +57,5 @@ class MessageBatches:
         return None if found is None else batch_of(found)
 
 
-def _planned(job_id: str) -> Document:
+def _query_planned(job_id: str) -> Document:
     return {"job_id": job_id, "status": BatchStatus.PLANNED.value}

@@ -12,7 +12,7 @@ from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.events import DueMail, Event, Milestone
-from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus
+from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
 from shared.domain.messages.halting import Bounces
 from shared.domain.messages.jobs import Resending, options_of
 from shared.domain.messages.ledger import MessageState
@@ -20,7 +20,7 @@ from shared.domain.messages.places import Rank
 from shared.domain.transitions import sources
 from shared.store.documents import Document, translate_errors
 from shared.store.jobs.job_changes import change_job
-from shared.store.jobs.job_documents import job_of, one_job
+from shared.store.jobs.job_documents import STANDING_FIELDS, any_job, job_of, key_of, one_job, standing_of
 
 _WITHOUT = {"plan.templates": 0, "context": 0}
 
@@ -55,6 +55,12 @@ class MessageJobs:
         with translate_errors():
             found = self._jobs.find(query, _WITHOUT).sort("created_at", ASCENDING).limit(limit)
             return [_running_job(document) async for document in found]
+
+    async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
+        """What decides about the batches of those of these jobs that there are, by their keys."""
+        with translate_errors():
+            found = self._jobs.find(any_job(job_keys), STANDING_FIELDS)
+            return {key_of(document): standing_of(document) async for document in found}
 
     async def has_open(self, credential_id: str) -> bool:
         """Whether a job by this credential has something left to do."""

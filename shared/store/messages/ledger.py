@@ -12,10 +12,12 @@ Each change names the entry as it was read. One that has changed since is not to
 the same write: whoever writes reads again and decides anew. So a write that may have happened is safe to repeat.
 """
 
+import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import Enum
 from typing import Any, Self
 
@@ -28,6 +30,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 from pymongo.read_concern import ReadConcern
 
+from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
 from shared.store.documents import Codec, Document, is_duplicate, make, translate_errors, with_ids
 
@@ -36,7 +39,7 @@ WRITTEN_AT_ONCE = 200
 
 _Transact = Callable[[AsyncClientSession], Awaitable[None]]
 
-_TRANSACTION_SECONDS = 5.0
+_TRANSACTION_SECONDS, _ABORT_SECONDS = 5.0, 1.0
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
 _codec = Codec(Message)
 
@@ -49,10 +52,13 @@ class EntryChange(Struct, frozen=True):
 
 
 class WritingSession:
-    """In which all writing for one batch is done, one write at a time. Its `id` names the owner of the batch."""
+    """In which all writing for one batch is done, one write at a time. Its `id` names the owner of the batch, which
+    was written for last at `wrote_at`, by our own clock."""
 
     def __init__(self, session: AsyncClientSession) -> None:
         self.session = session
+        self.lock = asyncio.Lock()
+        self.wrote_at = time.monotonic()
         self.id = session.session_id["id"].hex()
 
     async def __aenter__(self) -> Self:
@@ -136,7 +142,12 @@ class MessageLedger:
                 raise _NotWritten(WriteResult.LOST)
             await self._change(changes, running)
 
-        return await self._run(transact, None if session is None else session.session)
+        if session is None:
+            return await self._run(transact)
+        async with session.lock:
+            result = await self._run(transact, session.session)
+            session.wrote_at = time.monotonic()
+        return result
 
     async def fold(self, changes: Sequence[EntryChange]) -> WriteResult:
         """Change entries by what callbacks tell, and their batches' tallies."""
@@ -209,7 +220,17 @@ class MessageLedger:
                     )
         except _NotWritten as refused:
             return refused.result
+        except Unavailable:
+            if own is not None:
+                await self._abort(own)
+            raise
         return WriteResult.DONE
+
+    async def _abort(self, session: AsyncClientSession) -> None:
+        """End a transaction that timed out and may be open, as the driver could not: it would keep others from the
+        batch."""
+        with suppress(Unavailable), pymongo.timeout(_ABORT_SECONDS):
+            await self.end_session(session.session_id["id"].hex())
 
 
 def beginning_with(prefix: str) -> Document:

@@ -53,7 +53,7 @@ class Reopening:
     async def reopen_batches(self, job: Job, states: Collection[MessageState]) -> None:
         """Put the job's settled batches back into its plan that may have messages in these states."""
         queries: list[Document] = [{f"tally.{state.value}": {"$gt": 0}} for state in sorted(states)]
-        queries.append({"ordinal": {"$in": await self._told_otherwise(job, states)}})
+        queries.append({"ordinal": {"$in": await self._find_by_callbacks(job, states)}})
         if MessageState.UNSENT in states:
             queries.append({"status": BatchStatus.DROPPED.value})
         settled = {"job_id": job.key, "settled": True, "status": {"$in": sorted(SETTLED)}}
@@ -69,7 +69,7 @@ class Reopening:
                 one_job(job.key) | {"round": job.round, "reopening": True}, {"$set": {"reopening": False}}
             )
 
-    async def _told_otherwise(self, job: Job, states: Collection[MessageState]) -> list[int]:
+    async def _find_by_callbacks(self, job: Job, states: Collection[MessageState]) -> list[int]:
         """The batches of which callbacks have brought messages into these states."""
         wanted = {"$or": [{state.value: {"$gt": 0}} for state in sorted(states)]}
         with translate_errors():

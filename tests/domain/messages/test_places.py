@@ -32,7 +32,8 @@ def place(holder: str, created: int = 1, **fields: object) -> AccountPlace:
 
 
 @pytest.mark.parametrize(
-    ("rate", "max_in_flight", "places"), [(0.01, 1, 1), (10, 20, 2), (501, 250, 3), (10_000, 1_000, 32), (10_000, 5, 5)]
+    ("rate", "max_in_flight", "places"),
+    [(0.01, 1, 1), (10, 20, 2), (501, 250, 2), (2_500, 1_000, 3), (10_000, 1_000, 10), (10_000, 5, 5)],
 )
 def test_there_are_few_places(rate: float, max_in_flight: int, places: int) -> None:
     assert capacity(rate, max_in_flight) == places

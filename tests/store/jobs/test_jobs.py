@@ -121,7 +121,7 @@ async def test_only_whoever_renders_reads_the_copied_templates(store: Store) -> 
     assert whole.plan.templates == (A_TEMPLATE,)
     assert await store.jobs.view(job.id) == lean
     assert await store.jobs.with_key(key.key) == lean
-    assert await store.jobs.page("app", limit=1) == [lean]
+    assert await store.job_lists.page_of_app("app", limit=1) == [lean]
     moved = await store.jobs.move(job.id, to=JobStatus.PAUSED, only=PAUSABLE, at=7)
     assert moved is not None
     assert moved.plan == lean.plan
@@ -210,7 +210,7 @@ async def test_pages_follow_each_other_without_gap_or_repeat(store: Store) -> No
         await store.jobs.add(job)
     seen: list[Job] = []
     after = None
-    while page := await store.jobs.page("app", after=after, limit=4):
+    while page := await store.job_lists.page_of_app("app", after=after, limit=4):
         seen += page
         after = (page[-1].created_at, page[-1].id)
     assert sorted(job.id for job in seen) == sorted(job.id for job in jobs[:10])

@@ -1,0 +1,234 @@
+"""Pushes by Firebase Cloud Messaging, HTTP v1: one POST a message, to the registration token of an app's instance.
+
+The template's body is the message without its target. Where it has a notification, its tag on Android and its collapse
+id on Apple's devices are the message's id, unless the template has its own: so a repeat takes the place of the first. A
+`collapse_key` would not do, of which a device keeps four. FCM itself knows no idempotency key.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct, field
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Answer, CallAccepted, CallRefused, CallUnanswered, NotNow, Reason
+from shared.domain.messages.channels import Channel
+from shared.outgoing import Outgoing, PostedAnswer
+from shared.outgoing.checks import check_url
+from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers.collapsing import collapse_id
+from shared.providers.details import tell
+from shared.providers.fields import read_fields
+from shared.providers.google_tokens import AccessToken, AccessTokens, NoAccess, ServiceAccount, read_service_account
+from shared.providers.posts import Posts, judge_status, read_answer
+from shared.providers.signed_tokens import check_rsa_key
+from shared.runtime.clock import Clock, SystemClock
+
+SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
+
+_SECRET = "secret.serviceAccount"
+_TARGETS = ("token", "topic", "condition")
+_PARTS = frozenset({"notification", "data", "android", "apns", "webpush"})
+_ALLOWED = _PARTS | {"fcm_options", "fcmOptions"}
+_UNAUTHENTICATED = 401
+_OF_THE_TOKEN = "registration token"
+
+
+class FcmFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """An account's own fields. `api_url` is for a private endpoint, and for what speaks like FCM."""
+
+    api_url: str = "https://fcm.googleapis.com"
+
+
+class FcmSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The text of a service account's JSON file."""
+
+    service_account: str
+
+    def __repr__(self) -> str:
+        """Nothing of it."""
+        return "FcmSecret()"
+
+
+class FcmViolation(Struct, frozen=True):
+    """A field of ours that FCM cannot take."""
+
+    field: str = ""
+    description: str = ""
+
+
+class FcmErrorDetail(Struct, frozen=True, rename="camel"):
+    """One of several things that FCM says about an error: its own code, or what is wrong with our fields."""
+
+    error_code: str = ""
+    field_violations: list[FcmViolation] = field(default_factory=list)
+
+
+class FcmError(Struct, frozen=True):
+    """Why FCM has not taken a message; `status` is the code of all of Google's services."""
+
+    message: str = ""
+    status: str = ""
+    details: list[FcmErrorDetail] = field(default_factory=list)
+
+    @property
+    def code(self) -> str:
+        """What FCM calls it, or all of Google's services."""
+        return next((detail.error_code for detail in self.details if detail.error_code), self.status)
+
+    @property
+    def blames_the_token(self) -> bool:
+        """Whether the registration token is none."""
+        fields = [violation.field for detail in self.details for violation in detail.field_violations]
+        return "message.token" in fields or _OF_THE_TOKEN in self.message
+
+
+class FcmAnswer(Struct, frozen=True):
+    """What FCM answers with."""
+
+    name: str = ""
+    error: FcmError | None = None
+
+
+class FcmKind(ProviderKind):
+    """See the module."""
+
+    name = "fcm"
+    channel = Channel.PUSH
+
+    def __init__(self, rules: ProviderRules, clock: Clock | None = None) -> None:
+        self._rules = rules
+        self._clock = clock or SystemClock()
+
+    def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        chosen = read_fields(fields, FcmFields)
+        account = read_service_account(read_fields(secret, FcmSecret, "secret").service_account, _SECRET)
+        networks = self._rules.allowed_networks
+        check_url(chosen.api_url, allowed_networks=networks, field="apiUrl")
+        try:
+            check_url(account.token_uri, allowed_networks=networks, field=_SECRET)
+        except Invalid as error:
+            raise Invalid(f"token_uri: {error.reason}", field=_SECRET) from None
+        check_rsa_key(account.private_key, _SECRET)
+
+    def check_content(self, body: Mapping[str, Any]) -> None:
+        for name in body:
+            if name in _TARGETS:
+                raise Invalid("whom a message goes to is not the template's to say", field=name)
+            if name not in _ALLOWED:
+                raise Invalid(f"a message has {', '.join(sorted(_ALLOWED))}", field=name)
+        if not _PARTS & body.keys():
+            raise Invalid("a message has a notification, or data, or both", field="notification")
+        for name in _PARTS & body.keys():
+            if not isinstance(body[name], dict):
+                raise Invalid("a JSON object is needed", field=name)
+        for name, value in body.get("data", {}).items():
+            if not isinstance(value, str):
+                raise Invalid("all data are texts", field=f"data.{name}")
+
+    def open(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], outgoing: Outgoing, credential: str = ""
+    ) -> Provider:
+        account = read_service_account(read_fields(secret, FcmSecret).service_account, _SECRET)
+        seconds = self._rules.call_seconds
+        tokens = AccessTokens(account, SCOPE, outgoing, self._clock, seconds)
+        return FcmProvider(read_fields(fields, FcmFields), account, tokens, outgoing, seconds)
+
+
+class FcmProvider:
+    """One project."""
+
+    def __init__(
+        self,
+        fields: FcmFields,
+        account: ServiceAccount,
+        tokens: AccessTokens,
+        outgoing: Outgoing,
+        call_seconds: float,
+    ) -> None:
+        self._url = f"{fields.api_url.rstrip('/')}/v1/projects/{quote(account.project_id, safe='')}/messages:send"
+        self._tokens = tokens
+        self._outgoing = outgoing
+        self._call_seconds = call_seconds
+
+    async def send(self, content: Content, to: str, key: str, before_bytes: BeforeBytes) -> Answer:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._call_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                token = await self._tokens.get()
+        except NoAccess as none:
+            return none.answer
+        except TimeoutError:
+            return NotNow(f"no access token within {self._call_seconds:g} s")
+        body = msgspec.json.encode({"message": _message(content, to, message_of(key))})
+
+        def judge(answer: PostedAnswer) -> Answer:
+            return self._judge(answer, to, token)
+
+        posts = Posts(self._outgoing, deadline - loop.time())
+        return await posts.post(self._url, {"authorization": f"Bearer {token.text}"}, body, before_bytes, judge)
+
+    async def close(self) -> None:
+        await self._tokens.close()
+
+    def _judge(self, answer: PostedAnswer, to: str, token: AccessToken) -> Answer:
+        hidden = (token.text, *self._tokens.hidden)
+        judged = _judge(answer, to, hidden)
+        error = read_answer(answer, FcmAnswer).error
+        if answer.status != _UNAUTHENTICATED or isinstance(judged, CallRefused):
+            token.proven = True
+            return judged
+        self._tokens.drop(token)
+        # One that let us in before has ended early; one that never did will not.
+        detail = tell(f"HTTP 401: {error.message if error else ''}".rstrip(": "), to, hidden)
+        return NotNow(detail) if token.proven else judged
+
+
+def _message(content: Content, to: str, message_id: str) -> dict[str, Any]:
+    """The message as FCM takes it: with its target, and named so that a repeat replaces it."""
+    message = {**content, "token": to}
+    android, apns = _object(content, "android"), _object(content, "apns")
+    shown = _object(android, "notification")
+    if content.get("notification") or shown:
+        message["android"] = android | {"notification": {"tag": message_id} | shown}
+        message["apns"] = apns | {"headers": {"apns-collapse-id": collapse_id(message_id)} | _object(apns, "headers")}
+    return message
+
+
+def _object(of: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = of.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
+    read = read_answer(answer, FcmAnswer)
+    judged = judge_status(answer, to, hidden, read.name.rpartition("/")[2])
+    error = read.error
+    if isinstance(judged, CallAccepted) or error is None:
+        return judged
+    detail = tell(f"{error.code}: {error.message}", to, hidden)
+    match error.code:
+        case "UNREGISTERED" | "NOT_FOUND":
+            return CallRefused(Reason.UNREGISTERED, detail)
+        case "INVALID_ARGUMENT":
+            return CallRefused(Reason.MALFORMED if error.blames_the_token else Reason.REFUSED, detail)
+        # The token is another project's, or Apple's key for this one is missing: no word about who we are.
+        case "SENDER_ID_MISMATCH" | "THIRD_PARTY_AUTH_ERROR":
+            return CallRefused(Reason.REFUSED, detail)
+        case "QUOTA_EXCEEDED" | "RESOURCE_EXHAUSTED":
+            return NotNow(detail, too_fast=True, retry_after=_patience(judged))
+        case "UNAVAILABLE":
+            return NotNow(detail, retry_after=_patience(judged))
+        case "INTERNAL":
+            return CallUnanswered(detail)
+        case _:
+            return msgspec.structs.replace(judged, detail=detail)
+
+
+def _patience(judged: Answer) -> timedelta | None:
+    return judged.retry_after if isinstance(judged, NotNow) else None

@@ -1,0 +1,62 @@
+"""Connections to a host that an account names, past the guard: the addresses that DNS gives are judged, and those that
+may be called are connected to, one after the other."""
+
+import asyncio
+import os
+import socket
+import ssl
+from contextlib import suppress
+
+from shared.outgoing import Blocked
+from shared.outgoing.guard import Guard
+
+CONNECT_SECONDS = 5.0  # for one address; a host may have several
+
+
+async def connect_socket(host: str, port: int, guard: Guard) -> socket.socket:
+    """A connected socket.
+
+    Raises:
+        Blocked: the host must not be connected to.
+        OSError, TimeoutError: there is no connection to be had.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    objections = [guard.objection(str(info[4][0]), port) for info in found]
+    allowed = [info for info, objection in zip(found, objections, strict=True) if objection is None]
+    if not allowed:
+        kinds = sorted({objection for objection in objections if objection})
+        raise Blocked(f"{host} leads to {' and '.join(kinds) or 'no address'}")
+    for info in allowed[:-1]:
+        with suppress(OSError, TimeoutError):
+            return await _connect(info, guard)
+    return await _connect(allowed[-1], guard)
+
+
+def describe_fault(fault: BaseException) -> str:
+    """What went wrong with a connection, to be read behind the server's name."""
+    match fault:
+        case ssl.SSLCertVerificationError():
+            return f"cannot be trusted: {fault.verify_message}"
+        case ssl.SSLError():
+            return "cannot be trusted: the TLS handshake failed"
+        case socket.gaierror():
+            return "cannot be found: nobody knows the name"
+        case TimeoutError():
+            return "did not answer in time"
+        case OSError():
+            # The driver's own text tells the address behind the name.
+            return f"cannot be connected to: {os.strerror(fault.errno) if fault.errno else 'no connection'}"
+        case _:
+            return f"cannot be spoken to: {fault}"
+
+
+async def _connect(info: tuple[object, ...], guard: Guard) -> socket.socket:
+    opened = guard.socket(info)
+    try:
+        opened.setblocking(False)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await asyncio.get_running_loop().sock_connect(opened, info[4])  # type: ignore[arg-type]
+    except BaseException:
+        opened.close()
+        raise
+    return opened

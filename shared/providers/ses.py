@@ -1,0 +1,96 @@
+"""Mail by Amazon SES, over its SMTP interface: the kind `smtp` with SES's own headers and replies.
+
+Our key stands in a header and in a message tag, so that an event of SES names it either way. A tag's value is made of
+letters, digits, `_` and `-` alone, hence `tag_of`. SES says in words what its codes do not: an account that may not
+send at all is told as a refused login, since no message of it will pass before somebody has done something about it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Answer, CallRefused, LoginRefused, Reason
+from shared.providers.fields import read_fields
+from shared.providers.smtp import (
+    SmtpFields,
+    SmtpKind,
+    SmtpManner,
+    SmtpReply,
+    judge_reply,
+    name_message,
+)
+
+TAG = "carillon_message"
+"""The name of the tag that bears our key."""
+
+_TAGS_HEADER = "X-SES-MESSAGE-TAGS"
+_SET_HEADER = "X-SES-CONFIGURATION-SET"
+
+_SET_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TOPIC = re.compile(r"arn:aws(-[a-z]+)*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?")
+_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9-]")
+_ESCAPED = re.compile(r"_([0-9a-f]{2})")
+_BARRED = re.compile(
+    r"access denied|sending (suspended|paused)|sending is (suspended|paused)|account is (suspended|paused|not active)",
+    re.IGNORECASE,
+)
+_NO_ADDRESS = re.compile(
+    r"invalid (rcpt to|address)|illegal address|missing final|domain (contains|starts)", re.IGNORECASE
+)
+
+
+class SesFields(SmtpFields, frozen=True):
+    """An account's own fields. `host` is the SMTP endpoint of a region; events come from `topic_arns` only."""
+
+    configuration_set: str | None = None
+    topic_arns: tuple[str, ...] = ()
+
+
+class SesKind(SmtpKind):
+    """See the module."""
+
+    name: ClassVar[str] = "ses"
+    shape: ClassVar[type[SmtpFields]] = SesFields
+
+    def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
+        super().check(fields, secret)
+        chosen = read_fields(fields, SesFields)
+        if not chosen.user:
+            raise Invalid("SES takes no mail without a login", field="user")
+        if chosen.configuration_set is not None and not _SET_NAME.fullmatch(chosen.configuration_set):
+            rule = "the name of a configuration set is 1 to 64 letters, digits, _ and -"
+            raise Invalid(rule, field="configurationSet")
+        for index, topic in enumerate(chosen.topic_arns):
+            if not _TOPIC.fullmatch(topic):
+                rule = "a topic is named as in arn:aws:sns:eu-west-1:123456789012:mails"
+                raise Invalid(rule, field=f"topicArns[{index}]")
+
+    def manner(self, fields: Mapping[str, Any]) -> SmtpManner:
+        chosen = read_fields(fields, SesFields)
+        fixed = {_SET_HEADER: chosen.configuration_set} if chosen.configuration_set is not None else {}
+
+        def headers(key: str) -> dict[str, str]:
+            return {**name_message(key), _TAGS_HEADER: f"{TAG}={tag_of(key)}", **fixed}
+
+        return SmtpManner(headers=headers, judge=_judge)
+
+
+def tag_of(key: str) -> str:
+    """Our key as the value of a tag."""
+    return _NOT_IN_TAGS.sub(lambda found: f"_{ord(found[0]):02x}", key)
+
+
+def key_of_tag(tag: str) -> str:
+    """The key that was made a tag's value."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), tag)
+
+
+def _judge(reply: SmtpReply) -> Answer:
+    judged = judge_reply(reply)
+    if not isinstance(judged, CallRefused):
+        return judged
+    if _BARRED.search(reply.words):
+        return LoginRefused(reply.detail)
+    # It asks no server of the recipient's before it takes a mail, so it knows of an address only how it is written.
+    return CallRefused(Reason.MALFORMED if _NO_ADDRESS.search(reply.words) else Reason.REFUSED, reply.detail)

@@ -1,0 +1,150 @@
+"""Jobs that send messages, whole: a file, workers as processes, a provider that is another process, and the ledger."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+from services.connections import Capabilities
+from services.parts import Parts
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.places import batch_size
+from shared.runtime.configuration import load
+from tests.bench.machine import memory
+from tests.bench.place import Place
+from tests.bench.report import Figure, Measured, Target, Wrong
+from tests.e2e.house import House
+from tests.providers.fakes import fake_process
+from tests.providers.rules import Rule
+from tests.services.worker.messages.account import most_in_a_second, used_share
+from tests.services.worker.messages.post import BUCKET, Post, add_app
+
+_RECIPIENTS, _RATE = 100_000, 2_500.0
+_RATES = (10.0, 100.0, 500.0)
+_SECONDS = 20
+_USED = 97
+_SLOWLY = Rule(status=202, delay_seconds=0.2)
+
+
+async def measure(place: Place) -> list[Measured]:
+    """How fast, and how much of a rate is used."""
+    return [await _measure_speed(place), await _measure_use(place)]
+
+
+async def _measure_speed(place: Place) -> Measured:
+    figures = []
+    for workers in (1, 2):
+        runs = [await _send_all(place, workers) for _ in range(place.repeat)]
+        what = f"{_RECIPIENTS:,} recipients, {workers} worker{'s' * (workers > 1)}"
+        figures.append(Figure(what, [rate for rate, _, _ in runs], "messages/s", Target(2_000)))
+        figures.append(Figure(f"{what}: peak memory", [peak for _, peak, _ in runs], "MB", Target(200, at_most=True)))
+        figures.append(
+            Figure(f"{what}: most in a second", [most for _, _, most in runs], "calls", Target(_RATE + 1, at_most=True))
+        )
+    return Measured(
+        "messages",
+        figures,
+        ["By `http`, which answers at once, at a rate of 2,500/s; from the first call to the last."],
+    )
+
+
+async def _measure_use(place: Place) -> Measured:
+    figures = []
+    for rate in _RATES:
+        for workers in (1, 3):
+            for rule in (Rule(status=202), _SLOWLY):
+                runs = [await _use(place, rate, workers, rule) for _ in range(place.repeat)]
+                what = (
+                    f"{rate:g}/s, {workers} worker{'s' * (workers > 1)}, answers after {rule.delay_seconds * 1000:g} ms"
+                )
+                most = [seen for _, seen in runs]
+                figures.append(Figure(f"{what}: most in a second", most, "calls", Target(ceil(rate), at_most=True)))
+                figures.append(Figure(f"{what}: used", [used for used, _ in runs], "%", Target(_USED)))
+    killed = [await _use(place, 100.0, 3, _SLOWLY, kill=True) for _ in range(place.repeat)]
+    figures.append(Figure("100/s, one of 3 workers killed: used", [used for used, _ in killed], "%", Target(90)))
+    figures.append(
+        Figure(
+            "100/s, one of 3 workers killed: most in a second",
+            [most for _, most in killed],
+            "calls",
+            Target(100, at_most=True),
+        )
+    )
+    return Measured(
+        "use of a rate by jobs", figures, [f"{_SECONDS} s of each rate; a minute where a worker is killed."]
+    )
+
+
+async def _send_all(place: Place, workers: int) -> tuple[float, float, float]:
+    async with _post_office(place, Rule(status=202)) as (house, post):
+        credential = await post.credential(rate=_RATE, max_in_flight=1_000)
+        started = [await house.start("worker") for _ in range(workers)]
+        await house.start("scheduler")
+        job = await post.job(credential, _RECIPIENTS, batch_size=batch_size(_RATE))
+        await _closed(post, job, seconds=300)
+        arrivals = await _arrivals(post)
+        _check(arrivals, _RECIPIENTS)
+        first, last = min(arrivals)[0], max(arrivals)[0]
+        peak = max(memory(worker.pid).peak for worker in started)
+        return (len(arrivals) - 1) / ((last - first) / 1e9), peak, most_in_a_second(arrivals)
+
+
+async def _use(place: Place, rate: float, workers: int, rule: Rule, *, kill: bool = False) -> tuple[float, float]:
+    count = ceil(rate * (60 if kill else _SECONDS))
+    async with _post_office(place, rule) as (house, post):
+        credential = await post.credential(rate=rate)
+        started = [await house.start("worker") for _ in range(workers)]
+        await house.start("scheduler")
+        job = await post.job(credential, count, batch_size=min(batch_size(rate), max(count // 6, 20)))
+        if kill:
+            await post.has_calls(count // 3, seconds=60)
+            started[0].send(signal.SIGKILL)
+        await _closed(post, job, seconds=count / rate * 2 + 60)
+        arrivals = await _arrivals(post)
+        if not kill:
+            _check(arrivals, count)
+        return 100 * used_share(arrivals, rate), most_in_a_second(arrivals)
+
+
+@asynccontextmanager
+async def _post_office(place: Place, rule: Rule) -> AsyncIterator[tuple[House, Post]]:
+    with TemporaryDirectory() as folder:
+        blobs = Path(folder) / "blobs"
+        blobs.mkdir()
+        settings = {
+            "CARILLON_BLOBS_URL": blobs.as_uri(),
+            "CARILLON_BLOBS_ALLOWED_BUCKETS": BUCKET,
+            "CARILLON_PROVIDERS_SECRET_KEYS": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+            "CARILLON_PROVIDERS_ALLOWED_NETWORKS": "127.0.0.0/8",
+            "CARILLON_WORKER_MAX_BATCH_FAILURE": "1",
+        }
+        async with place.house(**settings) as house, fake_process("http_fake") as fake:
+            await fake.answer(always=rule)
+            capabilities = Capabilities(load(house.environment), service="bench")
+            yield house, Post(capabilities, Parts(capabilities), fake, blobs, await add_app(capabilities))
+            await capabilities.close()
+
+
+async def _closed(post: Post, job: Job, *, seconds: float) -> None:
+    deadline = monotonic() + seconds
+    while monotonic() < deadline:
+        found = await post.store.jobs.view(job.key)
+        if found is not None and not found.open:
+            return
+        await asyncio.sleep(0.2)
+    raise Wrong(f"the job took over {seconds:g} s: {await post.store.messages.count_job(job.key, job.incarnation)}")
+
+
+async def _arrivals(post: Post) -> list[tuple[int, str]]:
+    told = await post.fake.tell()
+    return [(one.began_ns, one.headers["carillon-message"].partition("~")[0]) for one in told.arrived]
+
+
+def _check(arrivals: list[tuple[int, str]], count: int) -> None:
+    messages = {message for _, message in arrivals}
+    if len(messages) < len(arrivals) or len(messages) != count:
+        raise Wrong(f"{len(arrivals):,} calls for {len(messages):,} messages, {count:,} were planned")
