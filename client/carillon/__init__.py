@@ -61,6 +61,8 @@ from carillon.errors import (
 )
 from carillon.groups import Group, Groups, ZoneJob
 from carillon.jobs import Jobs
+from carillon.message_jobs import HaltRule, JobQueue, MessageCounts, MessageJob
+from carillon.messages import Attempt, Message, Messages
 from carillon.moves import Move, MoveFigures
 from carillon.overview import OpenJobs, Overview, Sign, Unknown
 from carillon.previews import (
@@ -89,6 +91,7 @@ __all__ = [
     "Apps",
     "Async",
     "AsyncCarillon",
+    "Attempt",
     "AudienceCount",
     "Audit",
     "AuditRecord",
@@ -121,6 +124,7 @@ __all__ = [
     "Forbidden",
     "Group",
     "Groups",
+    "HaltRule",
     "HttpCallback",
     "InHand",
     "Invalid",
@@ -128,10 +132,15 @@ __all__ = [
     "ItemError",
     "JobEvent",
     "JobPreview",
+    "JobQueue",
     "JobStage",
     "Jobs",
     "KafkaCallback",
     "LocaleCount",
+    "Message",
+    "MessageCounts",
+    "MessageJob",
+    "Messages",
     "Minute",
     "Move",
     "MoveFigures",

@@ -9,6 +9,7 @@ from carillon.dead_letters import DeadLetters
 from carillon.deployment import Deployment
 from carillon.groups import Groups
 from carillon.jobs import Jobs
+from carillon.messages import Messages
 from carillon.queues import Queues
 from carillon.runtimes import Runtime
 from carillon.schedules import Schedules
@@ -40,6 +41,7 @@ class Resources(Deployment[M]):
         self.schedules = Schedules[M](transport)
         self.dead_letters = DeadLetters[M](transport)
         self.jobs = Jobs[M](transport)
+        self.messages = Messages[M](transport)
         self.groups = Groups[M](transport)
         self.signing_secrets = SigningSecrets[M](transport)
         self.uploads = Uploads[M](transport)

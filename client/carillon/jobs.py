@@ -1,4 +1,4 @@
-"""`client.jobs`: try out and start push jobs, watch them, and pause, resume or stop them."""
+"""`client.jobs`: try out and start jobs, watch them, and pause, resume or stop them."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
@@ -12,6 +12,8 @@ from carillon.batches import Batch, Rate, Samples
 from carillon.calls import M, Resource, call, listing
 from carillon.errors import error_of
 from carillon.instants import written
+from carillon.message_jobs import MessageJob
+from carillon.messages import Message, messages_decoder
 from carillon.moves import DRY_RUN, Move, MoveFigures, figures
 from carillon.paging import PAGE_SIZE, items
 from carillon.previews import JobPreview
@@ -31,16 +33,18 @@ _samples = msgspec.json.Decoder(Samples)
 
 
 class Jobs(Resource[M]):
-    """The push jobs of apps. All methods raise `CarillonError`."""
+    """The jobs of apps. All methods raise `CarillonError`."""
 
     @call
-    async def start(self, app_id: str, job: PushJob, *, idempotency_key: str = "", reason: str = "") -> StoredJob:
+    async def start(
+        self, app_id: str, job: PushJob | MessageJob, *, idempotency_key: str = "", reason: str = ""
+    ) -> StoredJob:
         """Make a job, which starts at once or at its `starts_at`; the job of before for a key that was used for it. For
         a localized one it is the last zone's, with all `zones`; its `group_id` is what `client.groups` asks for.
 
         Raises:
             Invalid: a field breaks a rule, or there is no such app or template.
-            Conflict: the app is being deleted, or the job's id is taken.
+            Conflict: the app is being deleted, the job's id is taken, or its credential sends nothing now.
         """
         answer = await self._transport.call(
             "POST",
@@ -59,9 +63,11 @@ class Jobs(Resource[M]):
         return answer.read(_preview)
 
     @call
-    async def get(self, app_id: str, job_id: str) -> StoredJob:
-        """A job and its progress. Raises `NotFound`."""
-        return (await self._transport.call("GET", _of(app_id, job_id))).read(_job)
+    async def get(self, app_id: str, job_id: str, *, exact: bool = False) -> StoredJob:
+        """A job and its progress; what is told of its messages is up to a second old, unless it must be `exact`. Raises
+        `NotFound`."""
+        query = query_of(exact="true" if exact else "")
+        return (await self._transport.call("GET", _of(app_id, job_id), query=query)).read(_job)
 
     @listing
     def list(
@@ -109,6 +115,15 @@ class Jobs(Resource[M]):
         """The batches of a job in their order, or only those in this `state`; read page by page."""
         path, query = f"{_of(app_id, job_id)}/batches", query_of(state=state)
         return items(self._transport, path, query, _batches, limit=limit, page_size=page_size)
+
+    @listing
+    def messages(
+        self, app_id: str, job_id: str, *, state: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[Message]:
+        """The messages of a job in the order of its audience, or only those in this `state`; read page by page. Those
+        that nobody has called are not among them."""
+        path, query = f"{_of(app_id, job_id)}/messages", query_of(state=state)
+        return items(self._transport, path, query, messages_decoder, limit=limit, page_size=page_size)
 
     @call
     async def read_rate(self, app_id: str, job_id: str) -> Rate:

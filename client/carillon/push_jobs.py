@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from carillon.apps import App
 from carillon.instants import from_nanoseconds, nanoseconds
+from carillon.message_jobs import JobQueue, MessageCounts
 
 
 class PushJob(Struct, frozen=True, kw_only=True):
@@ -121,6 +122,8 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
 
     The jobs of a localized push have its `group_id`, and a `zone` each; `zones`, all of them from west to east, are
     only in the answer to start. `control_group_csv_path` is where those stand who were held out, once it is completed.
+    Of jobs that send by a provider account, `credential_id` names it; single ones have their `options`, how their
+    `messages` stand, and what is ahead of them (`queue`).
     `redacted` says that context, metadata, the paths of files and what went wrong are left out: the caller is a viewer.
     """
 
@@ -164,6 +167,10 @@ class StoredJob(Struct, frozen=True, kw_only=True, rename="camel"):
     status_events: tuple[JobStage, ...] | None = None
     app: App | None = None
     state: str = ""
+    credential_id: str = ""
+    options: dict[str, Any] | None = None
+    messages: MessageCounts | None = None
+    queue: JobQueue | None = None
     redacted: bool = False
 
     @property

@@ -71,6 +71,8 @@ def job_fields(out: Output, job: Json) -> Fields:
         ("zone", job["zone"]),
         ("templates", job["templateName"]),
         ("service", job["service"]),
+        ("credential", job.get("credentialId", "")),
+        ("options", job.get("options", {})),
         ("state", state_of(job)),
         ("failure", job["failure"]),
         ("done", f"{_share(job)} of {group_digits(job['totalTokens'])} devices"),
@@ -84,6 +86,8 @@ def job_fields(out: Output, job: Json) -> Fields:
         ("held out are in", job["controlGroupCsvPath"]),
         ("context", job["context"]),
         ("metadata", job["metadata"]),
+        ("messages", _counts(job.get("messages", {}))),
+        ("ahead of it", _queue(job.get("queue"))),
         ("reasons", _counts(job["reasons"])),
         ("locales", _counts(job["locales"])),
         ("feedback", _counts(job["feedbacks"])),
@@ -150,6 +154,14 @@ def time_left(job: Json) -> str:
     """How long it will take at the rate of now."""
     end = read_wire(job.get("estimatedEnd"))
     return format_span(end.timestamp() - time.time_ns() / NANOSECONDS) if end else ""
+
+
+def _queue(queue: Json | None) -> str:
+    if not queue or not queue["jobs"]:
+        return ""
+    jobs, messages = group_digits(queue["jobs"]), group_digits(queue["messages"])
+    starts = "" if queue["startsIn"] is None else f"; it begins in {format_span(queue['startsIn'])}"
+    return f"{messages} messages of {jobs} jobs{starts}"
 
 
 def _share(job: Json) -> str:

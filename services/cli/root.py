@@ -20,6 +20,7 @@ NOUNS: Mapping[str, str] = {
     "events": "What happened to a job.",
     "groups": "Localized pushes: a job for each time zone.",
     "jobs": "Push jobs: create, watch and move them.",
+    "messages": "What became of messages: to a recipient, or one of them.",
     "minutes": "What was done, minute by minute.",
     "namespaces": "Whose schedules there are.",
     "processes": "Which processes run, and what they have in hand.",

@@ -26,6 +26,7 @@ from shared.domain.tasks import TASK_PREFIXES
 
 if TYPE_CHECKING:  # a part names all of them, and no process loads all of them
     from services.api.http.routes import Resource
+    from services.api.jobs.account_jobs import AccountJobs
     from services.connections import Capabilities
     from services.scheduler.fire import OnDue
     from services.worker.stage import Stage
@@ -61,6 +62,10 @@ class Part:
     def job_kinds(self) -> "Sequence[JobKind]":
         """The kinds of jobs that the subject sends."""
         return ()
+
+    def account_jobs(self) -> "AccountJobs | None":
+        """What jobs that send by provider accounts have of their own in the API. One subject at most has it."""
+        return None
 
     def stages(self) -> "Sequence[Stage[Any]]":
         """The stages that workers run."""
@@ -103,6 +108,11 @@ class Parts:
     def job_kinds(self) -> "list[JobKind]":
         """The kinds of jobs of all subjects."""
         return [kind for part in self for kind in part.job_kinds()]
+
+    @cached_property
+    def account_jobs(self) -> "AccountJobs | None":
+        """What jobs that send by provider accounts have of their own in the API, if there are such jobs."""
+        return next((jobs for part in self if (jobs := part.account_jobs()) is not None), None)
 
     @cached_property
     def stages(self) -> "list[Stage[Any]]":

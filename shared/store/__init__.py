@@ -57,7 +57,9 @@ from shared.store.messages.batches import MessageBatches
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.jobs import MessageJobs
 from shared.store.messages.ledger import MessageLedger
+from shared.store.messages.ledger_lists import LedgerLists
 from shared.store.messages.reopening import Reopening
+from shared.store.messages.sums import MessageSums
 from shared.store.messages.suppressions import Suppressions
 from shared.store.push.feedbacks import Feedbacks
 from shared.store.push.held_out import HeldOut
@@ -137,6 +139,8 @@ class Store:
         self.message_jobs = self.add("message_jobs", MessageJobs)
         self.reopening = self.add("reopening", Reopening)
         self.messages = self.add("messages", lambda database: MessageLedger(client, database))
+        self.message_lists = self.add("message_lists", LedgerLists)
+        self.message_sums = self.add("message_sums", MessageSums)
         self.suppressions = self.add("suppressions", Suppressions)
         self.schema = self.add("schema", Schema)
 

@@ -36,7 +36,8 @@ def test_the_page_is_what_the_commands_say() -> None:
 
 def test_all_that_was_asked_for_is_there() -> None:
     wanted = {
-        "jobs": "list show create preview watch pause resume stop retry batches samples rate",
+        "messages": "find show",
+        "jobs": "list show create preview watch pause resume stop retry batches samples rate messages",
         "groups": "list show create preview watch pause resume stop batches samples",
         "apps": "list show create edit delete",
         "templates": "list show create edit delete render diff",

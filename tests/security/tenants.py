@@ -92,6 +92,7 @@ class Town:
             "uploadId"
         ]
         tenant.ids["letterId"] = self._dead_letter(tenant)
+        tenant.ids["messageId"] = self._message(tenant, job["id"])
         bulk = await self._made("POST", "/bulk-actions", bodies.bulk_action(tenant.ids), mine, 202)
         tenant.ids["actionId"] = bulk["id"]
         return tenant
@@ -115,6 +116,22 @@ class Town:
         }
         self.database.database["dead_letters"].insert_one(letter)
         return str(letter["_id"])
+
+    def _message(self, tenant: Tenant, job_id: str) -> str:
+        """Nobody but a worker makes one, and none runs here."""
+        job = self.database.database["jobs"].find_one({"_id": job_id})
+        assert job is not None
+        message = {
+            "_id": f"{job['incarnation']}.00000000.00000",
+            "app_id": tenant.ids["appId"],
+            "credential_id": tenant.ids["credentialId"],
+            "to": f"{tenant.mark}@example.com",
+            "state": "failed",
+            "detail": tenant.mark,
+            "attempt": 1,
+        }
+        self.database.database["messages"].insert_one(message)
+        return str(message["_id"])
 
     async def _push_table(self, app: str) -> None:
         connection = await asyncpg.connect(self.push_database)

@@ -156,6 +156,7 @@ def _answer(status: HTTPStatus, route: Route, schemas: Schemas) -> Json:
     described: Json = {"description": status.phrase}
     if route.answers[status] is not None:
         described["content"] = {"application/json": {"schema": schemas.of(*_kinds_answered(status, route))}}
+        described["content"] |= {media: {"schema": {"type": "string"}} for media in route.exports}
     if route.paged:
         link = {"description": '`<...>; rel="next"`, if there is a next page.', "schema": {"type": "string"}}
         described["headers"] = {"Link": link}

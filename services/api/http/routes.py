@@ -16,6 +16,7 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.api.http.acts import record_act, remember_request
 from services.api.http.dry_runs import DRY_RUN_NAME
@@ -53,14 +54,21 @@ DRY_RUN = Parameter(
 )
 
 
+class OwnBody(Struct, frozen=True):
+    """The type of a body that depends on the deployment, as the route's resource tells it."""
+
+    of: Callable[[Any], Any]
+
+
 class Route(Struct, frozen=True):
     """A route. `@Route("GET", "/apps", ...)` stands over the method of a `Resource` that answers it.
 
     `summary` describes it to callers. `answers` maps a status to the type of its body, to a tuple of types where it
     may have several, and to `None` for an empty one. `body` is the type of the request's body; the method itself reads
-    it, in its own time, and takes it as any of `body_media`.
+    it, in its own time, and takes it as any of `body_media`. It may be an `OwnBody`.
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
+    A list that `exports` is also given whole, as text of these media types, where `Accept` names one.
     `segments` has the JSON schemas of what stands in the path, but for the usual ids. What is no GET names its `act`,
     `job.stop` for instance, which is written down (`acts`), or `UNRECORDED`.
     """
@@ -80,6 +88,7 @@ class Route(Struct, frozen=True):
     paged: bool = False
     max_body_bytes: int | Callable[[Any], int] | None = None
     streams: bool = False
+    exports: tuple[str, ...] = ()
 
     def __call__(self, function: Function) -> Function:
         setattr(function, _ROUTE, self)
@@ -115,6 +124,8 @@ class Resource:
         limit = route.max_body_bytes
         if callable(limit):
             limit = limit(self)
+        if isinstance(route.body, OwnBody):
+            route = replace(route, body=route.body.of(self))
         return _Handler(
             route.path,
             http_method=[route.method],

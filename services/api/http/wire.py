@@ -45,7 +45,8 @@ T = TypeVar("T", bound=Struct)
 
 
 class Body(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a route reads of a request. Every field has a default: the one that stands for `null` and for absence."""
+    """What a route reads of a request. Every field has a default: the one that stands for `null` and for absence. Where
+    it is `UNSET`, that stands for absence alone."""
 
 
 def read(body: bytes, kind: type[T]) -> T:
@@ -166,7 +167,14 @@ def _known_fields(raw: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
         if name in fields:
             raise Invalid(f"the key {name!r} stands twice: case makes no difference", field=name)
         fields[name] = value
-    return {name: value for name, value in fields.items() if value is not None}
+    taken = _fields_with_null(kind)
+    return {name: value for name, value in fields.items() if value is not None or name in taken}
+
+
+@functools.cache
+def _fields_with_null(kind: type[Struct]) -> frozenset[str]:
+    """Those for which `null` is a value: what stands for their absence is another one."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(kind) if field.default is msgspec.UNSET)
 
 
 @functools.cache

@@ -28,6 +28,14 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
 
     id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
     service: Annotated[str, Meta(extra_json_schema={"enum": list(SERVICES)})] = ""
+    credential: Annotated[
+        str,
+        Meta(
+            description="The name or the id of a provider account, in the place of `service`: each recipient gets a "
+            "message by it.",
+            extra_json_schema={"examples": ["newsletter"]},
+        ),
+    ] = ""
     filters: Annotated[
         dict[str, Any],
         Meta(
@@ -69,7 +77,8 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     csv_path: Annotated[
         str,
         Meta(
-            description="A CSV file, `<bucket>/<key>`, whose first column names the users behind a header of any name.",
+            description="A CSV file, `<bucket>/<key>`, whose first column names the users behind a header of any name; "
+            "with a `credential`, the header names the columns.",
             extra_json_schema={"examples": ["pushes/jobs/users.csv"]},
         ),
     ] = ""
@@ -102,7 +111,9 @@ def read_id(text: str) -> str | None:
 
 def check(body: JobBody, *, now: int) -> None:
     """Raise `Invalid` for the first field that breaks a rule; `now` in ns."""
-    if body.service not in SERVICES:
+    if body.credential and body.service:
+        raise Invalid("a job has a credential or a service, not both", field="credential", value=body.credential)
+    if not body.credential and body.service not in SERVICES:
         raise _invalid("service", f"it must be {' or '.join(SERVICES)}", body.service)
     if body.expires_at != 0 and body.expires_at <= now:
         raise _invalid("expiresAt", "it must be 0 or lie in the future", body.expires_at)

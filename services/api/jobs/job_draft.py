@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from services.api.http.ids import fresh_id
 from services.api.jobs import job_body
+from services.api.jobs.account_jobs import AccountJobs
 from services.api.jobs.job_body import JobBody
 from shared.audience import KEY, USER, Audience
 from shared.blobs import Blobs
@@ -46,6 +47,7 @@ class JobDrafts:
         audience: Audience,
         blobs: Blobs,
         clock: Clock,
+        account_jobs: AccountJobs,
         *,
         published_sign: bool,
         max_file_bytes: int,
@@ -56,16 +58,25 @@ class JobDrafts:
         self._audience = audience
         self._blobs = blobs
         self._clock = clock
+        self._account_jobs = account_jobs
+        self.body = account_jobs.body
         self._published_sign = published_sign
         self._max_file_bytes = max_file_bytes
         self._max_record_bytes = max_record_bytes
         self._mails = mails
 
     async def job(
-        self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
+        self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, created_by: str, key: Idempotency | None
     ) -> Job:
-        """The job alone of `draft`, which raises the same."""
-        return (await self.draft(app, names, body, created_by=created_by, key=key)).job
+        """The job of whatever kind; `content` are the bytes of the body. Raises as `draft`, and `Conflict` where the
+        account that it names sends nothing now."""
+        if not body.credential:
+            return (await self.draft(app, names, body, created_by=created_by, key=key)).job
+        job_body.check(body, now=self._clock.now_ns())
+        own = await self._account_jobs.read(app, names, body, content)
+        if body.csv_path:
+            await self._file(body.csv_path)
+        return self._with_mail(own.put_into(self._make_job(app, names, body, body.filters, created_by, key)))
 
     async def draft(
         self, app: App, names: tuple[str, ...], body: JobBody, *, created_by: str, key: Idempotency | None
@@ -80,9 +91,12 @@ class JobDrafts:
         job_body.check_localized(body)
         await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)
         file = await self._file(body.csv_path) if body.csv_path else None
-        made = self._make_job(app, names, body, filters, created_by, key)
-        mails = (DueMail(arrival(made), made.created_at),) if self._mails else ()
-        return JobDraft(replace(made, mails=mails), file)
+        return JobDraft(self._with_mail(self._make_job(app, names, body, filters, created_by, key)), file)
+
+    async def confirm(self, job: Job) -> None:
+        """Look once more, now that the job is stored, at what it refers to. Raises `Conflict` where that is gone."""
+        if job.credential_id:
+            await self._account_jobs.confirm(job)
 
     def group(self, job: Job) -> Group:
         """The group that a localized job stands for. Raises `Invalid`."""
@@ -117,6 +131,9 @@ class JobDrafts:
             reason = f"invalid csvPath: the file has {file.size:,} bytes, {self._max_file_bytes:,} are allowed"
             raise Invalid(reason, field="csvPath", value=path)
         return file
+
+    def _with_mail(self, job: Job) -> Job:
+        return replace(job, mails=(DueMail(arrival(job), job.created_at),)) if self._mails else job
 
     def _make_job(
         self,

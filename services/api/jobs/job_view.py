@@ -3,11 +3,12 @@
 import uuid
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from services.api.accounts.apps import AppView, app_view
 from services.api.http.wire import hide
+from services.api.jobs.account_jobs import AccountFigures, JobQueueView, MessageCountsView
 from shared.domain.accounts.apps import App
 from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
@@ -74,6 +75,9 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     `context` are only there for a single job: in lists the one is `null`, the other `{}`. `redacted` says that
     `context`, `metadata`, the values of `filters`, the paths of files and what went wrong are left out, because the
     caller is a viewer.
+
+    Of jobs that send by a provider account, `credentialId` names it. A single one also has `options`, what it was made
+    with besides, `messages`, which is exact, and `queue`; its `reasons` and `estimatedEnd` come from the same.
     """
 
     id: str
@@ -118,7 +122,23 @@ class JobView(Struct, frozen=True, kw_only=True, rename="camel"):
     status_events: list[StatusEvent] | None
     zone: str
     zones: list[ZoneView]
+    credential_id: str | UnsetType = UNSET
+    options: dict[str, Any] | UnsetType = UNSET
+    messages: MessageCountsView | UnsetType = UNSET
+    queue: JobQueueView | UnsetType = UNSET
     redacted: bool = False
+
+
+def with_account(view: JobView, figures: AccountFigures) -> JobView:
+    """The job with what is told of those that send by a provider account."""
+    return replace(
+        view,
+        options=figures.options,
+        messages=figures.messages,
+        queue=figures.queue,
+        reasons=figures.reasons,
+        estimated_end=0 if figures.ends_at is None else ns(figures.ends_at),
+    )
 
 
 def redact(view: JobView) -> JobView:
@@ -192,6 +212,7 @@ def job_view(
         status_events=None if listed else _status_events(job) or None,
         zone=job.zone,
         zones=[] if group is None else _zones(group),
+        credential_id=job.credential_id or UNSET,
     )
 
 

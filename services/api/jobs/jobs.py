@@ -13,8 +13,9 @@ from services.api.http.acts import note_name
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
-from services.api.http.routes import Parameter, Resource, Route
+from services.api.http.routes import OwnBody, Parameter, Resource, Route
 from services.api.jobs import job_body
+from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_view import JobView, job_view, redact
@@ -53,14 +54,29 @@ KEY = Parameter(
     schema={"type": "string", "minLength": 1, "maxLength": 255},
     place="header",
 )
+EXACT = Parameter(
+    name="exact",
+    description="`true`: what is told of the job's messages is read now; otherwise it may be a second old.",
+    schema={"type": "boolean"},
+)
 
 
 class JobsResource(Resource):
     """The routes of jobs, but for their moves."""
 
-    def __init__(self, store: Store, drafts: JobDrafts, flow: JobFlow, groups: GroupFlow, watch: JobWatch) -> None:
+    def __init__(
+        self,
+        store: Store,
+        drafts: JobDrafts,
+        flow: JobFlow,
+        groups: GroupFlow,
+        watch: JobWatch,
+        answers: JobAnswers,
+    ) -> None:
+        self.body = drafts.body
         self._store = store
         self._watch = watch
+        self._answers = answers
         self._drafts = drafts
         self._flow = flow
         self._groups = groups
@@ -84,7 +100,8 @@ class JobsResource(Resource):
 
     @Route(
         "POST", JOBS, summary="Make a job, which starts at once or at `startsAt`.",
-        act="job.create", who=OPERATE_APP, body=JobBody, answers={HTTPStatus.CREATED: JobView, HTTPStatus.OK: JobView},
+        act="job.create", who=OPERATE_APP, body=OwnBody(lambda jobs: jobs.body),
+        answers={HTTPStatus.CREATED: JobView, HTTPStatus.OK: JobView},
         problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE, KEY),
     )  # fmt: skip
     async def create_job(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
@@ -101,7 +118,7 @@ class JobsResource(Resource):
         if earlier := await self._earlier(key):
             return await self._answer_known(*earlier, app)
         check_not_deleting(app, app.id)
-        job = await self._drafts.job(app, names, body, created_by=caller_of(request).name, key=key)
+        job = await self._drafts.job(app, names, body, content, caller_of(request).name, key)
         group = self._drafts.group(job) if job.localized else None
         if group is not None:
             group, fresh = await self._groups.start(group)
@@ -110,18 +127,19 @@ class JobsResource(Resource):
             job, fresh = await self._flow.start(job)
         if not fresh:
             return await self._answer_known(job, group, app)
-        await self._withdraw_if_deleting(app, job, group)
+        await self._confirm(app, job, group)
         return wire.answer(job_view(job, app, Totals(), group), HTTPStatus.CREATED)
 
     @Route(
         "GET", JOB, summary="Show a job and its progress.",
-        who=VIEW_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,),
+        who=VIEW_APP, answers={HTTPStatus.OK: JobView}, problems=(HTTPStatus.NOT_FOUND,), parameters=(EXACT,),
     )  # fmt: skip
     async def get_job(
         self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
     ) -> Response[bytes]:
         app, job = await job_of(self._store, app_id, job_id)
-        return await answer_job(self._watch, job, app, personal=sees_personal_data(request))
+        exact = paging.first(request, EXACT.name) == "true"
+        return await self._answers.show(job, app, personal=sees_personal_data(request), exact=exact)
 
     async def _earlier(self, key: Idempotency | None) -> tuple[Job, Group | None] | None:
         """What the same request made before."""
@@ -131,19 +149,21 @@ class JobsResource(Resource):
             return zone_jobs(group)[-1], group
         return None
 
-    async def _withdraw_if_deleting(self, app: App, job: Job, group: Group | None) -> None:
-        """Take what is new back where the app's deletion began meanwhile, which may not have seen it."""
+    async def _confirm(self, app: App, job: Job, group: Group | None) -> None:
+        """Take what is new back where the deletion of the app, or of what the job refers to, began meanwhile, which may
+        not have seen it."""
         try:
             check_not_deleting(await self._store.apps.get(app.id), app.id)
-        except Conflict:
+            await self._drafts.confirm(job)
+        except Conflict as conflict:
             for job_key in [job.key] if group is None else group.job_keys:
                 if not await self._flow.withdraw(job_key):
-                    await self._flow.stop(job_key, failure="the app is being deleted")
+                    await self._flow.stop(job_key, failure=conflict.reason)
             raise
 
     async def _answer_known(self, job: Job, group: Group | None, app: App) -> Response[bytes]:
         current = job if group is None else await self._store.jobs.view(job.id) or job
-        return await answer_job(self._watch, current, app, group)
+        return await self._answers.show(current, app, group)
 
 
 async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
@@ -159,12 +179,3 @@ async def job_of(store: Store, app_id: str, job_id: str) -> tuple[App, Job]:
         raise NotFound("the app has no job with this id", field="jobId", value=job_id)
     note_name("job", ",".join(job.template_names))
     return app, job
-
-
-async def answer_job(
-    watch: JobWatch, job: Job, app: App, group: Group | None = None, *, personal: bool = True
-) -> Response[bytes]:
-    """The job and its progress, without personal data unless `personal`."""
-    totals, progress = await watch.measure(job)
-    view = job_view(job, app, totals, group, progress=progress)
-    return wire.answer(view if personal else redact(view))

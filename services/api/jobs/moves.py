@@ -11,13 +11,13 @@ from services.api.http.dry_runs import is_dry_run
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import DRY_RUN, Resource, Route
 from services.api.jobs.doers import doer_of
+from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_view import JobView
-from services.api.jobs.jobs import JOB, answer_job, job_of
+from services.api.jobs.jobs import JOB, job_of
 from services.api.jobs.move_figures import MoveFiguresView, answer_figures
 from shared.domain.errors import Forbidden
 from shared.domain.jobs.jobs import PAUSABLE, RESUMABLE, STOPPABLE, Job
 from shared.flow.jobs.jobs import JobFlow
-from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 
 _move = partial(
@@ -29,9 +29,9 @@ _move = partial(
 class JobMovesResource(Resource):
     """The routes that move a job."""
 
-    def __init__(self, store: Store, flow: JobFlow, watch: JobWatch) -> None:
+    def __init__(self, store: Store, flow: JobFlow, answers: JobAnswers) -> None:
         self._store = store
-        self._watch = watch
+        self._answers = answers
         self._flow = flow
 
     @_move(JOB + "/pause", act="job.pause", summary="Hold a job: nothing more is sent until it is resumed.")
@@ -44,7 +44,7 @@ class JobMovesResource(Resource):
         paused = await self._flow.pause(job.key, by=doer_of(request))
         if paused is None:
             raise await self._explain_forbidden("pause", job)
-        return await answer_job(self._watch, paused, app)
+        return await self._answers.show(paused, app, exact=True)
 
     @_move(
         JOB + "/resume",
@@ -60,7 +60,7 @@ class JobMovesResource(Resource):
         resumed = await self._flow.resume(job.key, by=doer_of(request))
         if resumed is None:
             raise Forbidden("cannot resume job with status other than paused/circuitbreak", field="status")
-        return await answer_job(self._watch, resumed, app)
+        return await self._answers.show(resumed, app, exact=True)
 
     @_move(
         JOB + "/stop",
@@ -76,7 +76,7 @@ class JobMovesResource(Resource):
         stopped = await self._flow.stop(job.key, by=doer_of(request)) or await self._find_stopped(job.id)
         if stopped is None:
             raise await self._explain_forbidden("stop", job)
-        return await answer_job(self._watch, stopped, app)
+        return await self._answers.show(stopped, app, exact=True)
 
     async def _find_stopped(self, job_id: str) -> Job | None:
         job = await self._store.jobs.view(job_id)

@@ -13,12 +13,12 @@ from services.api.http import wire
 from services.api.http.rights import OPERATE_APP
 from services.api.http.routes import Resource, Route
 from services.api.jobs.doers import doer_of
+from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_view import JobView
-from services.api.jobs.jobs import JOB, answer_job, job_of
+from services.api.jobs.jobs import JOB, job_of
 from shared.domain.errors import Invalid
 from shared.domain.messages.jobs import MESSAGE_SERVICE
 from shared.domain.messages.ledger import MessageState
-from shared.flow.jobs.watch import JobWatch
 from shared.flow.messages.retrying import JobRetry
 from shared.store import Store
 
@@ -47,10 +47,10 @@ class RetriedBody(wire.Body, frozen=True, kw_only=True):
 class RetriesResource(Resource):
     """The route that takes jobs up again."""
 
-    def __init__(self, store: Store, retry: JobRetry, watch: JobWatch) -> None:
+    def __init__(self, store: Store, retry: JobRetry, answers: JobAnswers) -> None:
         self._store = store
         self._retry = retry
-        self._watch = watch
+        self._answers = answers
 
     @Route(
         "POST", JOB + "/retry",
@@ -67,6 +67,6 @@ class RetriesResource(Resource):
             raise Invalid("only jobs with a credential can be taken up again", field="jobId", value=job.id)
         states = {MessageState(state.value) for state in body.states}
         reopened = await self._retry.retry(job, states, by=doer_of(request))
-        answer = await answer_job(self._watch, reopened, app)
+        answer = await self._answers.show(reopened, app, exact=True)
         answer.status_code = HTTPStatus.ACCEPTED
         return answer

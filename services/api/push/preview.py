@@ -21,7 +21,7 @@ from services.api.http import paging, wire
 from services.api.http.acts import UNRECORDED
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP
-from services.api.http.routes import Resource, Route
+from services.api.http.routes import OwnBody, Resource, Route
 from services.api.jobs import job_body
 from services.api.jobs.file_counting import FileCounting
 from services.api.jobs.job_body import JobBody
@@ -62,6 +62,7 @@ class PreviewResource(Resource):
     def __init__(
         self, store: Store, audience: Audience, blobs: Blobs, drafts: JobDrafts, clock: Clock, rules: PreviewRules
     ) -> None:
+        self.body = drafts.body
         self._store = store
         self._audience = audience
         self._files = FileCounting(audience, blobs)
@@ -75,8 +76,8 @@ class PreviewResource(Resource):
     @Route(
         "POST", JOBS + "/preview", summary="Tell who would get a job and what they would get, and store nothing.",
         act=UNRECORDED, who=OPERATE_APP,
-        body=JobBody, answers={HTTPStatus.OK: JobPreview}, problems=(HTTPStatus.CONFLICT,),
-        parameters=(TEMPLATE,),
+        body=OwnBody(lambda previews: previews.body), answers={HTTPStatus.OK: JobPreview},
+        problems=(HTTPStatus.CONFLICT,), parameters=(TEMPLATE,),
     )  # fmt: skip
     async def preview_job(self, request: Request[Any, Any, Any], app_id: FromPath[str]) -> Response[bytes]:
         app = await self._store.apps.get(read_uuid(app_id, field="appId"))
@@ -85,6 +86,9 @@ class PreviewResource(Resource):
         names = job_body.read_names(paging.first(request, "template"))
         body = wire.read(await request.body(), JobBody)
         check_not_deleting(app, app.id)
+        if body.credential:
+            reason = "there are no previews of jobs with a credential"
+            raise Invalid(reason, field="credential", value=body.credential)
         async with self._permit(caller_of(request).namespace):
             draft = await self._draft(app, names, body)
             group = self._group(draft.job)

@@ -7,9 +7,10 @@ import click
 from carillon.jobs import RetriedState
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
-from services.cli.job_options import job_body, job_options
+from services.cli.job_options import OF_MESSAGES, job_body, job_options, message_fields, message_options
 from services.cli.job_screens import show_batches, show_preview, show_rate, show_samples, watch_group, watch_job
 from services.cli.job_shape import BAD, ENDED, job_columns, job_fields, state_of
+from services.cli.message_shape import MESSAGE_STATES, message_columns, write_csv
 from services.cli.names import find_app, find_job, newest_jobs
 from services.cli.options import Past
 from services.cli.output.tables import Json, group_digits
@@ -46,12 +47,14 @@ def show(session: Session, job_name: str) -> None:
 
 @command.verb("create", of_app=True, changes=True)
 @job_options
+@message_options
 @click.option("--id", "id_", default="", metavar="UUID", help="An id of your choice.")
 @click.option("--watch", "watches", is_flag=True, help="Watch it until it has ended.")
 def create(session: Session, templates: tuple[str, ...], id_: str, watches: bool, **given: Any) -> None:
     """Make a job, which starts at once or at --at."""
+    own = message_fields(click.get_current_context(), **{name: given.pop(name) for name in OF_MESSAGES})
     app_id = find_app(session)
-    body = job_body(session, app_id, **given) | ({"id": id_} if id_ else {})
+    body = job_body(session, app_id, **given, by_credential=bool(own)) | own | ({"id": id_} if id_ else {})
     job = session.api.post("apps", app_id, "jobs", body=body, template=",".join(templates))
     if not watches:
         jobs = f" with {len(job['zones'])} jobs, group {job['jobGroupId']}" if job["zones"] else ""
@@ -136,6 +139,22 @@ def retry(session: Session, job_name: str, states: tuple[RetriedState, ...]) -> 
 def batches(session: Session, job_name: str, state: str, limit: int | None) -> None:
     """List the batches of a job."""
     show_batches(session, [find_job(session, job_name)], state=state, limit=limit)
+
+
+@command.verb("messages", of_app=True)
+@_job
+@click.option("--state", type=click.Choice(MESSAGE_STATES), help="Only those in this state.")
+@click.option("--csv", "as_csv", is_flag=True, help="All of them, as a CSV file.")
+@options.limit
+def messages(session: Session, job_name: str, state: str | None, as_csv: bool, limit: int | None) -> None:
+    """List what became of the messages of a job with a credential; those that nobody has called are left out."""
+    app_id, job_id = find_job(session, job_name)
+    wanted = None if as_csv else limit
+    found = session.api.items("apps", app_id, "jobs", job_id, "messages", limit=wanted, state=state or "")
+    if as_csv:
+        write_csv(found)
+    else:
+        session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
 
 
 @command.verb("samples", of_app=True)

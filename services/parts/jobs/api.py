@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from services.api.http.routes import Resource
+from services.api.jobs.account_jobs import AccountJobs, NoAccountJobs
 from services.api.jobs.batches import BatchesResource
 from services.api.jobs.groups import GroupsResource
+from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_draft import JobDrafts
 from services.api.jobs.job_lists import JobListResource
 from services.api.jobs.jobs import JobsResource
@@ -26,12 +28,22 @@ class JobsApi(Part):
     """Jobs, their groups, their templates, and uploads of the files that they name."""
 
     @cached_property
+    def accounts(self) -> AccountJobs:
+        """What jobs by provider accounts have of their own."""
+        return self.parts.account_jobs or NoAccountJobs()
+
+    @cached_property
+    def answers(self) -> JobAnswers:
+        return JobAnswers(self.parts.of(JobsPart).watch, self.accounts)
+
+    @cached_property
     def drafts(self) -> JobDrafts:
         return JobDrafts(
             self.store,
             self.capabilities.audience,
             self.capabilities.blobs,
             self.capabilities.clock,
+            self.accounts,
             published_sign=self.settings.api.zone_offset == "added",
             max_file_bytes=self.settings.blobs.max_file_bytes,
             max_record_bytes=self.settings.stream.max_record_bytes,
@@ -55,9 +67,9 @@ class JobsApi(Part):
         jobs, given, files = self.parts.of(JobsPart), self.capabilities, self.settings.blobs
         resources = [
             TemplatesResource(self.store, given.clock, max_record_bytes=self.settings.stream.max_record_bytes),
-            JobsResource(self.store, self.drafts, jobs.flow, jobs.groups, jobs.watch),
+            JobsResource(self.store, self.drafts, jobs.flow, jobs.groups, jobs.watch, self.answers),
             JobListResource(self.store, jobs.watch),
-            JobMovesResource(self.store, jobs.flow, jobs.watch),
+            JobMovesResource(self.store, jobs.flow, self.answers),
             BatchesResource(self.store, jobs.watch),
             TemplateTrialResource(self.store, max_record_bytes=self.settings.stream.max_record_bytes),
             GroupsResource(self.store, jobs.groups, jobs.flow, jobs.watch),

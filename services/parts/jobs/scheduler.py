@@ -36,7 +36,7 @@ class JobsScheduler(Part):
             queued=stale,
             at_latest=_AT_LATEST * stale,
         )
-        retention = JobRetention(self.store, self.capabilities.time, chosen)
+        retention = JobRetention(self.store, self.capabilities.time, self.parts.of(JobsPart).kinds, chosen)
         return (
             Periodic("upkeep", self._upkeep(patience).sweep, interval_seconds=chosen.upkeep_seconds),
             Periodic("retention of jobs", retention.run_once, interval_seconds=chosen.retention_seconds),

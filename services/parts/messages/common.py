@@ -8,6 +8,7 @@ from services.parts import Part
 from services.parts.jobs.common import JobsPart
 from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.halting import BounceBreaker
 from shared.flow.messages.kind import MessageFeeder, MessageKind
 from shared.flow.messages.retrying import JobRetry
@@ -53,5 +54,10 @@ class MessagesPart(Part):
             is_in_use=self.store.message_jobs.has_open,
         )
 
+    @cached_property
+    def figures(self) -> MessageFigures:
+        return MessageFigures(self.store)
+
     def job_kinds(self) -> Sequence[JobKind]:
-        return (MessageKind(lambda: self.tables, MessageFeeder(self.store, self.feed, self.retry)),)
+        feeder = MessageFeeder(self.store, self.feed, self.retry)
+        return (MessageKind(lambda: self.tables, feeder, self.figures),)

@@ -85,6 +85,7 @@ class FileCuts:
             yield page
 
     async def _read(self, plan: FilePlan, named: NamedColumns | None) -> AsyncGenerator[list[ByteRange]]:
+        """The pages of the file; an empty one for each chunk. Raises `Invalid` as soon as there are too many."""
         reading = _Reading(plan, named)
         page: list[ByteRange] = []
         async with aclosing(self._blobs.read(plan.file, 0, plan.file.size)) as chunks:
@@ -116,7 +117,8 @@ class _Reading:
         else:
             self._reader, normalize, once = RowReader(choose=named.choose), named.normalize, named.once
         self._cutter = Cutter(plan.cut_records, Repeats() if once else None, normalize=normalize)
-        self._named = named is not None
+        self._named = named
+        self._recipients = 0
         self._header: Header | None = None
 
     async def cut(self, chunk: bytes) -> list[ByteRange]:
@@ -124,13 +126,20 @@ class _Reading:
         microseconds, a chunk may have a hundred thousand, and what is sent meanwhile is sent by the clock."""
         cuts: list[ByteRange] = []
         for rows in self._reader.feed(chunk).parts(_ROWS_AT_ONCE if self._named else _ALL_ROWS):
-            cuts += self._cutter.add(rows)
+            cuts += self._check(self._cutter.add(rows))
             await asyncio.sleep(0)
         return cuts
 
     def finish(self) -> list[ByteRange]:
         """The last cuts."""
-        return self._cutter.add(self._reader.finish()) + self._cutter.finish()
+        return self._check(self._cutter.add(self._reader.finish()) + self._cutter.finish())
+
+    def _check(self, cuts: list[ByteRange]) -> list[ByteRange]:
+        """The same cuts. Raises `Invalid` where there are too many recipients by now."""
+        self._recipients += sum(cut.users for cut in cuts)
+        if self._named is not None:
+            self._named.check(self._recipients)
+        return cuts
 
     def take_header(self) -> Header | None:
         """The header, once, when it has been read."""

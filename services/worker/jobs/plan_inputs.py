@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from shared.audience import Audience
+from shared.audience.recipient_tables import RecipientTables
 from shared.blobs import Blobs
 from shared.domain.audience.named_columns import NamedColumns
 from shared.domain.audience.sources import File, PushTable, Source
@@ -31,6 +32,7 @@ class PlanInputs:
     ) -> None:
         self._store = store
         self._audience = audience
+        self._recipients = RecipientTables.beside(audience)
         self._blobs = blobs
         self._kinds = kinds
         self._clock = clock
@@ -57,7 +59,8 @@ class PlanInputs:
             return division.source
         if job.csv_path:
             return await self._file(job)
-        return PushTable(await self._audience.highest(job.table))
+        tables = self._audience if self.named_columns(job) is None else self._recipients
+        return PushTable(await tables.highest(job.table))
 
     async def _file(self, job: Job) -> File:
         """The version of the file that all jobs of the group read."""

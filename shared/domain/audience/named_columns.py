@@ -6,12 +6,21 @@ from msgspec import Struct
 
 from shared.domain.audience.csv_header import Chosen, Header
 from shared.domain.audience.user_ids import Normalize
+from shared.domain.errors import Invalid
 
 
 class NamedColumns(Struct, frozen=True):
     """How a file is cut whose columns have names: which of them holds the ids (others are not needed for that), the
-    normal form of ids, and whether one that stands in the file again is a repeat, and no recipient."""
+    normal form of ids, and whether one that stands in the file again is a repeat, and no recipient. There must be no
+    more than `most` recipients, where it is not 0."""
 
     choose: Callable[[Header], Chosen]
     normalize: Normalize | None = None
     once: bool = True
+    most: int = 0
+
+    def check(self, recipients: int) -> None:
+        """Raise `Invalid` where these are too many."""
+        if 0 < self.most < recipients:
+            reason = f"the audience has more than the {self.most:,} recipients that maxRecipients allows"
+            raise Invalid(reason, field="maxRecipients", value=self.most)

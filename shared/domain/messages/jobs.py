@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from shared.domain.audience.csv_header import MAX_NAME_CHARACTERS
+from shared.domain.errors import Invalid
 from shared.domain.jobs.jobs import TRANSITIONS as JOB_TRANSITIONS
 from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.messages.channels import Channel
@@ -16,6 +18,10 @@ from shared.domain.messages.ledger import Message, MessageState, is_to_be_sent
 
 MESSAGE_SERVICE = "message"
 """The `service` of jobs that send by a credential."""
+
+LARGEST_SHARE = 100
+MOST_RECIPIENTS = 10**12
+_SENDING_TO_TOKENS = frozenset({"apns", "fcm"})
 
 MESSAGE_JOB_TRANSITIONS = JOB_TRANSITIONS | {
     JobStatus.COMPLETED: frozenset({JobStatus.RUNNING}),
@@ -60,6 +66,40 @@ class MessageOptions(Struct, frozen=True, kw_only=True):
     transactional: bool = False
     max_recipients: int = 0
     batch_size: int = 1_000
+
+
+def check_options(options: MessageOptions) -> None:
+    """Raise `Invalid` for the first field that breaks its rule; those with types of their own have checked
+    themselves."""
+    if not options.recipient_column or len(options.recipient_column) > MAX_NAME_CHARACTERS:
+        raise _invalid("recipientColumn", f"the name of a column, of up to {MAX_NAME_CHARACTERS} characters", None)
+    if not 1 <= options.share <= LARGEST_SHARE:
+        raise _invalid("share", f"an integer from 1 to {LARGEST_SHARE}", options.share)
+    if not 0 <= options.max_recipients <= MOST_RECIPIENTS:
+        raise _invalid("maxRecipients", f"an integer from 1 to {MOST_RECIPIENTS:,}, or 0 for no limit", None)
+    if options.halt is not None:
+        _check_halt(options.halt)
+
+
+def default_halt(channel: Channel) -> Halt | None:
+    """When a job is held where nobody says. Only mail has bounces that a reputation depends on."""
+    return Halt() if channel is Channel.MAIL else None
+
+
+def default_column(kind: str) -> str:
+    """The column of the recipients where nobody names one, for this kind of provider."""
+    return "token" if kind in _SENDING_TO_TOKENS else "recipient"
+
+
+def _check_halt(halt: Halt) -> None:
+    if not 0 < halt.share <= 1:
+        raise _invalid("haltOn.share", "a number above 0 and up to 1", halt.share)
+    if halt.minimum < 0:
+        raise _invalid("haltOn.minimum", "0 or more", halt.minimum)
+
+
+def _invalid(field: str, rule: str, value: object) -> Invalid:
+    return Invalid(f"invalid {field}: it must be {rule}", field=field, value=value)
 
 
 class Resending(Struct, frozen=True):

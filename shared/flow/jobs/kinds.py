@@ -64,6 +64,10 @@ class JobKind(ABC):
             Unavailable: a server is away.
         """
 
+    async def keep_figures(self, job: Job) -> None:
+        """Keep what is told of a closed job and is only known from its batches, which are removed next. It may be asked
+        for several times. Raises `Unavailable`."""
+
     async def write_at_end(self, job: Job) -> Written:
         """The file that is written once all batches are settled, right before the job closes. Raises `Unavailable` as
         long as it is worth another try."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from shared.flow.jobs.kinds import JobKinds
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept, repeat
 from shared.runtime.settings import SchedulerSettings
@@ -19,8 +20,9 @@ _JOBS = 20
 class JobRetention:
     """Forgets what is old, a round at a time. `settings` says how long each kind is kept."""
 
-    def __init__(self, store: Store, time: DatabaseTime, settings: SchedulerSettings) -> None:
+    def __init__(self, store: Store, time: DatabaseTime, kinds: JobKinds, settings: SchedulerSettings) -> None:
         self._store = store
+        self._kinds = kinds
         self._time = time
         self._settings = settings
         self._seen: dict[_Plans, str] = {}
@@ -43,6 +45,7 @@ class JobRetention:
     async def _forget_batches(self, before: datetime) -> int:
         closed = await self._store.closed_jobs.find_ended_before(before, limit=_JOBS)
         if closed:
+            await self._keep_figures(closed)
             await self._store.batches.remove_of(closed)
             await self._store.held_out.remove_of(closed)
             finished = await self._find_finished_plans(closed)
@@ -50,6 +53,11 @@ class JobRetention:
             await self._store.divisions.remove_of(finished)
             await self._store.closed_jobs.note_batches_removed(closed)
         return len(closed)
+
+    async def _keep_figures(self, job_ids: Sequence[str]) -> None:
+        for job in (await self._store.jobs.with_ids(job_ids)).values():
+            if job.credential_id:  # others have their figures since they were closed
+                await self._kinds.of(job.service).keep_figures(job)
 
     async def _forget_orphans(self, plans: "_Plans") -> int:
         """Look at some of these plans a round. A plan is only ever made for a job that is there."""

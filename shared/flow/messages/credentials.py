@@ -39,6 +39,7 @@ from shared.store import Store
 _SHORTEST_HIDDEN = 4
 _MASK = "…"
 _PAGE = 100
+_LOOKS = 5
 
 IsInUse = Callable[[str], Awaitable[bool]]
 """Whether an open job names the credential with this id."""
@@ -200,10 +201,21 @@ class CredentialFlow:
         return moved is not None
 
     async def remove(self, credential: Credential) -> None:
-        """Forget it. Raises `Conflict` while an open job names it."""
-        if await self._is_in_use(credential.id):
-            raise Conflict("open jobs send by this credential: stop them or wait", field="credentialId")
-        await self._store.credentials.remove(credential.id)
+        """Forget it. Raises `Conflict` while an open job names it, and where jobs are made faster than we look."""
+        for _ in range(_LOOKS):
+            uses = await self._store.credentials.count_uses(credential.id)
+            if await self._is_in_use(credential.id):
+                raise Conflict("open jobs send by this credential: stop them or wait", field="credentialId")
+            # A job that was stored behind our look has noted its use, or finds nothing to note it in.
+            if await self._store.credentials.remove_unused(credential.id, since=uses):
+                return
+            if await self._store.credentials.get(credential.id) is None:
+                return
+        raise Conflict("jobs are being made that send by this credential", field="credentialId")
+
+    def check_content(self, credential: Credential, body: Mapping[str, Any]) -> None:
+        """Raise `Invalid` unless messages of this template's body can be sent by it."""
+        self._kind(credential.kind).check_content(body)
 
     async def require(self, credential_id: str) -> Credential:
         """The credential with this id. Raises `NotFound`."""

@@ -14,6 +14,7 @@ from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.feeders import BatchFeeder
 from shared.flow.jobs.kinds import JobKind
 from shared.flow.messages.feeding import CredentialFeed
+from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.retrying import JobRetry
 from shared.store import Store
 
@@ -46,8 +47,11 @@ class MessageKind(JobKind):
 
     batch_task = SendMessages
 
-    def __init__(self, load_tables: "Callable[[], RecipientTables]", feeder: MessageFeeder) -> None:
+    def __init__(
+        self, load_tables: "Callable[[], RecipientTables]", feeder: MessageFeeder, figures: MessageFigures
+    ) -> None:
         self._load_tables = load_tables
+        self._figures = figures
         self.feeder = feeder
 
     @property
@@ -74,6 +78,7 @@ class MessageKind(JobKind):
             choose_checked,
             normalize=repeat_form(options.channel, options.default_region),
             once=options.duplicates is Duplicates.ONCE,
+            most=options.max_recipients,
         )
 
     async def prepare(self, job: Job) -> None:
@@ -88,3 +93,6 @@ class MessageKind(JobKind):
             reason = f'table "{job.table}" has no column "{options.recipient_column}"'
             raise Invalid(reason, field="recipientColumn", value=options.recipient_column)
         texts.check_filled(columns)
+
+    async def keep_figures(self, job: Job) -> None:
+        await self._figures.keep(job)

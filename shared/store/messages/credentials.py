@@ -65,6 +65,13 @@ class Credentials:
         with translate_errors():
             return _codec.maybe(await self._credentials.find_one({"app_id": app_id, "name": name}, _WITHOUT_TRAFFIC))
 
+    async def find_usable(self, app_id: str, name: str, *, limit: int) -> list[Credential]:
+        """Some with this name that the app may use, its own or others'."""
+        query = {"usable_by": app_id, "name": name}
+        with translate_errors():
+            found = await self._credentials.find(query, _WITHOUT_TRAFFIC).limit(limit).to_list()
+        return [_codec.value(document) for document in found]
+
     async def page(self, app_id: str, *, after: str = "", limit: int) -> Page[Credential]:
         """The credentials that an app may use, its own and others', whose ids follow `after`, the oldest first."""
         query = {"usable_by": app_id, "_id": {"$gt": after}}
@@ -125,6 +132,26 @@ class Credentials:
         """Forget the credential; `False` when there is none."""
         with translate_errors():
             return (await self._credentials.delete_one({"_id": credential_id})).deleted_count == 1
+
+    async def note_use(self, credential_id: str) -> bool:
+        """Note that something new refers to it, which is stored; `False` when it is gone."""
+        with translate_errors():
+            noted = await self._credentials.update_one({"_id": credential_id}, {"$inc": {"uses": 1}})
+        return noted.matched_count == 1
+
+    async def count_uses(self, credential_id: str) -> int:
+        """How often `note_use` was told of it."""
+        with translate_errors():
+            found = await self._credentials.find_one({"_id": credential_id}, {"uses": 1})
+        uses: int = (found or {}).get("uses", 0)
+        return uses
+
+    async def remove_unused(self, credential_id: str, *, since: int) -> bool:
+        """Forget the credential unless somebody noted a use since there were so many; `False` when nothing was
+        forgotten."""
+        unused: Document = {"uses": since} if since else {"uses": {"$in": [None, 0]}}
+        with translate_errors():
+            return (await self._credentials.delete_one({"_id": credential_id} | unused)).deleted_count == 1
 
     async def remove_of(self, app_id: str) -> None:
         """Forget all that are the app's own."""

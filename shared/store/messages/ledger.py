@@ -182,7 +182,7 @@ class MessageLedger:
         snapshot = self._batches.with_options(read_concern=ReadConcern("snapshot"))
         with translate_errors():
             found = await (await snapshot.aggregate(pipeline)).to_list()
-        return add_tallies(_flatten(document["tally"]) for document in found)
+        return add_tallies(flatten_tally(document["tally"]) for document in found)
 
     async def _change(self, changes: Sequence[EntryChange], session: AsyncClientSession) -> None:
         """Raises `_NotWritten` where an entry is not as it was read."""
@@ -247,12 +247,12 @@ def _increments(tally: Mapping[str, int], path: str) -> Document:
     return {"$inc": {f"{path}{name}": count for name, count in tally.items()}} if tally else {}
 
 
-def _flatten(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
+def flatten_tally(tally: Mapping[str, Any], path: str = "") -> dict[str, int]:
     """The counts of a tally as it is stored, by their whole names."""
     counts: dict[str, int] = {}
     for name, value in tally.items():
         if isinstance(value, dict):
-            counts |= _flatten(value, f"{path}{name}.")
+            counts |= flatten_tally(value, f"{path}{name}.")
         elif name != "_id":
             counts[f"{path}{name}"] = value
     return counts

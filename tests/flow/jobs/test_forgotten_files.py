@@ -14,6 +14,7 @@ from shared.domain.jobs.dividing import FoundDevices, next_step
 from shared.domain.jobs.divisions import Division
 from shared.domain.jobs.jobs import STOPPABLE, Job, JobStatus
 from shared.domain.jobs.totals import Totals
+from shared.flow.jobs.kinds import JobKinds
 from shared.flow.jobs.retention import JobRetention
 from shared.flow.time import DatabaseTime
 from shared.runtime.settings import SchedulerSettings
@@ -34,7 +35,7 @@ class NextMonth(DatabaseTime):
 
 @pytest.fixture
 def retention(store: Store) -> JobRetention:
-    return JobRetention(store, NextMonth(store), SchedulerSettings())
+    return JobRetention(store, NextMonth(store), JobKinds([]), SchedulerSettings())
 
 
 async def over_a_file(store: Store, **fields: Any) -> Job:

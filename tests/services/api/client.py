@@ -1,6 +1,7 @@
 """An HTTP client without a wire: it calls the ASGI application as a server would, so that a test chooses the peer's
 address and every byte of the body."""
 
+import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,11 @@ class Client:
     async def get(self, path: str, **headers: str) -> Reply:
         return await self.send("GET", path, headers=headers)
 
+    async def download(self, path: str, accept: str) -> Reply:
+        """All of a stream."""
+        pairs = [(name.encode(), value.encode()) for name, value in (self.headers | {"accept": accept}).items()]
+        return await self.exchange("GET", path, b"", pairs, stays=True)
+
     async def post(self, path: str, body: object = None, **headers: str) -> Reply:
         return await self.send("POST", path, body, headers=headers)
 
@@ -64,9 +70,11 @@ class Client:
         headers: list[tuple[bytes, bytes]],
         *,
         leaves: bool = False,
+        stays: bool = False,
         host: str | None = "localhost",
     ) -> Reply:
-        """`leaves`: the client hangs up before the end of the body. `host`: `None` leaves that header out."""
+        """`leaves`: the client hangs up before the end of the body. `stays`: it waits for the end of the answer, as a
+        stream is only written for those who do. `host`: `None` leaves that header out."""
         named = [] if host is None else [(b"host", host.encode())]
         url = urlsplit(path)
         scope = {
@@ -85,12 +93,17 @@ class Client:
         }
         incoming = [{"type": "http.request", "body": body, "more_body": leaves}]
         outgoing: list[Any] = []
+        ended = asyncio.Event()
 
         async def receive() -> Any:
+            if stays and not incoming:
+                await ended.wait()
             return incoming.pop() if incoming else {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             outgoing.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                ended.set()
 
         await self.app(scope, receive, send)  # type: ignore[arg-type]
         start = outgoing[0]

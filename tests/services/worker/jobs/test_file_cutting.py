@@ -162,3 +162,37 @@ async def test_a_file_without_its_recipients_has_no_page(store: Store, blobs: Fo
     with pytest.raises(Invalid, match=r'no column "recipient".*line 1'):
         [page async for page in cuts.pages(plan_id, 0, named=NamedColumns(by_name))]
     assert await store.files.page(plan_id, 0) is None
+
+
+@pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True), (0, True)])
+async def test_a_file_with_too_many_recipients_gives_nothing(
+    store: Store, blobs: FolderBlobs, most: int, fits: bool
+) -> None:
+    """Ann stands in it twice, and is one recipient."""
+    cuts, plan_id = FileCuts(store, blobs), await planned(store, blobs, PEOPLE)
+    pages = cuts.pages(plan_id, 0, named=NamedColumns(by_name, normalize=bytes.lower, most=most))
+    if fits:
+        assert [part.size async for page in pages for part in page] == [3]
+        return
+    with pytest.raises(Invalid, match="more than the 2 recipients") as refused:
+        _ = [page async for page in pages]
+    assert refused.value.field == "maxRecipients"
+    assert await store.files.page(plan_id, 0) is None
+
+
+async def test_a_large_file_is_given_up_as_soon_as_there_are_too_many(
+    store: Store, blobs: FolderBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_cutting, "_READ_FIRST_BYTES", 0)
+    plan_id = await planned(store, blobs, CONTENT.replace(b"id", b"recipient", 1))
+    pages: list[list[PlannedBatch]] = []
+    most = CHUNK_BYTES // 9 + 1_000
+    named = NamedColumns(lambda header: choose(header, "recipient", ()), most=most)
+
+    async def read_on() -> None:
+        async for page in FileCuts(store, blobs).pages(plan_id, 0, named=named):
+            pages.append(page)  # noqa: PERF401 - those before the error count
+
+    with pytest.raises(Invalid, match="more than the"):
+        await read_on()
+    assert 0 < sum(part.size for page in pages for part in page) <= most

@@ -1,0 +1,127 @@
+"""What jobs have of their own in the API that send by a provider account, which the body of POST names: `credential`.
+Their part gives it (`Part.account_jobs`); where no part does, there are no such jobs."""
+
+from datetime import datetime
+from typing import Any, Protocol, cast
+
+import msgspec
+from msgspec import NODEFAULT, Struct, defstruct
+from msgspec.structs import FieldInfo, replace
+
+from services.api.http import wire
+from services.api.jobs.job_body import JobBody
+from shared.domain.accounts.apps import App
+from shared.domain.errors import Invalid
+from shared.domain.jobs.jobs import Job
+
+
+class MessageCountsView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the messages of a job stand: `planned` is the sum of the states from `unsent` to `unknown`. `repeated` counts
+    second calls of messages whose first one may have succeeded. `heldOut` and `duplicates` are no part of `planned`:
+    recipients of a control group, and rows of the audience that repeat one before them."""
+
+    planned: int
+    unsent: int
+    sending: int
+    sent: int
+    delivered: int
+    read: int
+    failed: int
+    invalid: int
+    unknown: int
+    repeated: int
+    held_out: int
+    duplicates: int
+
+
+class JobQueueView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is ahead of a job in its credential: so many running `jobs`, with so many `messages` that are unsent.
+    `startsIn` is in seconds, `null` where nobody can tell: the job is held or has ended, or its credential does not
+    send."""
+
+    jobs: int
+    messages: int
+    starts_in: float | None
+
+
+class AccountFigures(Struct, frozen=True, kw_only=True):
+    """How such a job stands: its messages, their `reasons`, what is ahead of it, and when it ends, as far as anybody
+    can tell. `options` are what it has of its own, by the names in the body of POST."""
+
+    messages: MessageCountsView
+    reasons: dict[str, int]
+    queue: JobQueueView
+    ends_at: datetime | None
+    options: dict[str, Any]
+
+
+class OwnFields(Struct, frozen=True, kw_only=True):
+    """What such a job has besides what all jobs have, by the names in `Job`."""
+
+    service: str
+    credential_id: str
+    table_kind: str
+    options: dict[str, Any]
+
+    def put_into(self, job: Job) -> Job:
+        """The job with these."""
+        return replace(
+            job,
+            service=self.service,
+            credential_id=self.credential_id,
+            table_kind=self.table_kind,
+            options=self.options,
+        )
+
+
+class AccountJobs(Protocol):
+    """Reads and shows what such jobs have of their own. All raise `Unavailable`."""
+
+    body: type[JobBody]
+    """The body with what is read of it besides `JobBody`, as the OpenAPI document shows it."""
+
+    async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
+        """What the body says of the job's own; `content` are its bytes. All that can be known to be wrong with the
+        account, the templates and the table is told here.
+
+        Raises:
+            Invalid: a field breaks a rule.
+            Conflict: the account sends nothing now.
+        """
+
+    async def confirm(self, job: Job) -> None:
+        """Look at the account once more, now that the job is stored: its deletion may not have seen the job. Raises
+        `Conflict` where it is gone."""
+
+    async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
+        """How the job stands, at most a second ago while it is open; now, if that must be `exact`."""
+
+
+class NoAccountJobs(AccountJobs):
+    """There are none."""
+
+    body = JobBody
+
+    async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
+        raise Invalid("there are no credentials here", field="credential", value=body.credential)
+
+    async def confirm(self, job: Job) -> None:
+        return None
+
+    async def measure(self, job: Job, *, exact: bool) -> AccountFigures:
+        raise AssertionError("no job names a credential here")
+
+
+def body_with(own: type[wire.Body]) -> type[JobBody]:
+    """`JobBody` with these fields besides."""
+    fields = [
+        (field.name, field.type, field.default if field.default_factory is NODEFAULT else _made_by(field))
+        for field in msgspec.structs.fields(own)
+    ]
+    namespace = {"__doc__": JobBody.__doc__}
+    made = defstruct(JobBody.__name__, fields, bases=(JobBody,), namespace=namespace, frozen=True, kw_only=True)
+    return cast(type[JobBody], made)
+
+
+def _made_by(field: FieldInfo) -> Any:
+    return msgspec.field(default_factory=field.default_factory)

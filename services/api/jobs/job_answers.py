@@ -1,0 +1,30 @@
+"""The answers that show one job: its progress, and what it has of its own."""
+
+from litestar import Response
+
+from services.api.http import wire
+from services.api.jobs.account_jobs import AccountJobs
+from services.api.jobs.job_view import job_view, redact, with_account
+from shared.domain.accounts.apps import App
+from shared.domain.jobs.groups import Group
+from shared.domain.jobs.jobs import Job
+from shared.flow.jobs.watch import JobWatch
+
+
+class JobAnswers:
+    """Answers with jobs. What they tell of an open one is up to a second old."""
+
+    def __init__(self, watch: JobWatch, account_jobs: AccountJobs) -> None:
+        self._watch = watch
+        self._account_jobs = account_jobs
+
+    async def show(
+        self, job: Job, app: App, group: Group | None = None, *, personal: bool = True, exact: bool = False
+    ) -> Response[bytes]:
+        """The job and its progress, without personal data unless `personal`; `exact` is as of this moment what the
+        ledger tells of its messages."""
+        totals, progress = await self._watch.measure(job)
+        view = job_view(job, app, totals, group, progress=progress)
+        if job.credential_id:
+            view = with_account(view, await self._account_jobs.measure(job, exact=exact))
+        return wire.answer(view if personal else redact(view))

@@ -1,0 +1,115 @@
+"""`/apps/{appId}/jobs/{jobId}/messages`: what became of each message of a job, in pages or all in one stream.
+
+A stream is read a page at a time, as fast as the client takes it: what is held of it is a page, however many there are.
+Rows of the audience that nobody has called have no entry in the ledger and so no line; a header counts them.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.params import FromPath
+from litestar.response import Stream
+
+from services.api.http import paging, wire
+from services.api.http.rights import VIEW_APP, sees_personal_data
+from services.api.http.routes import Parameter, Resource, Route
+from services.api.jobs.jobs import JOB, job_of
+from services.api.messages.message_view import MessageView, as_csv, as_ndjson, csv_header, message_view
+from shared.domain.errors import Invalid
+from shared.domain.jobs.jobs import Job, split_key
+from shared.domain.messages.ledger import MessageState
+from shared.flow.messages.figures import MessageFigures
+from shared.store import Store
+
+CSV, NDJSON = "text/csv", "application/x-ndjson"
+UNSENT_HEADER = "x-carillon-unsent"
+
+_PAGE = 1_000
+_STATE = Parameter(
+    name="state", description="Only those in this state.", schema={"type": "string", "enum": [*MessageState]}
+)
+
+_Write = Callable[[Sequence[MessageView]], bytes]
+_EXPORTS: dict[str, _Write] = {CSV: as_csv, NDJSON: as_ndjson}
+
+
+class JobMessagesResource(Resource):
+    """The route of a job's messages."""
+
+    def __init__(self, store: Store, figures: MessageFigures) -> None:
+        self._store = store
+        self._figures = figures
+
+    @Route(
+        "GET", JOB + "/messages",
+        summary="List the messages of a job in the order of its audience: a page, or as `text/csv` or "
+                "`application/x-ndjson` (`Accept`) all of them, behind the `cursor`, which may then also be the id of "
+                "the last message that was read. Those that nobody has called are not in the list; of an export, the "
+                f"header `{UNSENT_HEADER}` counts them.",
+        who=VIEW_APP, answers={HTTPStatus.OK: list[MessageView]}, problems=(HTTPStatus.NOT_FOUND,),
+        parameters=(_STATE,), paged=True, exports=(CSV, NDJSON),
+    )  # fmt: skip
+    async def list_job_messages(
+        self, request: Request[Any, Any, Any], app_id: FromPath[str], job_id: FromPath[str]
+    ) -> Response[Any]:
+        state = _read_state(paging.first(request, _STATE.name))
+        _, job = await job_of(self._store, app_id, job_id)
+        personal, export = sees_personal_data(request), _export_of(request)
+        if export:
+            return await self._export(job, state, _read_position(request), export, personal=personal)
+        asked = paging.read_page(request, str)
+        found = await self._store.message_lists.page(
+            split_key(job.key)[1], state=state, after=asked.after or "", limit=asked.limit
+        )
+        headers = paging.links(request, asked, found, lambda message: message.id)
+        return wire.answer([message_view(message, personal=personal) for message in found], headers=headers)
+
+    async def _export(
+        self, job: Job, state: MessageState | None, after: str, media: str, *, personal: bool
+    ) -> Response[Any]:
+        unsent = (await self._figures.count(job)).unsent
+        pages = self._read_views(job, state, after, personal=personal)
+        first = await anext(pages)  # what cannot be read is told by a status, as long as nothing is written
+        header = csv_header() if media == CSV and not after else b""
+        stream = _write(header, first, pages, _EXPORTS[media])
+        return Stream(stream, media_type=media, headers={UNSENT_HEADER: str(unsent)})
+
+    async def _read_views(
+        self, job: Job, state: MessageState | None, after: str, *, personal: bool
+    ) -> AsyncGenerator[Sequence[MessageView]]:
+        """The messages, a page at a time; one page at least."""
+        while True:
+            found = await self._store.message_lists.page(split_key(job.key)[1], state=state, after=after, limit=_PAGE)
+            yield [message_view(message, personal=personal) for message in found]
+            if not found.more:
+                return
+            after = found[-1].id
+
+
+async def _write(
+    header: bytes, first: Sequence[MessageView], others: AsyncGenerator[Sequence[MessageView]], write: _Write
+) -> AsyncGenerator[bytes]:
+    yield header + write(first)
+    async for views in others:
+        yield write(views)
+
+
+def _export_of(request: Request[Any, Any, Any]) -> str:
+    """The media type that the caller wants all messages in, `""` for a page of JSON."""
+    accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
+    return next((media for media in accepted if media in _EXPORTS), "")
+
+
+def _read_position(request: Request[Any, Any, Any]) -> str:
+    """The id behind which an export begins."""
+    cursor = paging.first(request, "cursor")
+    return cursor if "." in cursor else paging.read_page(request, str).after or ""
+
+
+def _read_state(text: str) -> MessageState | None:
+    try:
+        return MessageState(text) if text else None
+    except ValueError:
+        raise Invalid(f"state is one of {', '.join(MessageState)}", field="state", value=text) from None

@@ -1,0 +1,79 @@
+"""Messages as tables, pages and CSV files show them."""
+
+import csv
+import sys
+from collections.abc import Iterable, Sequence
+
+from services.cli.output.out import Fields, Output
+from services.cli.output.tables import Json, TableColumn
+from services.cli.output.text import visible
+
+MESSAGE_STATES = ("unsent", "sending", "unknown", "sent", "delivered", "read", "failed", "invalid")
+
+_COLOURS = {"failed": "red", "invalid": "red", "unknown": "yellow", "delivered": "green", "read": "green"}
+_COLUMNS = (
+    "id", "recipient", "state", "reason", "detail", "attempt", "round", "repeated", "providerId", "answeredAt",
+    "deliveredAt", "readAt",
+)  # fmt: skip
+_SAID_BY_OTHERS = {"reason", "detail", "providerId"}
+_RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def message_columns(out: Output) -> Sequence[TableColumn]:
+    """The columns of a list of messages."""
+    return (
+        TableColumn("ID", lambda message: message["id"], "id"),
+        TableColumn("RECIPIENT", lambda message: message["recipient"]),
+        TableColumn("STATE", lambda message: message["state"], "word", _colour_of),
+        TableColumn("REASON", lambda message: message["reason"], "word"),
+        TableColumn("ANSWERED", lambda message: _when(out, message["answeredAt"]), "word"),
+        TableColumn("DETAIL", lambda message: message["detail"]),
+    )
+
+
+def message_fields(out: Output, message: Json) -> Fields:
+    """All of a message that tells something."""
+    times = {name: message[f"{name}At"] for name in ("answered", "delivered", "read")}
+    return [
+        ("id", message["id"]),
+        ("credential", message["credentialId"]),
+        ("recipient", message["recipient"]),
+        ("state", message["state"]),
+        ("reason", message["reason"]),
+        ("detail", message["detail"]),
+        ("attempts", str(message["attempt"])),
+        ("repeated", str(message["repeated"]) if message["repeated"] else ""),
+        ("provider's id", message["providerId"]),
+        *((name, _when(out, at)) for name, at in times.items()),
+        ("earlier", [_attempt_line(each) for each in message.get("earlier", [])]),
+        ("left out", "personal data: you are a viewer" if message["redacted"] else ""),
+    ]
+
+
+def write_csv(messages: Iterable[Json]) -> None:
+    """All of them on stdout, a page at a time, as the API writes them."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for message in messages:
+        writer.writerow([_cell(name, message[name]) for name in _COLUMNS])
+
+
+def _colour_of(message: Json) -> str:
+    return _COLOURS.get(message["state"], "")
+
+
+def _when(out: Output, at: str | None) -> str:
+    return out.when(at) if at else ""
+
+
+def _cell(name: str, value: object) -> object:
+    """What a spreadsheet would run becomes a text; recipients stay, as phone numbers begin with a plus."""
+    text = "" if value is None else value
+    if name in _SAID_BY_OTHERS and str(text).startswith(_RUN_BY_SPREADSHEETS):
+        return f"'{text}"
+    return text
+
+
+def _attempt_line(earlier: Json) -> str:
+    said = "  ".join(part for part in (earlier["state"], earlier["reason"], earlier["detail"]) if part)
+    return visible(f"{earlier['attempt']}  {said}")

@@ -1,0 +1,94 @@
+"""How jobs that send messages stand, and when their messages will leave: read at most once a second for a job, however
+many look."""
+
+import asyncio
+import time
+from datetime import datetime
+from math import inf
+
+from cachetools import LRUCache
+from msgspec import Struct
+from msgspec.structs import replace
+
+from shared.domain.instants import ms
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.credentials import SendOrder, Traffic
+from shared.domain.messages.figures import Ahead, Forecast, MessageCounts, forecast, moves_on, share_of
+from shared.domain.messages.jobs import options_of
+from shared.domain.messages.pacing import effective_rate
+from shared.store import Store
+
+FRESH_SECONDS = 1.0
+_REMEMBERED = 1_000
+_JOBS_LOOKED_AT = 200
+
+
+class JobFigures(Struct, frozen=True):
+    """The messages of a job, and when they will leave."""
+
+    counts: MessageCounts
+    forecast: Forecast
+
+
+class MessageFigures:
+    """Counts the messages of jobs. All raise `Unavailable`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._looks: LRUCache[str, _LastLook] = LRUCache(_REMEMBERED)
+
+    async def measure(self, job: Job, *, exact: bool = False) -> JobFigures:
+        """How the job stands, up to a second ago; `exact`: at a moment after this call."""
+        asked_at = time.monotonic()
+        look = self._looks.setdefault(job.key, _LastLook())
+        async with look.lock:
+            known = look.figures
+            if known is None or look.read_at < (asked_at if exact else asked_at - FRESH_SECONDS):
+                read_at = time.monotonic()
+                known = await self._read(job)
+                look.figures, look.read_at = known, read_at
+                self._looks[job.key] = look
+            return known
+
+    async def _read(self, job: Job) -> JobFigures:
+        counts = await self.count(job)
+        now = await self._store.now()
+        ahead = await self._look_ahead(job, now) if moves_on(job) else Ahead()
+        return JobFigures(counts, forecast(job, counts, ahead, now=now))
+
+    async def count(self, job: Job) -> MessageCounts:
+        """The job's messages, now."""
+        counts = await self._store.message_sums.count(job.key)
+        plan = await self._store.files.plan(job.file_plan_id) if job.csv_path else None
+        return counts if plan is None else replace(counts, duplicates=plan.repeated)
+
+    async def keep(self, job: Job) -> None:
+        """Write into the job what is counted by its batches and its file, which are removed next."""
+        plan = await self._store.files.plan(job.file_plan_id) if job.csv_path else None
+        await self._store.message_sums.keep(job.key, duplicates=0 if plan is None else plan.repeated)
+
+    async def _look_ahead(self, job: Job, now: datetime) -> Ahead:
+        traffic = await self._store.credentials.get_traffic(job.credential_id)
+        if traffic is None:
+            return Ahead()
+        rate = _rate_of(traffic, now)
+        running = await self._store.message_jobs.find_running(job.credential_id, limit=_JOBS_LOOKED_AT)
+        others = [one for one in running if one.key != job.key]
+        if traffic.order is SendOrder.SHARES:  # nobody goes first: all send at a time, each at its share of the rate
+            part = share_of(options_of(job).share, {one.key: one.share for one in others})
+            return Ahead(rate=rate * part)
+        older = [one.key for one in others if (one.created_at, one.key) < (job.created_at, job.key)]
+        return Ahead(len(older), await self._store.message_sums.count_unsent(older), rate)
+
+
+class _LastLook:
+    """What was last read of a job."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.figures: JobFigures | None = None
+        self.read_at = -inf
+
+
+def _rate_of(traffic: Traffic, now: datetime) -> float:
+    return effective_rate(traffic.pace, traffic.rate, ms(now) * 1_000) if traffic.flows else 0.0

@@ -1,0 +1,71 @@
+"""Reading the ledger by what people ask for: the messages of a job, of a recipient, or with a provider's id."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from msgspec import Struct
+from pymongo.asynchronous.database import AsyncDatabase
+
+from shared.domain.instants import EPOCH
+from shared.domain.messages.ledger import Message, MessageState
+from shared.store.documents import Codec, Document, Page, read_page, translate_errors
+from shared.store.messages.ledger import beginning_with
+
+_codec = Codec(Message)
+_BATCH = 1_000
+# What is as it is by default is not written into the document.
+_UNWRITTEN = {state: [None] if state is MessageState.UNSENT else [] for state in MessageState}
+# The last attempt was written ahead of its end, and a message that was never called has an answer alone.
+_LATEST = {"$max": ["$until", "$answered_at", EPOCH]}
+
+
+class Dated(Struct, frozen=True):
+    """A message, and when it was last called or decided about."""
+
+    message: Message
+    at: datetime
+
+
+class LedgerLists:
+    """Reads the `messages` collection. All raise `Unavailable`."""
+
+    def __init__(self, database: AsyncDatabase[Document]) -> None:
+        self._messages = database["messages"]
+
+    async def setup(self) -> None:
+        """Nothing to make: the ledger has made the indexes."""
+
+    async def page(
+        self, incarnation: str, *, state: MessageState | None = None, after: str = "", limit: int
+    ) -> Page[Message]:
+        """The messages of the job with this incarnation in the order of its audience, behind the one with the id
+        `after`; in one state, if it is given."""
+        query = beginning_with(f"{incarnation}.")
+        query["_id"]["$gt"] = max(after, query["_id"]["$gt"])
+        query |= {} if state is None else {"state": {"$in": [state.value, *_UNWRITTEN[state]]}}
+        return await read_page(self._messages, query, _codec.value, order=("_id",), limit=limit, batch=_BATCH)
+
+    async def find_recipient(
+        self, app_id: str, addresses: Collection[str], *, before: tuple[datetime, str] | None = None, limit: int
+    ) -> Page[Dated]:
+        """The app's messages to one of these addresses, the newest first, behind the one at this instant with this
+        id."""
+        pipeline: list[Document] = [
+            {"$match": {"app_id": app_id, "to": {"$in": list(addresses)}}},
+            {"$addFields": {"at": _LATEST}},
+        ]
+        if before is not None:
+            at, message_id = before
+            pipeline.append({"$match": {"$or": [{"at": {"$lt": at}}, {"at": at, "_id": {"$lt": message_id}}]}})
+        pipeline += [{"$sort": {"at": -1, "_id": -1}}, {"$limit": limit + 1}]
+        with translate_errors():
+            found = await (await self._messages.aggregate(pipeline, batchSize=_BATCH)).to_list()
+        page = Page(Dated(_codec.value(document), document["at"]) for document in found[:limit])
+        page.more = len(found) > limit
+        return page
+
+    async def find_ref(self, app_id: str, ref: str) -> list[Message]:
+        """The app's messages that a provider calls so: one, unless it gave several one name."""
+        with translate_errors():
+            found = await self._messages.find({"ref": ref, "app_id": app_id}).limit(_BATCH).to_list()
+        return [_codec.value(document) for document in found]

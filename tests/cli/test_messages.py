@@ -1,0 +1,75 @@
+"""`carillon jobs create --credential`, `carillon jobs messages` and `carillon messages`, beside a real API."""
+
+import csv
+from io import StringIO
+
+import pytest
+
+from shared.domain.messages.ledger import Message, MessageState
+from shared.store.messages.ledger import EntryChange
+from tests.cli.conftest import Document, Program
+from tests.services.api.conftest import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+PLAY = ("credentials", "create", "play", "--kind", "sandbox", "--test-recipient", "ana@example.com")
+
+
+async def made_job(cli: Program, house: House, *options: str) -> tuple[tuple[str, str], str]:
+    """The option for the app, and the job's id."""
+    app_id = await house.app_with_template()
+    app = ("--app", app_id)
+    await cli.done(*PLAY, *app)
+    path = await house.file("people.csv", b"recipient\nana@example.com\n")
+    named = ("--credential", "play", "--template", "like", "--csv-path", path)
+    made = await cli.done("jobs", "create", *app, *named, *options, "--json")
+    return app, made.json["id"]
+
+
+async def test_a_job_by_a_credential_is_made_and_shown(cli: Program, house: House, document: Document) -> None:
+    options = ("--halt-on", "null", "--share", "4", "--duplicates", "each", "--max-recipients", "9", "--transactional")
+    app, job_id = await made_job(cli, house, *options, "--list", "news", "--default-region", "SG")
+    shown = await cli.done("jobs", "show", job_id, *app, "--json")
+    document.check("get", "/apps/{appId}/jobs/{jobId}", shown.json)
+    told = shown.json["options"]
+    assert (told["haltOn"], told["share"], told["duplicates"], told["maxRecipients"]) == (None, 4, "each", 9)
+    assert (told["transactional"], told["list"], told["defaultRegion"]) == (True, "news", "SG")
+    assert "credential" in (await cli.done("jobs", "show", job_id, *app)).out
+
+
+async def test_what_needs_a_credential_says_so(cli: Program, house: House) -> None:
+    ended = await cli.run("jobs", "create", "--app", await house.app(), "--template", "like", "--share", "4")
+    assert (ended.code, "needs --credential" in ended.err) == (2, True)
+
+
+async def test_messages_are_listed_found_and_shown(cli: Program, house: House, document: Document) -> None:
+    app, job_id = await made_job(cli, house)
+    job = await house.store.jobs.view(job_id)
+    assert job is not None
+    entries = [
+        Message(
+            id=f"{job.incarnation}.00000000.{row:05}", app_id=job.app_id, credential_id=job.credential_id,
+            to=f"+659123456{row}", state=state, detail="=1+1", ref=f"{job.credential_id}/SM{row}",
+        )
+        for row, state in enumerate((MessageState.SENT, MessageState.FAILED))
+    ]  # fmt: skip
+    await house.store.messages.fold([EntryChange(None, entry) for entry in entries])
+    listed = (await cli.done("jobs", "messages", job_id, *app, "--json")).lines
+    document.check("get", "/apps/{appId}/jobs/{jobId}/messages", listed)
+    assert [message["id"] for message in listed] == [entry.id for entry in entries]
+    failed = await cli.done("jobs", "messages", job_id, *app, "--state", "failed", "--quiet")
+    assert failed.out.split() == [entries[1].id]
+    rows = [*csv.DictReader(StringIO((await cli.done("jobs", "messages", job_id, *app, "--csv")).out))]
+    assert [(row["recipient"], row["detail"]) for row in rows] == [
+        ("+6591234560", "'=1+1"),
+        ("+6591234561", "'=1+1"),
+    ]
+    for question in (("+65 9123 4560",), ("--credential", "play", "--provider-id", "SM0")):
+        found = (await cli.done("messages", "find", *question, *app, "--json")).lines
+        document.check("get", "/apps/{appId}/messages", found)
+        assert [message["id"] for message in found] == [entries[0].id]
+    shown = await cli.done("messages", "show", entries[0].id, *app, "--json")
+    document.check("get", "/apps/{appId}/messages/{messageId}", shown.json)
+    assert "SM0" in (await cli.done("messages", "show", entries[0].id, *app)).out
+    assert (await cli.run("messages", "show", "nothing", *app)).code == 4
+    assert (await cli.run("messages", "find", *app)).code == 2

@@ -1,0 +1,152 @@
+"""How a job by a credential stands: exact at any moment, whoever writes, and also once its batches are gone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from services.parts.jobs.common import JobsPart
+from services.parts.messages.common import MessagesPart
+from shared.domain.instants import ns
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.credentials import CredentialStatus, SendOrder
+from shared.domain.messages.ledger import MessageState
+from shared.flow.jobs.jobs import fresh_incarnation
+from shared.flow.jobs.retention import JobRetention
+from shared.runtime.settings import SchedulerSettings
+from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
+from tests.services.api.messages.conftest import Desk
+from tests.store.made import a_job
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+SENT, FAILED, UNKNOWN = MessageState.SENT, MessageState.FAILED, MessageState.UNKNOWN
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def campaign(desk: Desk) -> Campaign:
+    return await campaign_at(desk, rate=10)
+
+
+async def test_every_message_is_counted_once(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [4, 3])
+    made = await campaign.note(job, 0, {0: {}, 1: {"state": FAILED, "reason": "refused"}, 2: {"repeated": 1}})
+    await campaign.note(job, 1, {0: {"state": UNKNOWN}})
+    await campaign.hear(made[0], state=MessageState.DELIVERED, delivered_at=NOW)
+    shown = await campaign.shown(job, "?exact=true")
+    assert shown["messages"] == {
+        "planned": 7, "unsent": 3, "sending": 0, "sent": 1, "delivered": 1, "read": 0, "failed": 1, "invalid": 0,
+        "unknown": 1, "repeated": 1, "heldOut": 0, "duplicates": 0,
+    }  # fmt: skip
+    assert shown["reasons"] == {"refused": 1}
+
+
+async def test_a_push_job_shows_nothing_of_that(desk: Desk) -> None:
+    app_id = await desk.house.app_with_template()
+    made = await desk.admin.post(f"/apps/{app_id}/jobs?template=like", {"service": "apns", "haltOn": 5, "share": "x"})
+    assert made.status == 201, made.body
+    shown = await desk.admin.get(f"/apps/{app_id}/jobs/{made.json['id']}?exact=true")
+    for view in (made.json, shown.json):
+        assert not {"credentialId", "options", "messages", "queue"} & view.keys()
+
+
+async def test_what_must_be_exact_is_read_now(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [5])
+    assert (await campaign.shown(job))["messages"]["sent"] == 0
+    await campaign.note(job, 0, {0: {}})
+    assert (await campaign.shown(job, "?exact=true"))["messages"]["sent"] == 1
+    assert (await campaign.shown(job))["messages"]["sent"] == 1, "who must be exact reads for all"
+
+
+async def test_many_who_look_at_once_read_once(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [5])
+    figures = campaign.desk.parts.of(MessagesPart).figures
+    first, *others = await asyncio.gather(*(figures.measure(job) for _ in range(50)))
+    assert all(one is first for one in others)
+    assert await figures.measure(job, exact=True) is not first
+
+
+async def test_older_jobs_are_ahead_and_younger_ones_are_not(campaign: Campaign) -> None:
+    older, mine, younger = [await plan_new(campaign, size) for size in (40, 20, 500)]
+    await campaign.note(older, 0, {0: {}, 1: {"state": FAILED}})
+    shown = await campaign.shown(mine, "?exact=true")
+    assert shown["queue"] == {"jobs": 1, "messages": 38, "startsIn": 3.8}
+    assert (await campaign.shown(younger, "?exact=true"))["queue"] == {"jobs": 2, "messages": 58, "startsIn": 5.8}
+    now = ns(await campaign.desk.house.store.now())
+    assert 5 <= (shown["estimatedEnd"] - now) / 10**9 <= 6, "38 of others and 20 of its own, 10 a second"
+
+
+async def test_shares_go_side_by_side(campaign: Campaign) -> None:
+    await campaign.desk.house.store.credentials._credentials.update_one(
+        {"_id": campaign.credential_id}, {"$set": {"order": SendOrder.SHARES.value}}
+    )
+    await plan_new(campaign, 40, share=3)
+    mine = await plan_new(campaign, 20, share=1)
+    shown = await campaign.shown(mine, "?exact=true")
+    assert shown["queue"] == {"jobs": 0, "messages": 0, "startsIn": 0}
+    now = ns(await campaign.desk.house.store.now())
+    assert 7 <= (shown["estimatedEnd"] - now) / 10**9 <= 8.1, "20 messages at a quarter of 10 a second"
+
+
+async def test_where_nothing_leaves_nobody_tells_when(campaign: Campaign) -> None:
+    job = await plan_new(campaign, 20)
+    moved = await campaign.desk.house.store.credentials.move(
+        campaign.credential_id, CredentialStatus.SUSPENDED, why="", at=NOW
+    )
+    assert moved is not None
+    shown = await campaign.shown(job, "?exact=true")
+    assert (shown["queue"]["startsIn"], shown["estimatedEnd"]) == (None, 0)
+    paused = await campaign.desk.admin.put(f"{campaign.jobs}/{job.id}/pause")
+    assert paused.json["queue"] == {"jobs": 0, "messages": 0, "startsIn": None}
+    assert paused.json["messages"]["planned"] == 20
+
+
+async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
+    house, parts = campaign.desk.house, campaign.desk.parts
+    job = replace(a_job(), **_of(await campaign.made()))
+    await house.store.jobs.add(job)
+    await campaign.plan(job, [4, 3])
+    made = await campaign.note(job, 0, {0: {}, 1: {"state": FAILED, "reason": "refused"}})
+    await campaign.hear(made[0], state=MessageState.DELIVERED)
+    await campaign.close(job)
+    before = await campaign.shown(job, "?exact=true")
+    retention = JobRetention(house.store, house.capabilities.time, parts.of(JobsPart).kinds, SchedulerSettings())
+    await retention.run_once()
+    assert await house.store.batches.get(job.key, 0) is None
+    after = await campaign.shown(job, "?exact=true")
+    assert after["messages"] == before["messages"]
+    assert after["reasons"] == before["reasons"] == {"refused": 1}
+    await campaign.hear(made[1], state=MessageState.INVALID, reason="hard-bounce")
+    late = (await campaign.shown(job, "?exact=true"))["messages"]
+    assert (late["failed"], late["invalid"], late["planned"]) == (0, 1, 7), "callbacks still count"
+
+
+async def test_what_is_kept_is_not_counted_beside_batches_that_are_left(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [4, 3])
+    await campaign.note(job, 0, {0: {}})
+    sums = campaign.desk.house.store.message_sums
+    before = await sums.count(job.key)
+    await sums.keep(job.key, duplicates=9)
+    assert await sums.count(job.key) == replace(before, duplicates=9)
+    await campaign.desk.house.store.batches._batches.delete_one({"job_id": job.key, "ordinal": 0})
+    await sums.keep(job.key, duplicates=0)
+    assert await sums.count(job.key) == replace(before, duplicates=9), "it is kept once"
+
+
+def _of(job: Job) -> dict[str, Any]:
+    """What a job over a table has in common with this one, which is over a file."""
+    names = ("app_id", "app_name", "service", "credential_id", "table_kind", "options")
+    return {name: getattr(job, name) for name in names} | {"incarnation": fresh_incarnation()}
+
+
+async def plan_new(campaign: Campaign, size: int, **fields: int) -> Job:
+    job = await campaign.made(**fields)
+    await campaign.plan(job, [size])
+    campaign.desk.house.clock.advance(1)
+    return job

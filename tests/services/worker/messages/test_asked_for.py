@@ -1,0 +1,130 @@
+"""Jobs of messages from the request to the ledger: asked for over the API, planned, sent, and read over the API."""
+
+import csv
+from collections.abc import AsyncIterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from services import assembly
+from services.parts import Parts
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.credentials import Credential
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.providers.rules import Rule
+from tests.services.api.client import ADMIN, Client
+from tests.services.api.conftest import _execute
+from tests.services.worker.messages.post import BUCKET, Post, post_office
+
+pytestmark = pytest.mark.native
+
+ROWS = 230
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
+    admin = {"CARILLON_API_FIRST_ADMIN": ADMIN, "CARILLON_API_TRUSTED_PROXIES": "127.0.0.0/8"}
+    async with post_office(mongo_database, push_database, tmp_path, fake, **admin) as opened:
+        yield opened
+
+
+@pytest.fixture
+def api(post: Post) -> Client:
+    return Client(assembly.build_api(Parts(post.capabilities, ("api",))), {"x-forwarded-email": ADMIN})
+
+
+@pytest_asyncio.fixture
+async def table(post: Post, push_database: str) -> str:
+    """A table of recipients for accounts of the kind `http`."""
+    name = f"{post.app.name}_http"
+    await _execute(
+        push_database,
+        f"CREATE TABLE {name} (seq_id bigint, recipient text, name text)",
+        f"CREATE INDEX ON {name} (seq_id)",
+        f"INSERT INTO {name} SELECT n, 'r' || n || '@example.com', 'n' || n FROM generate_series(1, {ROWS}) n",
+    )
+    return name
+
+
+def write_file(post: Post, content: str) -> str:
+    (post.folder / BUCKET).mkdir(exist_ok=True)
+    (post.folder / BUCKET / "people.csv").write_text(content)
+    return f"{BUCKET}/people.csv"
+
+
+async def ask(post: Post, api: Client, credential: Credential, **body: Any) -> Job:
+    made = await api.post(f"/apps/{post.app.id}/jobs?template=hello", {"credential": credential.name, **body})
+    assert made.status == 201, made.body
+    job: Job | None = await post.store.jobs.view(made.json["id"])
+    assert job is not None
+    return job
+
+
+async def test_a_job_over_a_file_is_told_to_its_last_message(post: Post, api: Client) -> None:
+    await post.fake.answer(always=Rule(status=202))
+    credential = await post.credential()
+    await post.fake.answer(Rule(status=400), always=Rule(status=202))
+    path = write_file(post, "Name,Recipient\nAna,ana@example.com\nBob,bob@example.com\nAna,ana@example.com\n")
+    job = await ask(post, api, credential, csvPath=path)
+    await post.closed(job)
+    shown = (await api.get(f"/apps/{post.app.id}/jobs/{job.id}?exact=true")).json
+    counts = shown["messages"]
+    assert {name: counts[name] for name in ("planned", "unsent", "sent", "failed", "duplicates")} == {
+        "planned": 2, "unsent": 0, "sent": 1, "failed": 1, "duplicates": 1,
+    }  # fmt: skip
+    assert shown["reasons"] == {"refused": 1}
+    exported = await api.download(f"/apps/{post.app.id}/jobs/{job.id}/messages", "text/csv")
+    rows = [*csv.DictReader(StringIO(exported.body.decode()))]
+    assert [row["recipient"] for row in rows] == ["ana@example.com", "bob@example.com"]
+    assert sorted(row["state"] for row in rows) == ["failed", "sent"]
+    found = await api.get(f"/apps/{post.app.id}/messages?recipient=bob@example.com")
+    assert [message["id"] for message in found.json] == [rows[1]["id"]]
+
+
+async def test_a_job_over_a_table_sends_to_those_that_the_filters_keep(post: Post, api: Client, table: str) -> None:
+    job = await ask(post, api, await post.credential(), filters={"name": "n1,n2,n3"})
+    await post.closed(job)
+    assert job.table == table
+    listed = (await api.get(f"/apps/{post.app.id}/jobs/{job.id}/messages")).json
+    assert [message["recipient"] for message in listed] == [f"r{n}@example.com" for n in (1, 2, 3)]
+
+
+async def test_a_file_with_too_many_recipients_is_sent_to_nobody(post: Post, api: Client) -> None:
+    credential = await post.credential()
+    path = write_file(post, "Name,Recipient\n" + "".join(f"n,r{row}@example.com\n" for row in range(30)))
+    job = await ask(post, api, credential, csvPath=path, maxRecipients=29)
+    stopped = await post.closed(job)
+    assert "more than the 29 recipients that maxRecipients allows" in stopped.failure
+    assert await post.called() == []
+    whole = await ask(post, api, credential, csvPath=path, maxRecipients=30)
+    await post.closed(whole)
+    assert len(await post.called()) == 30
+
+
+@pytest.mark.parametrize(("most", "fits"), [(ROWS - 1, False), (ROWS, True)])
+async def test_a_table_with_too_many_recipients_stops_the_job(
+    post: Post, api: Client, table: str, most: int, fits: bool
+) -> None:
+    credential = await post.credential(rate=0.4, max_in_flight=20)  # batches of 24
+    job = await ask(post, api, credential, maxRecipients=most)
+    if not fits:
+        stopped = await post.closed(job)
+        assert f"more than the {most} recipients" in stopped.failure
+        assert len(await post.called()) <= 2, "what was fed before is not called any more"
+        return
+    await post.has_calls(1)
+    shown = (await api.get(f"/apps/{post.app.id}/jobs/{job.id}?exact=true")).json
+    assert shown["state"] == "running"
+    assert shown["messages"]["planned"] == sum(
+        shown["messages"][state]
+        for state in ("unsent", "sending", "sent", "delivered", "read", "failed", "invalid", "unknown")
+    )
