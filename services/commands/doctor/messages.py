@@ -93,7 +93,7 @@ def judge_secrets(sealed: Sequence[Credential], keys: KeyRing) -> Opinions:
     lost = [credential for credential in sealed if not _opens(credential, keys)]
     opinions: list[Opinion] = []
     for credential in lost:
-        said = f"no key opens the secret of {_named(credential)}: put its key back behind the first, or give it anew"
+        said = f"no key opens the secret of {_name_of(credential)}: put its key back behind the first, or give it anew"
         opinions += fault(said, _secret_anew(credential))
     older = [one for one in sealed if one not in lost and one.sealed_by != keys.current]
     if older:
@@ -107,7 +107,7 @@ def judge_logins(still: Sequence[Credential]) -> Opinions:
     opinions: list[Opinion] = []
     for credential in still:
         if credential.is_rejected:
-            opinions += warn(f"the provider refuses {_named(credential)}: {credential.why}", _secret_anew(credential))
+            opinions += warn(f"the provider refuses {_name_of(credential)}: {credential.why}", _secret_anew(credential))
     return opinions or well("no provider has refused one")
 
 
@@ -147,7 +147,7 @@ def _opens(credential: Credential, keys: KeyRing) -> bool:
     return True
 
 
-def _named(credential: Credential) -> str:
+def _name_of(credential: Credential) -> str:
     return f"{credential.name} ({credential.id})"
 
 

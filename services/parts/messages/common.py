@@ -16,6 +16,7 @@ from shared.flow.messages.retrying import JobRetry
 if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
     from shared.audience.recipient_tables import RecipientTables
     from shared.flow.messages.credentials import CredentialFlow
+    from shared.flow.messages.unsubscribing import UnsubscribeLinks
 
 
 class MessagesPart(Part):
@@ -57,6 +58,13 @@ class MessagesPart(Part):
     @cached_property
     def figures(self) -> MessageFigures:
         return MessageFigures(self.store)
+
+    @cached_property
+    def links(self) -> "UnsubscribeLinks":
+        """The links by which recipients unsubscribe."""
+        from shared.flow.messages.unsubscribing import UnsubscribeLinks
+
+        return UnsubscribeLinks(self.capabilities.key_ring, public_url=self.settings.api.public_url)
 
     def job_kinds(self) -> Sequence[JobKind]:
         feeder = MessageFeeder(self.store, self.feed, self.retry)

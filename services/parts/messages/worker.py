@@ -33,6 +33,7 @@ class MessagesWorker(Part):
                 RowsReader(messages.tables, given.blobs),
                 OpenAccounts(messages.credentials.open),
                 messages.credentials,
+                messages.links,
                 messages.feed,
                 jobs.feed,
                 jobs.flow,

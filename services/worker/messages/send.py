@@ -46,6 +46,7 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.halting import BounceBreaker
+from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
@@ -88,6 +89,7 @@ class MessageSender(Stage[SendMessages]):
         reader: RowsReader,
         accounts: OpenAccounts,
         credentials: CredentialFlow,
+        links: UnsubscribeLinks,
         credential_feed: CredentialFeed,
         feed: Feed,
         flow: JobFlow,
@@ -106,6 +108,7 @@ class MessageSender(Stage[SendMessages]):
         self._reader = reader
         self._accounts = accounts
         self._credentials = credentials
+        self._links = links
         self._credential_feed = credential_feed
         self._feed = feed
         self._flow = flow
@@ -248,7 +251,9 @@ class MessageSender(Stage[SendMessages]):
 
     async def _screen(self, ours: _Batch, rows: RecipientRows, entries: Mapping[str, Message]) -> Screened:
         now = await self._store.now()
-        screened = await screen(self._store, ours.mailing, ours.credential, ours.batch, rows, entries, now=now)
+        screened = await screen(
+            self._store, self._links, ours.mailing, ours.credential, ours.batch, rows, entries, now=now
+        )
         writer = self._writer(ours)
         for first in range(0, len(screened.rejected), WRITTEN_AT_ONCE):
             await writer.write(screened.rejected[first : first + WRITTEN_AT_ONCE])
