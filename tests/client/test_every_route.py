@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.usefixtures("each_client"),
 ]
 
-# The place of files, which GET /uploadurl tells, the links of recipients, which lead to a page, and what providers call.
+# The place of files, which GET /uploadurl tells, recipients' links, which lead to a page, and what providers call.
 FOR_NO_CLIENT = {
     ("PUT", "/uploads/{path}"),
     ("GET", "/u/{token}"),

@@ -32,6 +32,7 @@ from shared.domain.messages.pacing import PaceGuard, Wait
 from shared.flow.messages.account_clock import AccountClock
 from shared.providers import NotCalled, Provider
 from shared.runtime.faults import fault
+from shared.runtime.metrics import INSTANTS_LOST, WRITE_AHEAD_SECONDS
 from shared.runtime.waiting import pause
 from shared.store.messages.ledger import WRITTEN_AT_ONCE
 
@@ -55,8 +56,8 @@ class LostInstant(Enum):
     """Why an instant went unused."""
 
     LATE = "late"
-    NOT_READY = "not ready"
-    NO_PERMIT = "no permit"
+    NOT_READY = "not_ready"
+    NO_PERMIT = "no_permit"
 
 
 class DispatchEnd(Enum):
@@ -184,7 +185,8 @@ class Dispatch:
             if reserved.generation != self._clock.generation:
                 self._instants.clear()
             elif why := self._why_lost(instant):
-                self.lost[why] += bool(self._pending or self._ready)
+                if self._pending or self._ready:
+                    self._count_lost(why)
             else:
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant))
                 self._under_way.add(call)
@@ -199,6 +201,10 @@ class Dispatch:
             return LostInstant.NOT_READY
         return LostInstant.NO_PERMIT if len(self._under_way) >= self._calls else None
 
+    def _count_lost(self, why: LostInstant) -> None:
+        self.lost[why] += 1
+        INSTANTS_LOST.labels(why.value).inc()
+
     def _is_in_time(self, instant: int) -> bool:
         return self._end is None and self._clock.now_us() <= instant + self._guard.late_us
 
@@ -212,7 +218,7 @@ class Dispatch:
         try:
             given = await self._ask_provider(prepared, instant)
         except NotCalled:
-            self.lost[LostInstant.LATE] += 1
+            self._count_lost(LostInstant.LATE)
             self._ready.appendleft(prepared)
             self._wake_all()
             return
@@ -296,6 +302,7 @@ class Dispatch:
             self._answers.extendleft((0, note) for note in notes if note.purpose is Purpose.ANSWER)
             raise
         if Purpose.AHEAD in purposes:
+            WRITE_AHEAD_SECONDS.observe(time.monotonic() - began)
             await fault("message.after_write_ahead")
         if Purpose.ANSWER in purposes:
             await fault("message.after_record")

@@ -7,7 +7,7 @@ have changed it, and a write of ours whose reply was lost may have happened.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import assert_never
@@ -20,6 +20,7 @@ from shared.domain.messages.answers import Answer, Reason
 from shared.domain.messages.jobs import Resending
 from shared.domain.messages.ledger import Message, MessageState, answer, give_back, is_to_be_sent, reject, write_ahead
 from shared.providers import Content
+from shared.runtime.metrics import MESSAGES_UNKNOWN
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
@@ -108,6 +109,7 @@ class EntryWriter:
                 case WriteResult.DONE:
                     for prepared, change in changes:
                         prepared.message, prepared.is_stored = change.after, True
+                    count_unknown((change for _, change in changes), why="no_answer")
                     return
                 case WriteResult.LOST:
                     raise BatchTaken
@@ -177,6 +179,11 @@ class EntryWriter:
         for prepared in written:
             if (message := found.get(prepared.message.id)) is not None:
                 prepared.message, prepared.is_stored = message, True
+
+
+def count_unknown(changes: Iterable[EntryChange], *, why: str) -> None:
+    """Count those that have become `unknown`: a provider gave `no_answer`, or it was a `lost_worker`'s."""
+    MESSAGES_UNKNOWN.labels(why).inc(sum(change.after.is_unknown for change in changes))
 
 
 async def _wait_for_the_store(error: Unavailable, deadline: float | None) -> None:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from services.worker.jobs.grace import Grace
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
-from services.worker.messages.entries import BatchTaken, EntryWriter
+from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
 from services.worker.messages.mailings import Mailings, MessagesOfJob
@@ -239,7 +239,7 @@ class MessageSender(Stage[SendMessages]):
             result = await self._store.messages.write(batch.id, batch.owner, part, ours.session)
             match result:
                 case WriteResult.DONE:
-                    pass
+                    count_unknown(part, why="lost_worker")
                 case WriteResult.LOST:
                     raise BatchTaken
                 case WriteResult.STALE:

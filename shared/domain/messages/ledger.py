@@ -115,6 +115,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether somebody has noted that it is about to be called, or is being called."""
         return self.state is MessageState.SENDING
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody can tell if it was sent."""
+        return self.state is MessageState.UNKNOWN
+
 
 class News(Struct, frozen=True, kw_only=True):
     """What a callback tells: the state that the message has reached. `attempt` is 0 where nobody can tell which attempt

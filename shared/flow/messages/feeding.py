@@ -24,6 +24,7 @@ from shared.domain.messages.places import Places, Rank, Share
 from shared.domain.messages.tasks import SendMessages
 from shared.domain.tasks import encode
 from shared.runtime.faults import fault
+from shared.runtime.metrics import ACCOUNT_PLACES
 from shared.runtime.tracing import current_trace
 from shared.store import Store
 from shared.store.messages.jobs import RunningJob
@@ -107,12 +108,14 @@ class CredentialFeed:
         rank = job.rank(by_age=traffic.order is SendOrder.AGE)
         entered = places.enter(known, batch.id, rank, **room)
         if entered is None:
+            ACCOUNT_PLACES.labels("waited").inc()
             yielding = places.have_one_yield(known, rank)
             # Lost to somebody faster, who feeds or sends: whose place ends next makes us come again.
             if yielding != known:
                 await self._change(credential_id, traffic, yielding)
             return False
         if await self._change(credential_id, traffic, entered):
+            ACCOUNT_PLACES.labels("taken").inc()
             await fault("feed.after_place")
             await self._queue(credential_id, traffic.order, job, batch)
         return True

@@ -122,6 +122,18 @@ class Credentials:
         with translate_errors():
             return await self._credentials.count_documents(_sealed_otherwise(key))
 
+    async def has_some(self) -> bool:
+        """Whether there is any."""
+        with translate_errors():
+            return await self._credentials.find_one({}, {"_id": 1}) is not None
+
+    async def find_still(self, *, after: str = "", limit: int) -> list[Credential]:
+        """Some by which nothing is sent, by their ids."""
+        still = [status.value for status in CredentialStatus if not status.sends]
+        query = {"_id": {"$gt": after}, "status": {"$in": still}}
+        found = self._credentials.find(query, _WITHOUT_TRAFFIC).sort([("_id", ASCENDING)]).limit(limit)
+        return [credential async for credential in _codec.values(found)]
+
     async def remove(self, credential_id: str) -> bool:
         """Forget the credential; `False` when there is none."""
         with translate_errors():
