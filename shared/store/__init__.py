@@ -51,6 +51,7 @@ from shared.store.jobs.job_lists import JobLists
 from shared.store.jobs.jobs import Jobs
 from shared.store.jobs.mails import Mails
 from shared.store.jobs.milestones import Milestones
+from shared.store.jobs.open_jobs import OpenJobs
 from shared.store.jobs.templates import Templates
 from shared.store.jobs.uploads import FileUploads
 from shared.store.messages.batches import MessageBatches
@@ -108,6 +109,7 @@ class Store:
         self.users = self.add("users", Users)
         self.tokens = self.add("tokens", Tokens)
         self.jobs = self.add("jobs", Jobs)
+        self.open_jobs = self.add("open_jobs", OpenJobs)
         self.closed_jobs = self.add("closed_jobs", ClosedJobs)
         self.job_lists = self.add("job_lists", JobLists)
         self.mails = self.add("mails", Mails)

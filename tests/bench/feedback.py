@@ -147,7 +147,7 @@ def _steady(flushes: Sequence[tuple[float, int]]) -> float:
 
 async def _counts(house: House) -> Counts:
     counts: Counts = Counter()
-    async for job_id in house.capabilities.store.jobs.open_keys():
+    async for job_id in house.capabilities.store.open_jobs.open_keys():
         job = await house.capabilities.store.jobs.get(job_id)
         counts.update({(job_id, outcome): number for outcome, number in (job.feedbacks if job else {}).items()})
     return counts

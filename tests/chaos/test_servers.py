@@ -65,7 +65,7 @@ async def test_the_api_dies_between_a_job_and_its_task(house: House) -> None:
     with pytest.raises((urllib.error.URLError, ConnectionError)):
         await asyncio.to_thread(post_job, f"http://127.0.0.1:{port}/apps/{house.app_id}/jobs?template=like")
     assert await api.gone() < 0
-    (job_id,) = [job_id async for job_id in house.capabilities.store.jobs.open_keys()]
+    (job_id,) = [job_id async for job_id in house.capabilities.store.open_jobs.open_keys()]
     await house.start("worker")
     await house.start("scheduler")
     await house.exactly_once(job_id, 5_000)

@@ -84,7 +84,7 @@ async def test_closed_jobs_come_with_their_feedback_and_keep_what_is_counted_her
     await store.jobs.add(running)
     assert await store.closed_jobs.add([job, running]) == {1}
     assert await store.jobs.with_ids([job.id, "none"]) == {job.id: job}
-    assert not await store.jobs.has_open("none")
+    assert not await store.open_jobs.has_open("none")
     assert await store.feedbacks.flush("t/0", Position(0), Position(9), {(job.id, "ack"): 4})
     later = replace(job, feedbacks={"ack": 5, "a.b$": 2}, control_group_csv_path="b/k", updated_at=7)
     assert await store.closed_jobs.replace(later)

@@ -189,7 +189,7 @@ class AppsResource(Resource):
         return wire.empty()
 
     async def _check_idle(self, app: App) -> None:
-        if await self._store.jobs.has_open(app.id):
+        if await self._store.open_jobs.has_open(app.id):
             raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
 
     async def _remove_jobs(self, app_id: str) -> None:

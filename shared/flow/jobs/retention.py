@@ -75,7 +75,9 @@ class JobRetention:
         jobs = (await self._store.jobs.with_ids(job_ids)).values()
         apart = [job.file_plan_id for job in jobs if job.csv_path and not job.zone]
         plans = {job.file_plan_id: job.group_id for job in jobs if job.zone}
-        return apart + [plan for plan, group_id in plans.items() if not await self._store.jobs.has_open_in(group_id)]
+        return apart + [
+            plan for plan, group_id in plans.items() if not await self._store.open_jobs.has_open_in(group_id)
+        ]
 
 
 class _Plans(Protocol):

@@ -117,9 +117,9 @@ class Upkeep:
         """Look once at every open job. Raises `Unavailable` when the store or the broker is."""
         since = await self._since()
         found = Found()
-        async for job_id in self._store.jobs.open_keys():
+        async for job_id in self._store.open_jobs.open_keys():
             found = _sum(found, await self._log_and_continue(self._look_into_job(job_id, since), job_id))
-        async for job_id in self._store.jobs.overdue_keys(since.starts):
+        async for job_id in self._store.open_jobs.overdue_keys(since.starts):
             found = _sum(found, await self._log_and_continue(self._begin_job(job_id), job_id))
         self._looks += 1
         return _sum(found, await self._look_for_rare_losses(since)) if self._looks % _RARELY == 1 else found

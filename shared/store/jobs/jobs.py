@@ -9,7 +9,7 @@ A job's copies of its templates may be megabytes, and only whoever plans or rend
 jobs at once are read without (it is empty).
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -18,7 +18,6 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.audience.sources import Source
 from shared.domain.errors import Conflict
-from shared.domain.instants import ns
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import STARTABLE, TRANSITIONS, Job, JobStatus, Standing
@@ -28,13 +27,11 @@ from shared.domain.transitions import sources
 from shared.store.documents import BATCH, Document, free_keys, insert_new, json_text, translate_errors
 from shared.store.jobs.job_changes import NOW, VIEW, change_job
 from shared.store.jobs.job_documents import (
-    KEY_FIELDS,
     STANDING_FIELDS,
     any_job,
     copies_of,
     document_of,
     job_of,
-    key_of,
     one_job,
     standing_of,
 )
@@ -91,27 +88,6 @@ class Jobs:
         """The job that was made with this idempotency key."""
         with translate_errors():
             return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
-
-    async def has_open(self, app_id: str) -> bool:
-        """Whether an app has work that is not finished."""
-        with translate_errors():
-            return await self._jobs.find_one({"app_id": app_id, "open": True}, {"_id": 1}) is not None
-
-    async def has_open_in(self, group_id: str) -> bool:
-        """Whether a group has work that is not finished."""
-        with translate_errors():
-            return await self._jobs.find_one({"group_id": group_id, "open": True}, {"_id": 1}) is not None
-
-    async def open_keys(self) -> AsyncIterator[str]:
-        """The keys of all jobs with something left to do now: those that wait for their start are not among them."""
-        async for key in self._keys({"open": True, "status": {"$in": _BEGUN}}):
-            yield key
-
-    async def overdue_keys(self, before: datetime) -> AsyncIterator[str]:
-        """The keys of jobs that still wait for a start that has passed by then."""
-        query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": ns(before)}}
-        async for key in self._keys(query):
-            yield key
 
     async def expire_keys(self, before: datetime, *, limit: int) -> int:
         """Free the idempotency keys of some jobs that were made before then; of how many."""
@@ -222,11 +198,6 @@ class Jobs:
         """Add an event to an open job, unless it has one of that stage and state."""
         same = {"$elemMatch": {"stage": event.stage, "state": event.state.value}}
         await change_job(self._jobs, one_job(job_id) | {"open": True, "events": {"$not": same}}, {}, events=[event])
-
-    async def _keys(self, query: Document) -> AsyncIterator[str]:
-        with translate_errors():
-            async for document in self._jobs.find(query, KEY_FIELDS):
-                yield key_of(document)
 
 
 def _job_or_none(document: Document | None) -> Job | None:

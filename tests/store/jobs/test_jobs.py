@@ -222,9 +222,9 @@ async def test_only_open_jobs_are_looked_at(store: Store) -> None:
     for job in (running, stopped):
         await store.jobs.add(job)
     await store.jobs.close(stopped.id, totals=Totals(), summed=Receipt(), completed_at=0)
-    assert [job_id async for job_id in store.jobs.open_keys()] == [running.id]
-    assert await store.jobs.has_open("app")
-    assert not await store.jobs.has_open("other")
+    assert [job_id async for job_id in store.open_jobs.open_keys()] == [running.id]
+    assert await store.open_jobs.has_open("app")
+    assert not await store.open_jobs.has_open("other")
 
 
 async def test_jobs_that_wait_are_looked_at_when_their_start_has_passed(store: Store) -> None:
@@ -235,11 +235,11 @@ async def test_jobs_that_wait_are_looked_at_when_their_start_has_passed(store: S
     ]
     for job in waiting + others:
         await store.jobs.add(job)
-    assert {job_id async for job_id in store.jobs.open_keys()} == {job.id for job in others}
-    assert {job_id async for job_id in store.jobs.overdue_keys(from_ms(20))} == {job.id for job in waiting[:2]}
+    assert {job_id async for job_id in store.open_jobs.open_keys()} == {job.id for job in others}
+    assert {job_id async for job_id in store.open_jobs.overdue_keys(from_ms(20))} == {job.id for job in waiting[:2]}
     assert await store.jobs.move(waiting[0].id, to=JobStatus.PAUSED, only=PAUSABLE, at=1)
-    assert {job_id async for job_id in store.jobs.overdue_keys(from_ms(20))} == {waiting[1].id}
-    assert {job_id async for job_id in store.jobs.open_keys()} == {job.id for job in [waiting[0], *others]}
+    assert {job_id async for job_id in store.open_jobs.overdue_keys(from_ms(20))} == {waiting[1].id}
+    assert {job_id async for job_id in store.open_jobs.open_keys()} == {job.id for job in [waiting[0], *others]}
 
 
 async def test_old_keys_are_freed_in_steps(store: Store) -> None:

@@ -85,8 +85,8 @@ async def test_what_has_ended_leaves_nothing_to_do(house: House) -> None:
     }
     ids = {why: await house.source.job(app, **columns) for why, columns in ended.items()}
     assert counts(await house.bring(), "jobs") == {"brought": 6}
-    assert not await house.store.jobs.has_open(app)
-    assert [job_id async for job_id in house.store.jobs.open_keys()] == []
+    assert not await house.store.open_jobs.has_open(app)
+    assert [job_id async for job_id in house.store.open_jobs.open_keys()] == []
     assert await house.store.closed_jobs.find_ended_before(from_ns(in_days(1)), limit=9) == []
     shown = {why: await house.shown(f"/apps/{app}/jobs/{ids[why]}") for why in ended}
     status = {why: job["status"] for why, job in shown.items()}
@@ -314,7 +314,7 @@ async def test_a_scheduled_job_that_could_not_run_here_is_skipped(house: House) 
     assert counts(await house.bring(scheduled=True), "jobs") == {"skipped": len(reasons)}
     for job, reason in reasons.items():
         assert reason in house.told[job][1]
-    assert [job_id async for job_id in house.store.jobs.overdue_keys(from_ns(in_days(9)))] == []
+    assert [job_id async for job_id in house.store.open_jobs.overdue_keys(from_ns(in_days(9)))] == []
 
 
 async def test_an_import_that_was_killed_before_its_notes_goes_on(house: House) -> None:
