@@ -1,4 +1,4 @@
-"""The four dashboards as a list of panels, and what Grafana reads of them.
+"""The five dashboards as a list of panels, and what Grafana reads of them.
 
 `python -m monitoring` writes them. Every expression is what Prometheus is asked, word for word: there is no variable in
 it, so tests can ask the same. Grafana itself was not at hand when these were made.
@@ -167,6 +167,11 @@ JOBS = (
         lines={"{{instance}}": "max by (instance) (carillon_feedback_flush_age_seconds)"},
         unit="s",
     ),
+    Panel(
+        title="Callbacks of providers",
+        lines={"{{kind}} {{outcome}}": rates("carillon_callbacks_total", "kind", "outcome")},
+        unit="ops",
+    ),
 )
 
 CLOCK = (
@@ -273,7 +278,56 @@ ENGINES = (
     Panel(title="CPU", lines={"{{instance}}": rates("process_cpu_seconds_total", "instance")}, unit="s"),
 )
 
-DASHBOARDS: Mapping[str, tuple[Panel, ...]] = {"overview": OVERVIEW, "jobs": JOBS, "clock": CLOCK, "engines": ENGINES}
+MESSAGES = (
+    Panel(
+        title="Calls of providers",
+        lines={"{{kind}} {{outcome}}": rates("carillon_provider_calls_total", "kind", "outcome")},
+        unit="ops",
+    ),
+    Panel(
+        title="How long calls of providers take, 99 %",
+        lines={"{{kind}}": quantile("carillon_provider_call_seconds", 0.99, "kind")},
+        unit="s",
+    ),
+    Panel(
+        title="Messages that became unknown",
+        lines={"{{why}}": rates("carillon_messages_unknown_total", "why")},
+        unit="ops",
+    ),
+    Panel(
+        title="What instants were asked for",
+        lines={"{{outcome}}": rates("carillon_grants_total", "outcome")},
+        unit="ops",
+    ),
+    Panel(title="Instants lost", lines={"{{why}}": rates("carillon_instants_lost_total", "why")}, unit="ops"),
+    Panel(title="Accounts slowed", lines={"a second": rates("carillon_accounts_slowed_total")}, unit="ops"),
+    Panel(
+        title="Places of accounts", lines={"{{outcome}}": rates("carillon_account_places_total", "outcome")}, unit="ops"
+    ),
+    Panel(title="How long writing ahead takes", lines=_quantiles("carillon_write_ahead_seconds"), unit="s"),
+    Panel(
+        title="How well the database's time is known",
+        lines={
+            "wrong by at most, {{instance}}": most("carillon_account_clock_bound_seconds", "instance"),
+            "allowed, {{instance}}": most("carillon_account_clock_allowed_seconds", "instance"),
+        },
+        unit="s",
+    ),
+    Panel(
+        title="Accounts that took another clock",
+        lines={"a second": rates("carillon_account_clock_adoptions_total")},
+        unit="ops",
+    ),
+    Panel(title="Credentials in the way of jobs", lines={"{{status}}": most("carillon_credentials_blocked", "status")}),
+)
+
+DASHBOARDS: Mapping[str, tuple[Panel, ...]] = {
+    "overview": OVERVIEW,
+    "jobs": JOBS,
+    "messages": MESSAGES,
+    "clock": CLOCK,
+    "engines": ENGINES,
+}
 
 
 def expressions() -> Iterator[tuple[str, str]]:

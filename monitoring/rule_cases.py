@@ -58,6 +58,15 @@ _UNAVAILABLE = 'carillon_call_errors_total{capability="store.jobs",error="Unavai
 _CONFLICT = 'carillon_call_errors_total{capability="store.jobs",error="Conflict"}'
 _OK, _FAILED = 'carillon_http_requests_total{status="200"}', 'carillon_http_requests_total{status="500"}'
 _OLD, _NEW = 'carillon_build_info{role="api",version="1"}', 'carillon_build_info{role="api",version="2"}'
+_ACCEPTED, _TOO_FAST, _UNANSWERED = (
+    f'carillon_provider_calls_total{{kind="http",outcome="{outcome}"}}'
+    for outcome in ("accepted", "too_fast", "unanswered")
+)
+_UNKNOWN = 'carillon_messages_unknown_total{why="lost_worker"}'
+_BOUND, _ALLOWED = (
+    'carillon_account_clock_bound_seconds{instance="a"}',
+    'carillon_account_clock_allowed_seconds{instance="a"}',
+)
 _FORTNIGHT = 14 * 86_400
 _FAILED_RUNS = 'carillon_loop_runs_total{loop="upkeep",outcome="failed"}'
 _LAG = "carillon_feedback_lag_records"
@@ -82,6 +91,33 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "ApiSlow": (_slow("carillon_http_request_seconds", 1, ',route="/jobs"'),),
     "JobLate": (_slow("carillon_job_start_delay_seconds", 60),),
     "JobTripped": (_grown("carillon_jobs_tripped_total"),),
+    "CredentialBlocked": (_above('carillon_credentials_blocked{status="rejected"}', 1, 0, {"status": "rejected"}),),
+    "MessagesUnknown": (
+        Case(fires={_UNKNOWN: "2x24 3x30"}, below={_UNKNOWN: "2x5 3x30"}, labels={"why": "lost_worker"}),
+    ),
+    "AccountSlowed": (
+        Case(fires={_TOO_FAST: "0x10 1+1x20"}, below={_TOO_FAST: "0x21 1+1x10"}, labels={"kind": "http"}),
+    ),
+    "ClockUncertain": (
+        Case(
+            fires={_BOUND: "0.0051x30", _ALLOWED: "0.005x30"},
+            below={_BOUND: "0.005x30", _ALLOWED: "0.005x30"},
+            labels={"instance": "a"},
+        ),
+    ),
+    "CallsUnanswered": (
+        Case(
+            fires={_ACCEPTED: "0+940x30", _UNANSWERED: "0+60x30"},
+            below={_ACCEPTED: "0+960x30", _UNANSWERED: "0+40x30"},
+            labels={"kind": "http"},
+        ),
+    ),
+    "InstantsLost": (
+        Case(
+            fires={_ACCEPTED: "0+890x30", 'carillon_instants_lost_total{why="late"}': "0+110x30"},
+            below={_ACCEPTED: "0+910x30", 'carillon_instants_lost_total{why="late"}': "0+90x30"},
+        ),
+    ),
     "DeadLettersGrow": (_grown("carillon_dead_letters_total"),),
     "TasksPoisoned": (
         _above('carillon_queue_messages{queue="push.batch",state="dead"}', 1, 0, {"queue": "push.batch"}),

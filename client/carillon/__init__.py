@@ -79,6 +79,7 @@ from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
 from carillon.queues import DeadTask, DeadTasks, Queue, Queues, Returned
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
+from carillon.suppressions import StoredSuppression, Suppression, SuppressionResult, Suppressions
 from carillon.templates import Rendering, StoredTemplate, Template, Templates
 from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
 from carillon.uploads import Upload, UploadPart, Uploads
@@ -176,9 +177,13 @@ __all__ = [
     "StoredCredential",
     "StoredJob",
     "StoredSchedule",
+    "StoredSuppression",
     "StoredTemplate",
     "StoredToken",
     "StoredUser",
+    "Suppression",
+    "SuppressionResult",
+    "Suppressions",
     "Sync",
     "Template",
     "Templates",

@@ -14,6 +14,7 @@ from carillon.queues import Queues
 from carillon.runtimes import Runtime
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecrets
+from carillon.suppressions import Suppressions
 from carillon.templates import Templates
 from carillon.tokens import Tokens
 from carillon.transport import Transport
@@ -44,6 +45,7 @@ class Resources(Deployment[M]):
         self.messages = Messages[M](transport)
         self.groups = Groups[M](transport)
         self.signing_secrets = SigningSecrets[M](transport)
+        self.suppressions = Suppressions[M](transport)
         self.uploads = Uploads[M](transport)
 
 

@@ -121,6 +121,17 @@ def read_documents(path: str) -> Sequence[Any]:
     return whole if isinstance(whole, list) else [whole]
 
 
+def read_lines(path: str) -> Sequence[str]:
+    """The lines of a text (`-`: stdin) that are not blank. Raises `UsageError` where it cannot be read."""
+    try:
+        content = _read(path).decode("utf-8-sig")
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{path} is no text in UTF-8") from None
+    return [line.strip() for line in content.splitlines() if line.strip()]
+
+
 def _decode_whole(content: bytes) -> Any:
     try:
         return msgspec.json.decode(content)

@@ -29,6 +29,7 @@ NOUNS: Mapping[str, str] = {
     "settings": "What the API was told.",
     "signing-secrets": "What HTTP callbacks are signed by.",
     "status": "Tell in one screen whether all is well, and why not.",
+    "suppressions": "Who gets nothing more of an app, and why.",
     "templates": "What the messages of an app say.",
     "tokens": "The credentials of services.",
     "users": "The people who may call.",

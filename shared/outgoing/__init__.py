@@ -89,7 +89,7 @@ class Answer(Struct, frozen=True):
 
 
 class Posting(Struct, frozen=True):
-    """One POST. The URL has passed `checks`; without a content type of its own it is JSON.
+    """One POST, or whatever `method` says. The URL has passed `checks`; without a content type of its own it is JSON.
 
     `before_bytes` is asked once, with a connection in hand; it neither waits nor raises. `timeout_seconds` is the whole
     of the call.
@@ -100,6 +100,7 @@ class Posting(Struct, frozen=True):
     body: bytes
     timeout_seconds: float
     before_bytes: Callable[[], bool]
+    method: str = "POST"
 
     def __repr__(self) -> str:
         """Nothing of it, as in `Call`."""

@@ -130,7 +130,8 @@ class HttpOutgoing:
         while not self._session.closed:
             # Not a byte has left on a stale connection: the next one in the pool, or a new one, is no repeat.
             with suppress(StaleConnection):
-                return await self._session.post(
+                return await self._session.request(
+                    posting.method,
                     URL(posting.url, encoded=True),
                     headers=posting.headers,
                     data=posting.body or None,

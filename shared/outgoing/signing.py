@@ -7,14 +7,23 @@ The signature is `v1,` and the base64 HMAC-SHA256 of `id.timestamp.body`. A secr
 import base64
 import hashlib
 import hmac
+import re
+from collections.abc import Mapping
 
 from shared.domain.accounts.signing_secrets import PREFIX
 from shared.domain.errors import Invalid
 
-__all__ = ["PREFIX", "check_secret", "key_of", "webhook_headers"]
+__all__ = ["PREFIX", "Forged", "check_secret", "key_of", "verify_webhook", "webhook_headers"]
 
 LEAST_KEY_BYTES = 24
 MOST_KEY_BYTES = 64
+
+_ID, _TIMESTAMP, _SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+_SECONDS = re.compile(r"[0-9]{1,12}")
+
+
+class Forged(Exception):
+    """Nobody who knows a secret has signed this."""
 
 
 def check_secret(secret: str, field: str) -> None:
@@ -40,11 +49,25 @@ def key_of(secret: str, field: str = "secret") -> bytes:
 def webhook_headers(message_id: str, timestamp: int, body: bytes, *secrets: str) -> dict[str, str]:
     """The headers that tell a receiver which message this is, and prove it when there are secrets: by a signature for
     each, of which a receiver needs one."""
-    headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
+    headers = {_ID: message_id, _TIMESTAMP: str(timestamp)}
     if secrets:
         signed = f"{message_id}.{timestamp}.".encode() + body
-        headers["webhook-signature"] = " ".join(_signature(secret, signed) for secret in secrets)
+        headers[_SIGNATURE] = " ".join(_signature(secret, signed) for secret in secrets)
     return headers
+
+
+def verify_webhook(headers: Mapping[str, str], body: bytes, *secrets: str) -> int:
+    """The timestamp, in epoch seconds, of a request that is signed with one of these secrets. How old it may be is the
+    caller's to say. The names of `headers` are in lower case. Raises `Forged`."""
+    message_id, timestamp = headers.get(_ID, ""), headers.get(_TIMESTAMP, "")
+    if not message_id or not _SECONDS.fullmatch(timestamp):
+        raise Forged(f"{_ID} and {_TIMESTAMP} are needed")
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    shown = [text.encode() for text in headers.get(_SIGNATURE, "").split()]
+    valid = [_signature(secret, signed).encode() for secret in secrets]
+    if not any(hmac.compare_digest(one, other) for one in shown for other in valid):
+        raise Forged(f"{_SIGNATURE} is not that of this body")
+    return int(timestamp)
 
 
 def _signature(secret: str, signed: bytes) -> str:

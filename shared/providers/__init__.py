@@ -16,6 +16,7 @@ Whatever a provider or the network does comes back as an `Answer`; `send` raises
 one module here, and `kinds.py` lists them; how to add one is told in `docs/adding-a-provider.md`.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
@@ -23,12 +24,13 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from shared.domain.errors import CarillonError
+from shared.domain.errors import CarillonError, NotFound
 from shared.domain.messages.answers import Answer
 from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing
+from shared.providers.callbacks import Callback, CallbackRequest
 
-__all__ = ["BeforeBytes", "Content", "NotCalled", "Provider", "ProviderKind", "ProviderRules", "message_of"]
+__all__ = ["BeforeBytes", "Content", "NotCalled", "Provider", "ProviderKind", "ProviderRules", "message_of", "read_key"]
 
 Content = dict[str, Any]
 """A rendered template body. Mail: subject, text, html; SMS: text; push: the payload; http: any JSON."""
@@ -37,6 +39,7 @@ BeforeBytes = Callable[[], bool]
 """Whether the call may still begin. It neither waits nor raises."""
 
 _ATTEMPT = "~"
+_KEY = re.compile(r"(?P<message>[A-Za-z0-9._-]{1,255})(?:~(?P<attempt>[0-9]{1,9}))?")
 
 
 class NotCalled(CarillonError):
@@ -106,7 +109,27 @@ class ProviderKind(ABC):
         """The account, in the running event loop; nothing is connected to yet. `check` has passed. Callbacks come back
         under the id of its `credential`; where that or the public URL is missing, none are asked for."""
 
+    async def read_callback(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], request: CallbackRequest, outgoing: Outgoing
+    ) -> Callback:
+        """What a provider tells of messages of this account. Unless a kind says so, its providers tell nothing.
+
+        Raises:
+            NotSigned: nothing proves that the provider has sent it.
+            Invalid: the provider has, and it cannot be read.
+            NotFound: this kind has no callbacks.
+            Unavailable: it cannot be verified now.
+        """
+        raise NotFound("this kind of provider has no callbacks", field="credentialId")
+
 
 def message_of(key: str) -> str:
     """The message's id in `<message>~<attempt>`."""
     return key.partition(_ATTEMPT)[0]
+
+
+def read_key(key: str) -> tuple[str, int]:
+    """The message's id and the attempt in `<message>~<attempt>`; `("", 0)` for what is no key of ours, and 0 for an
+    attempt that is left out."""
+    found = _KEY.fullmatch(key)
+    return (found["message"], int(found["attempt"] or 0)) if found else ("", 0)

@@ -19,7 +19,9 @@ from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import check_headers, check_url
 from shared.outgoing.signing import check_secret, webhook_headers
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules, message_of
+from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.fields import read_fields
+from shared.providers.http_callbacks import read_http_callback
 from shared.providers.posts import Posts, judge_status
 from shared.runtime.clock import Clock, SystemClock
 
@@ -36,14 +38,21 @@ class HttpFields(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
 
 
 class HttpSecret(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What proves to the server that we call, and to us that it calls back; `authorization` is a header's value."""
+    """What proves to the server that we call, and to us that it calls back; `authorization` is a header's value. While
+    one signing secret is replaced by another, calls are signed with both, and either may sign callbacks."""
 
     signing_secret: str
+    old_signing_secret: str | None = None
     authorization: str | None = None
 
     def __repr__(self) -> str:
         """Nothing of it."""
         return "HttpSecret()"
+
+    @property
+    def signing_secrets(self) -> tuple[str, ...]:
+        """The present one, and the old one if there is one."""
+        return tuple(filter(None, (self.signing_secret, self.old_signing_secret)))
 
 
 class HttpKind(ProviderKind):
@@ -63,6 +72,8 @@ class HttpKind(ProviderKind):
         check_headers(chosen.headers, "headers")
         _check_whose_they_are(chosen)
         check_secret(hidden.signing_secret, "secret.signingSecret")
+        if hidden.old_signing_secret is not None:
+            check_secret(hidden.old_signing_secret, "secret.oldSigningSecret")
         if hidden.authorization is not None and not _is_header_value(hidden.authorization):
             raise Invalid("a header's value is made of printable ASCII characters", field="secret.authorization")
 
@@ -77,6 +88,11 @@ class HttpKind(ProviderKind):
     ) -> Provider:
         posts = Posts(outgoing, self._rules.call_seconds)
         return HttpProvider(read_fields(fields, HttpFields), read_fields(secret, HttpSecret), posts, self._clock)
+
+    async def read_callback(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], request: CallbackRequest, outgoing: Outgoing
+    ) -> Callback:
+        return read_http_callback(request, *read_fields(secret, HttpSecret).signing_secrets)
 
 
 class HttpProvider:
@@ -108,7 +124,7 @@ class HttpProvider:
         if self._secret.authorization is not None:
             headers["authorization"] = self._secret.authorization
         at = int(self._clock.now().timestamp())
-        return headers | webhook_headers(message_id, at, body, self._secret.signing_secret)
+        return headers | webhook_headers(message_id, at, body, *self._secret.signing_secrets)
 
 
 def _check_whose_they_are(chosen: HttpFields) -> None:
@@ -124,7 +140,7 @@ def _check_whose_they_are(chosen: HttpFields) -> None:
 
 def _hidden_texts(fields: HttpFields, secret: HttpSecret) -> Iterator[str]:
     """What a server may repeat and nobody is to read: headers and paths hold keys often enough."""
-    yield secret.signing_secret
+    yield from secret.signing_secrets
     yield from (part for part in (secret.authorization or "").split() if len(part) >= _KEY_CHARACTERS)
     parts = urlsplit(fields.url)
     yield from (text for text in (*fields.headers.values(), parts.path, parts.query) if len(text) >= _KEY_CHARACTERS)

@@ -1,5 +1,6 @@
 """What all kinds of mail share: who it comes from, what it is made of, and how an address is told to a server."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,11 +8,14 @@ from msgspec import Struct, field
 
 from shared.domain.errors import Invalid
 from shared.domain.jobs.mails import is_mailbox, printable
+from shared.domain.messages.unsubscribing import URL_FIELD, list_headers
 from shared.providers import Content
 from shared.providers.fields import read_fields
 
 OUR_HEADER = "X-Carillon-Message"
 """Bears our key, so that a callback or a bounce can name it."""
+
+_URL = re.compile(r"https?://[!-;=?-~]+")  # of ASCII, on one line, and without angle brackets
 
 
 class MailTemplate(Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,7 +27,7 @@ class MailTemplate(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MailContent(Struct, frozen=True):
-    """A rendered mail. `headers` are those of its job, as List-Unsubscribe."""
+    """A rendered mail. `headers` are those that go with its recipient's own link, where it has one."""
 
     subject: str = ""
     text: str = ""
@@ -48,8 +52,12 @@ def read_mail(content: Content) -> MailContent:
         subject=printable(str(content.get("subject", ""))),
         text=str(content.get("text", "")),
         html=str(content.get("html", "")),
-        headers={str(name): printable(str(value)) for name, value in dict(content.get("headers") or {}).items()},
+        headers=_headers_of(str(content.get(URL_FIELD) or "")),
     )
+
+
+def _headers_of(url: str) -> dict[str, str]:
+    return list_headers(url) if _URL.fullmatch(url) else {}
 
 
 def check_sender(sender: str, from_name: str, reply_to: str | None) -> None:

@@ -19,6 +19,7 @@ from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import check_url
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
+from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
 from shared.providers.mailing import (
@@ -30,6 +31,7 @@ from shared.providers.mailing import (
     read_mail,
 )
 from shared.providers.posts import Posts, judge_status, read_answer
+from shared.providers.sendgrid_events import check_event_key, read_sendgrid_events
 
 ARGUMENT = "carillon_message"
 """The name of our key among `custom_args`."""
@@ -85,8 +87,11 @@ class SendGridKind(ProviderKind):
         chosen = read_fields(fields, SendGridFields)
         check_sender(chosen.sender, chosen.from_name, chosen.reply_to)
         check_url(chosen.api_url, allowed_networks=self._rules.allowed_networks, field="apiUrl")
-        if not _KEY.fullmatch(read_fields(secret, SendGridSecret, "secret").api_key):
+        hidden = read_fields(secret, SendGridSecret, "secret")
+        if not _KEY.fullmatch(hidden.api_key):
             raise Invalid("a key is made of printable ASCII characters", field="secret.apiKey")
+        if hidden.event_key is not None:
+            check_event_key(hidden.event_key, "secret.eventKey")
 
     def check_content(self, body: Mapping[str, Any]) -> None:
         check_template(body)
@@ -96,6 +101,11 @@ class SendGridKind(ProviderKind):
     ) -> Provider:
         posts = Posts(outgoing, self._rules.call_seconds)
         return SendGridProvider(read_fields(fields, SendGridFields), read_fields(secret, SendGridSecret), posts)
+
+    async def read_callback(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], request: CallbackRequest, outgoing: Outgoing
+    ) -> Callback:
+        return read_sendgrid_events(request, read_fields(secret, SendGridSecret).event_key)
 
 
 class SendGridProvider:

@@ -1,7 +1,7 @@
 """Mail by Amazon SES, over its SMTP interface: the kind `smtp` with SES's own headers and replies.
 
 Our key stands in a header and in a message tag, so that an event of SES names it either way. A tag's value is made of
-letters, digits, `_` and `-` alone, hence `tag_of`. SES says in words what its codes do not: an account that may not
+letters, digits, `_` and `-` alone, hence `ses_tags`. SES says in words what its codes do not: an account that may not
 send at all is told as a refused login, since no message of it will pass before somebody has done something about it.
 """
 
@@ -11,7 +11,12 @@ from typing import Any, ClassVar
 
 from shared.domain.errors import Invalid
 from shared.domain.messages.answers import Answer, CallRefused, LoginRefused, Reason
+from shared.outgoing import Outgoing
+from shared.providers import ProviderRules
+from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.fields import read_fields
+from shared.providers.ses_events import read_ses_callback
+from shared.providers.ses_tags import TAG, tag_of
 from shared.providers.smtp import (
     SmtpFields,
     SmtpKind,
@@ -20,17 +25,13 @@ from shared.providers.smtp import (
     judge_reply,
     name_message,
 )
-
-TAG = "carillon_message"
-"""The name of the tag that bears our key."""
+from shared.providers.sns import SnsCertificates, sns_fetch
 
 _TAGS_HEADER = "X-SES-MESSAGE-TAGS"
 _SET_HEADER = "X-SES-CONFIGURATION-SET"
 
 _SET_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOPIC = re.compile(r"arn:aws(-[a-z]+)*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?")
-_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9-]")
-_ESCAPED = re.compile(r"_([0-9a-f]{2})")
 _BARRED = re.compile(
     r"access denied|sending (suspended|paused)|sending is (suspended|paused)|account is (suspended|paused|not active)",
     re.IGNORECASE,
@@ -52,6 +53,10 @@ class SesKind(SmtpKind):
 
     name: ClassVar[str] = "ses"
     shape: ClassVar[type[SmtpFields]] = SesFields
+
+    def __init__(self, rules: ProviderRules) -> None:
+        super().__init__(rules)
+        self._certificates = SnsCertificates()
 
     def check(self, fields: Mapping[str, Any], secret: Mapping[str, str]) -> None:
         super().check(fields, secret)
@@ -75,15 +80,11 @@ class SesKind(SmtpKind):
 
         return SmtpManner(headers=headers, judge=_judge)
 
-
-def tag_of(key: str) -> str:
-    """Our key as the value of a tag."""
-    return _NOT_IN_TAGS.sub(lambda found: f"_{ord(found[0]):02x}", key)
-
-
-def key_of_tag(tag: str) -> str:
-    """The key that was made a tag's value."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), tag)
+    async def read_callback(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], request: CallbackRequest, outgoing: Outgoing
+    ) -> Callback:
+        topics = read_fields(fields, SesFields).topic_arns
+        return await read_ses_callback(request, topics, self._certificates, sns_fetch(outgoing))
 
 
 def _judge(reply: SmtpReply) -> Answer:

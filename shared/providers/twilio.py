@@ -18,9 +18,11 @@ from shared.domain.messages.channels import Channel
 from shared.outgoing import Outgoing, PostedAnswer
 from shared.outgoing.checks import check_url
 from shared.providers import BeforeBytes, Content, Provider, ProviderKind, ProviderRules
+from shared.providers.callbacks import Callback, CallbackRequest
 from shared.providers.details import tell
 from shared.providers.fields import read_fields
 from shared.providers.posts import Posts, judge_status, read_answer
+from shared.providers.twilio_callbacks import read_twilio_callback
 
 _ACCOUNT = re.compile(r"AC[0-9a-fA-F]{32}")
 _SERVICE = re.compile(r"MG[0-9a-fA-F]{32}")
@@ -111,6 +113,11 @@ class TwilioKind(ProviderKind):
         posts = Posts(outgoing, self._rules.call_seconds)
         chosen, hidden = read_fields(fields, TwilioFields), read_fields(secret, TwilioSecret)
         return TwilioProvider(chosen, hidden, posts, self._rules, credential)
+
+    async def read_callback(
+        self, fields: Mapping[str, Any], secret: Mapping[str, str], request: CallbackRequest, outgoing: Outgoing
+    ) -> Callback:
+        return read_twilio_callback(request, read_fields(secret, TwilioSecret).auth_token)
 
 
 class TwilioProvider:

@@ -12,13 +12,25 @@ Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 
 
+def _one(_: object) -> int:
+    return 1
+
+
 class Coalescer(Generic[Asked, Answered]):
     """Coalesces concurrent calls into one call of `work`, for `most` of them at a time, one call after the other.
-    `work` answers each, in their order; an error that it raises is everybody's."""
+    `work` answers each, in their order; an error that it raises is everybody's. Where calls differ in `size`, these add
+    up to `most`, unless one call alone is larger."""
 
-    def __init__(self, work: Callable[[Sequence[Asked]], Awaitable[Sequence[Answered]]], *, most: int = 500) -> None:
+    def __init__(
+        self,
+        work: Callable[[Sequence[Asked]], Awaitable[Sequence[Answered]]],
+        *,
+        most: int = 500,
+        size: Callable[[Asked], int] = _one,
+    ) -> None:
         self._work = work
         self._most = most
+        self._size = size
         self._waiting: list[tuple[Asked, asyncio.Future[Answered]]] = []
         self._round: asyncio.Task[None] | None = None
 
@@ -34,12 +46,22 @@ class Coalescer(Generic[Asked, Answered]):
     async def _rounds(self) -> None:
         try:
             while self._waiting:
-                calls = self._waiting[: self._most]
-                del self._waiting[: self._most]
+                count = self._count_next()
+                calls = self._waiting[:count]
+                del self._waiting[:count]
                 if still_wanted := [(asked, future) for asked, future in calls if not future.done()]:
                     await self._answer(still_wanted)
         finally:
             self._round = None
+
+    def _count_next(self) -> int:
+        """How many of those who wait go together next."""
+        total = 0
+        for count, (asked, _) in enumerate(self._waiting):
+            total += self._size(asked)
+            if total > self._most:
+                return max(count, 1)
+        return len(self._waiting)
 
     async def _answer(self, calls: Sequence[tuple[Asked, "asyncio.Future[Answered]"]]) -> None:
         try:

@@ -70,6 +70,7 @@ POINTS: dict[str, str] = {
     "message.after_write_ahead": "A worker that has noted messages as `sending` and called nobody.",
     "message.after_call": "A worker whose provider has a message that is not recorded as sent.",
     "message.after_record": "A worker that has recorded answers and not settled its batch.",
+    "callback.after_fold": "An API process that has stored what a provider told of messages, and not answered.",
     "bulk.after_insert": "An API process that has stored a bulk action and not told workers.",
     "bulk.after_page": "A worker that has acted on a page of a bulk action and not counted it.",
     "clock.after_claim": "A scheduler that has claimed a slice and read nothing of it.",

@@ -106,6 +106,54 @@ PENDING = _gauge("occurrences_pending", "About how many occurrences there are.")
 HELD = _gauge("occurrences_held", "Occurrences that this process holds in memory until they are due.")
 CLOCK_SKEW = _gauge("clock_skew_seconds", "By how much this machine's clock is ahead of the database's.")
 
+PROVIDER_CALLS = _counter(
+    "provider_calls_total",
+    "Calls of provider accounts by kind, and what they came to: accepted, refused, not_now, too_fast, login_refused or "
+    "unanswered.",
+    "kind",
+    "outcome",
+)
+PROVIDER_CALL_SECONDS = _histogram(
+    "provider_call_seconds", "From asking for a connection of a provider to its answer.", "kind"
+)
+GRANTS = _counter(
+    "grants_total",
+    "Requests for instants of an account: granted, or what stood in the way (rate, provider, maxInFlight, clock).",
+    "outcome",
+)
+INSTANTS_LOST = _counter(
+    "instants_lost_total",
+    "Granted instants at which no call began though messages were left, by why: late, not_ready or no_permit.",
+    "why",
+)
+ACCOUNTS_SLOWED = _counter("accounts_slowed_total", "Times that a provider said `too fast` and its account was held.")
+MESSAGES_UNKNOWN = _counter(
+    "messages_unknown_total",
+    "Messages of which nobody can tell whether they were sent: no_answer of the provider, or a lost_worker.",
+    "why",
+)
+ACCOUNT_PLACES = _counter(
+    "account_places_total",
+    "Places of accounts that batches asked for: taken, or waited for, since none was free.",
+    "outcome",
+)
+WRITE_AHEAD_SECONDS = _histogram("write_ahead_seconds", "How long it took to note messages ahead of their calls.")
+ACCOUNT_CLOCK_BOUND = _gauge(
+    "account_clock_bound_seconds",
+    "By how much the database's time may be misread where messages are sent; 0 where none are.",
+)
+ACCOUNT_CLOCK_ALLOWED = _gauge(
+    "account_clock_allowed_seconds", "`providers.clock_ms`: a process that may misread it by more sends nothing."
+)
+CLOCK_ADOPTIONS = _counter(
+    "account_clock_adoptions_total", "Accounts that go by another clock of the database than before."
+)
+CREDENTIALS_BLOCKED = _gauge(
+    "credentials_blocked",
+    "Credentials that send nothing though jobs wait for them, as a scheduler last counted them: suspended or rejected.",
+    "status",
+)
+
 FEEDBACK_RECORDS = _counter("feedback_records_total", "Feedback records: counted, or skipped for a reason.", "outcome")
 FEEDBACK_FLUSHES = _counter(
     "feedback_flushes_total", "Writes of folded counts: stored, or lost to another consumer.", "outcome"
@@ -117,6 +165,15 @@ FEEDBACK_FLUSH_AGE = _gauge(
 
 BULK_THINGS = _counter(
     "bulk_things_total", "What bulk actions acted on: done, skipped or failed, by their act.", "act", "outcome"
+)
+
+CALLBACKS = _counter(
+    "callbacks_total",
+    "What callbacks of providers told of messages, by their kind: stored, unchanged, early (the provider is to come "
+    "again), skipped (of no message that is known) or of a test; and callbacks that were refused, malformed, or of a "
+    "subscription.",
+    "kind",
+    "outcome",
 )
 
 HTTP_REQUESTS = _counter("http_requests_total", "Requests that the API answered.", "route", "method", "status")
@@ -179,6 +236,10 @@ for _outcome in ("sent", "clear", "unknown"):
     RECOVERIES.labels(_outcome)
 for _why in ("host", "cross_site", "role"):
     REQUESTS_REFUSED.labels(_why)
+for _why in ("no_answer", "lost_worker"):
+    MESSAGES_UNKNOWN.labels(_why)
+for _why in ("late", "not_ready", "no_permit"):
+    INSTANTS_LOST.labels(_why)
 
 
 def page() -> bytes:

@@ -18,6 +18,7 @@ from shared.domain.errors import CarillonError
 from tests.bench import (
     accept,
     account_rate,
+    callbacks,
     claim,
     clock_large,
     console,
@@ -59,6 +60,7 @@ _JOBS: dict[str, Measure] = {
     "feedback": feedback.measure,
     "starts": starts.measure,
     "account-rate": account_rate.measure,
+    "callbacks": callbacks.measure,
     "messages": messages.measure,
 }
 _CLOCK: dict[str, ClockMeasure] = {

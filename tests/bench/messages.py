@@ -1,6 +1,7 @@
 """Jobs that send messages, whole: a file, workers as processes, a provider that is another process, and the ledger."""
 
 import asyncio
+import itertools
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ _RECIPIENTS, _RATE = 100_000, 2_500.0
 _RATES = (10.0, 100.0, 500.0)
 _SECONDS = 20
 _USED = 97
+_AT_ONCE = Rule(status=202)
 _SLOWLY = Rule(status=202, delay_seconds=0.2)
 
 
@@ -39,48 +41,40 @@ async def _measure_speed(place: Place) -> Measured:
     figures = []
     for workers in (1, 2):
         runs = [await _send_all(place, workers) for _ in range(place.repeat)]
-        what = f"{_RECIPIENTS:,} recipients, {workers} worker{'s' * (workers > 1)}"
-        figures.append(Figure(what, [rate for rate, _, _ in runs], "messages/s", Target(2_000)))
-        figures.append(Figure(f"{what}: peak memory", [peak for _, peak, _ in runs], "MB", Target(200, at_most=True)))
-        figures.append(
-            Figure(f"{what}: most in a second", [most for _, _, most in runs], "calls", Target(_RATE + 1, at_most=True))
-        )
-    return Measured(
-        "messages",
-        figures,
-        ["By `http`, which answers at once, at a rate of 2,500/s; from the first call to the last."],
-    )
+        rates, peaks, most = ([run[which] for run in runs] for which in range(3))
+        what = f"{_RECIPIENTS:,} recipients, {_named(workers)}"
+        figures.append(Figure(what, rates, "messages/s", Target(2_000)))
+        figures.append(Figure(f"{what}: peak memory", peaks, "MB", Target(200, at_most=True)))
+        figures.append(_most_figure(what, most, _RATE))
+    note = "By `http`, which answers at once, at a rate of 2,500/s; from the first call to the last."
+    return Measured("messages", figures, [note])
 
 
 async def _measure_use(place: Place) -> Measured:
     figures = []
-    for rate in _RATES:
-        for workers in (1, 3):
-            for rule in (Rule(status=202), _SLOWLY):
-                runs = [await _use(place, rate, workers, rule) for _ in range(place.repeat)]
-                what = (
-                    f"{rate:g}/s, {workers} worker{'s' * (workers > 1)}, answers after {rule.delay_seconds * 1000:g} ms"
-                )
-                most = [seen for _, seen in runs]
-                figures.append(Figure(f"{what}: most in a second", most, "calls", Target(ceil(rate), at_most=True)))
-                figures.append(Figure(f"{what}: used", [used for used, _ in runs], "%", Target(_USED)))
-    killed = [await _use(place, 100.0, 3, _SLOWLY, kill=True) for _ in range(place.repeat)]
-    figures.append(Figure("100/s, one of 3 workers killed: used", [used for used, _ in killed], "%", Target(90)))
-    figures.append(
-        Figure(
-            "100/s, one of 3 workers killed: most in a second",
-            [most for _, most in killed],
-            "calls",
-            Target(100, at_most=True),
-        )
-    )
-    return Measured(
-        "use of a rate by jobs", figures, [f"{_SECONDS} s of each rate; a minute where a worker is killed."]
-    )
+    for rate, workers, rule in itertools.product(_RATES, (1, 3), (_AT_ONCE, _SLOWLY)):
+        runs = [await _use(place, rate, workers, rule) for _ in range(place.repeat)]
+        what = f"{rate:g}/s, {_named(workers)}, answers after {rule.delay_seconds * 1000:g} ms"
+        figures.append(Figure(f"{what}: used", [used for used, _ in runs], "%", Target(_USED)))
+        figures.append(_most_figure(what, [most for _, most in runs], rate))
+    runs = [await _use(place, 100.0, 3, _SLOWLY, kill=True) for _ in range(place.repeat)]
+    what = "100/s, one of 3 workers killed"
+    figures.append(Figure(f"{what}: used", [used for used, _ in runs], "%", Target(90)))
+    figures.append(_most_figure(what, [most for _, most in runs], 100.0))
+    note = f"{_SECONDS} s of each rate, and a minute where a worker is killed. Each worker is a process."
+    return Measured("use of a rate by jobs", figures, [note])
+
+
+def _named(workers: int) -> str:
+    return f"{workers} worker{'s' * (workers > 1)}"
+
+
+def _most_figure(what: str, most: list[float], rate: float) -> Figure:
+    return Figure(f"{what}: most in a second", most, "calls", Target(ceil(rate), at_most=True))
 
 
 async def _send_all(place: Place, workers: int) -> tuple[float, float, float]:
-    async with _post_office(place, Rule(status=202)) as (house, post):
+    async with _post_office(place, _AT_ONCE) as (house, post):
         credential = await post.credential(rate=_RATE, max_in_flight=1_000)
         started = [await house.start("worker") for _ in range(workers)]
         await house.start("scheduler")

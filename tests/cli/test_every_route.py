@@ -98,6 +98,10 @@ COMMANDS: list[tuple[str, ...]] = [
     ("settings", "list"),
     ("signing-secrets", "create"),
     ("status",),
+    ("suppressions", "list", *APP),
+    ("suppressions", "add", *APP, "ana@example.com", "--channel", "mail"),
+    ("suppressions", "import", *APP, "addresses.txt", "--channel", "mail"),
+    ("suppressions", "remove", *APP, "ana@example.com"),
     ("templates", "list", *APP),
     ("templates", "show", *APP, ID),
     ("templates", "create", *APP, "greet", "--locale", "en", "--body", '{"alert": "Hi"}'),
@@ -117,7 +121,11 @@ COMMANDS: list[tuple[str, ...]] = [
 # Routes that no verb asks, and why.
 LEFT_OUT = {
     ("GET", "/healthcheck"): "Marathon's: it says less than `carillon status`",
+    ("GET", "/u/{token}"): "a recipient's own link, which leads to a page",
+    ("POST", "/u/{token}"): "what the page, or a recipient's mail program, posts",
     ("PUT", "/uploads/{path}"): "its URL is what `GET /uploadurl` answers",
+    ("POST", "/callbacks/{credentialId}"): "providers call it",
+    ("POST", "/callbacks/{credentialId}/{messageId}"): "providers call it",
     ("GET", "/apps/{appId}/templates/{templateId}"): "`carillon templates show` finds a template by name, in the list",
     ("POST", "/schedules/bulk"): "`carillon schedules apply` puts one after the other, and tells of each",
     ("GET", "/apps/{appId}/jobs"): "Marathon's: `carillon jobs list --app` asks GET /jobs",
@@ -198,6 +206,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "users.csv").write_bytes(b"id\nu1\n")
     schedule = {"key": "a", "every": 60, "callback": {"type": "http", "data": {"url": "https://example.com/hook"}}}
     (tmp_path / "schedules.json").write_bytes(msgspec.json.encode(schedule))
+    (tmp_path / "addresses.txt").write_bytes(b"ana@example.com\n")
     (tmp_path / "secret.json").write_bytes(b'{"token": "hush"}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CARILLON_TARGET", "http://127.0.0.1:1")

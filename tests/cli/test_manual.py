@@ -48,6 +48,7 @@ def test_all_that_was_asked_for_is_there() -> None:
         "users": "list show create edit delete",
         "tokens": "list create rotate revoke",
         "credentials": "list show create update delete secret test suspend activate reencrypt",
+        "suppressions": "list add import remove",
         "audit": "list",
         "events": "list follow",
         "processes": "list",

@@ -24,6 +24,7 @@ from carillon import (
     PushJob,
     RabbitCallback,
     Schedule,
+    Suppression,
     Template,
     Token,
     User,
@@ -38,8 +39,14 @@ pytestmark = [
     pytest.mark.usefixtures("each_client"),
 ]
 
-# The place of files, which GET /uploadurl tells.
-FOR_NO_CLIENT = {("PUT", "/uploads/{path}")}
+# The place of files, which GET /uploadurl tells, recipients' links, which lead to a page, and what providers call.
+FOR_NO_CLIENT = {
+    ("PUT", "/uploads/{path}"),
+    ("GET", "/u/{token}"),
+    ("POST", "/u/{token}"),
+    ("POST", "/callbacks/{credentialId}"),
+    ("POST", "/callbacks/{credentialId}/{messageId}"),
+}
 # What only Marathon's clients ask for, and the app that stands in each of its templates.
 LEFT_OUT = re.compile(
     r"(^|\.)(app|dbPageSize|totalUsers|statusEvents\.(id|jobID|createdAt|events\.(id|statusID)))($|\.)"
@@ -70,6 +77,8 @@ ARGUMENTS: dict[str, Any] = {
     "since": datetime(2030, 1, 1, tzinfo=UTC),
     "size": 5,
     "source": __file__,
+    "suppression": Suppression(channel="mail", address="ana@example.com"),
+    "suppressions": [Suppression(channel="mail", address="ana@example.com")],
     "template": Template(name="like", locale="en", body={"alert": "hi"}),
     "templates": [Template(name="like", locale="en", body={"alert": "hi"})],
     "until": datetime(2030, 1, 2, tzinfo=UTC),

@@ -38,15 +38,21 @@ DONE = {
     "fired": 3,
     "roles": len(ROLES),
 }
-# What does not happen here: nobody is to be told by mail, nobody acts in bulk, no bound is met, and all is well.
+# What does not happen here: nobody is to be told by mail, nobody acts in bulk, no bound is met, no message is sent by a
+# credential, and all is well.
 QUIET = {
     "overview: Alerts that fire: {{alertname}}",
     "overview: Things done in bulk: {{act}} {{outcome}}",
     "jobs: Mails: {{outcome}}",
+    "jobs: Callbacks of providers: {{kind}} {{outcome}}",
     "engines: Connections ended by a bound: {{server}} {{reason}}",
     "engines: Calls that raise: {{capability}} {{error}}",
     "engines: Certificates end in: {{of}}",
     "engines: Spans of traces: {{outcome}}",
+    "messages: Calls of providers: {{kind}} {{outcome}}",
+    "messages: How long calls of providers take, 99 %: {{kind}}",
+    "messages: What instants were asked for: {{outcome}}",
+    "messages: Places of accounts: {{outcome}}",
 }
 # They may tell the truth about a machine that does much else.
 OF_SLOWNESS = {"FiringLate", "ApiSlow", "JobLate"}

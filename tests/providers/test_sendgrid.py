@@ -26,8 +26,8 @@ async def send(receiver: Receiver, content: dict[str, Any], to: str = "ana@examp
 async def test_a_mail_has_the_parts_that_it_is_given() -> None:
     async with receiving() as receiver:
         receiver.answer = lambda: web.Response(status=202, headers={"X-Message-Id": "sg-1"})
-        headers = {"List-Unsubscribe": "<https://x.example/u/1>\r\nBcc: all@example.com"}
-        answer = await send(receiver, {"subject": "a\r\nb", "html": "<b>", "headers": headers}, "ana@bücher.example")
+        content = {"subject": "a\r\nb", "html": "<b>", "unsubscribeUrl": "https://x.example/u/1"}
+        answer = await send(receiver, content, "ana@bücher.example")
     assert answer == CallAccepted("sg-1")
     assert msgspec.json.decode(receiver.received[0].body) == {
         "personalizations": [
@@ -37,7 +37,8 @@ async def test_a_mail_has_the_parts_that_it_is_given() -> None:
         "subject": "a??b",
         "content": [{"type": "text/html", "value": "<b>"}],
         "headers": {
-            "List-Unsubscribe": "<https://x.example/u/1>??Bcc: all@example.com",
+            "List-Unsubscribe": "<https://x.example/u/1>",
+            "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
             "X-Carillon-Message": "m~1",
         },
     }
@@ -96,6 +97,7 @@ def test_an_account_that_cannot_be(changes: dict[str, Any], field: str) -> None:
         ({"subject": "a\nb", "text": "x"}, "subject"),
         ({"subject": "x"}, "text"),
         ({"subject": "x", "text": "x", "headers": {}}, "headers"),
+        ({"subject": "x", "text": "x", "unsubscribeUrl": "https://x.example/u/1"}, "unsubscribeUrl"),
     ],
 )
 def test_a_template_that_cannot_be(body: dict[str, Any], field: str) -> None:

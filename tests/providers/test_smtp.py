@@ -67,14 +67,15 @@ async def only(server: FakeProcess) -> Arrived:
 
 
 async def test_a_mail_has_the_parts_that_it_is_given(server: FakeProcess) -> None:
-    headers = {"List-Unsubscribe": "<https://x.example/u/1>"}
+    url = f"https://x.example/u/{'t' * 700}"
     answer = await send(
-        provider_at(server.port), subject="a\r\nBcc: b@example.com", text="", html="<b>", headers=headers
+        provider_at(server.port), subject="a\r\nBcc: b@example.com", text="", html="<b>", unsubscribeUrl=url
     )
     assert answer == CallAccepted("4F2B1")
     mail = message_from_string((await only(server)).body, policy=default)
     assert mail["Subject"] == "a??Bcc: b@example.com" and mail["Bcc"] is None
-    assert mail["List-Unsubscribe"] == "<https://x.example/u/1>"
+    assert mail["List-Unsubscribe"] == f"<{url}>"
+    assert mail["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
     assert mail["Message-ID"] == "<m.1@example.com>" and mail["X-Carillon-Message"] == "m.1~2"
     assert mail.get_content_type() == "text/html"
 

@@ -4,10 +4,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from shared.domain.clock import schedules
 from shared.domain.console import bulk_actions
 from shared.domain.jobs import batches, jobs
-from shared.domain.messages import credentials
+from shared.domain.messages import batches as message_batches
+from shared.domain.messages import credentials, ledger
+from shared.domain.messages import jobs as message_jobs
 from tests.rules.test_words import ROOT
 
 PAGE = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
@@ -36,8 +40,15 @@ def test_the_states_are_those_of_the_tables() -> None:
         drawn("schedule", schedules.TRANSITIONS),
         drawn("bulk action", bulk_actions.TRANSITIONS),
         drawn("credential", credentials.CREDENTIAL_TRANSITIONS),
+        drawn("message job", message_jobs.MESSAGE_JOB_TRANSITIONS),
+        drawn("its batches", message_batches.MESSAGE_TRANSITIONS),
     ]
     assert block("states") == "```\n" + "\n\n".join(tables) + "\n```\n"
+
+
+def test_the_ranks_of_messages_are_those_of_the_table() -> None:
+    lines = [f"{rank} {', '.join(state for state in ledger.RANKS if ledger.RANKS[state] == rank)}" for rank in range(7)]
+    assert block("ranks") == "```\n" + "\n".join(lines) + "\n```\n"
 
 
 def test_every_path_is_there() -> None:
@@ -46,8 +57,9 @@ def test_every_path_is_there() -> None:
     assert [path for path in named if not (ROOT / path).is_file()] == []
 
 
-def test_the_way_of_a_push_is_short_enough_to_read() -> None:
-    files = set(re.findall(r"`(\w+/[\w./]+\.py)`", block("way: push")))
+@pytest.mark.parametrize("way", ["push", "message"])
+def test_a_way_is_short_enough_to_read(way: str) -> None:
+    files = set(re.findall(r"`(\w+/[\w./]+\.py)`", block(f"way: {way}")))
     lines = sum(len((ROOT / path).read_text("utf-8").splitlines()) for path in files)
     assert len(files) <= FILES_OF_A_WAY
     assert lines <= LINES_OF_A_WAY, f"{len(files)} files, {lines} lines"

@@ -81,3 +81,13 @@ async def test_who_comes_when_all_others_have_left_is_answered() -> None:
     work.gate.set()
     assert await together(3) == 6
     assert await first == 2
+
+
+async def test_large_ones_go_with_fewer_others_and_one_that_is_too_large_alone() -> None:
+    work = Doubling()
+    together = Coalescer(work, most=10, size=lambda asked: asked)
+    first = await begun(together, 1)
+    others = await begun(together, 4, 6, 1, 50, 9)
+    work.gate.set()
+    assert await asyncio.gather(*first, *others) == [2, 8, 12, 2, 100, 18]
+    assert work.calls == [[1], [4, 6], [1], [50], [9]]

@@ -1,3 +1,4 @@
+import base64
 import traceback
 
 import pytest
@@ -101,3 +102,15 @@ def test_nothing_that_is_printed_shows_a_key_or_a_secret() -> None:
 def test_keys_are_parted_by_commas_or_blanks() -> None:
     assert read_keys(f" {OLD},{NEW}\n") == read_keys(f"{OLD} , {NEW}") == [OLD, NEW]
     assert read_keys("") == []
+
+
+def test_each_key_has_another_for_each_purpose() -> None:
+    derived = KeyRing([NEW, OLD]).derive("links")
+    assert derived == [*KeyRing([NEW]).derive("links"), *KeyRing([OLD]).derive("links")]
+    assert len({*derived, *KeyRing([NEW, OLD]).derive("others"), KeyRing([NEW]).digest(b"links")}) == 5
+    assert KeyRing().derive("links") == []
+
+
+def test_what_was_derived_once_is_derived_by_every_later_version() -> None:
+    ring = KeyRing([base64.b64encode(bytes(32)).decode()])
+    assert ring.derive("unsubscribing")[0].hex()[:16] == "8eca17662a6667ed"

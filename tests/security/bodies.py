@@ -52,6 +52,10 @@ def credential(ids: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def suppression(ids: Mapping[str, str]) -> dict[str, Any]:
+    return {"channel": "mail", "address": f"{secrets.token_hex(4)}@{ids['mark']}.example.com", "list": "news"}
+
+
 def user(ids: Mapping[str, str]) -> dict[str, Any]:
     return {"email": f"{secrets.token_hex(4)}@{ids['mark']}.example.com", "isAdmin": False, "allowedApps": []}
 
@@ -93,6 +97,8 @@ VALID: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "CredentialChange": lambda ids: {"rate": 7, "order": "shares", "testRecipient": f"{ids['mark']}@example.com"},
     "RetriedBody": lambda _: {"states": ["failed"]},
     "SecretBody": lambda _: {"secret": {}},
+    "SuppressionBody": suppression,
+    "SuppressionBody[]": lambda ids: [suppression(ids), suppression(ids)],
     "ScheduleBody": schedule,
     "ScheduleBody[]": lambda ids: [keyed(ids), keyed(ids)],
     "TrialBody": lambda ids: {"name": "like", "context": {"who": ids["mark"]}},

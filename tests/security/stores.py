@@ -21,6 +21,7 @@ from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.uploads import FileUpload
 from shared.domain.messages.credentials import Credential
+from shared.domain.messages.suppressions import Suppression
 
 Document = dict[str, Any]
 
@@ -30,6 +31,7 @@ _VALUES: dict[str, type[msgspec.Struct]] = {
     "users": User,
     "tokens": Token,
     "credentials": Credential,
+    "suppressions": Suppression,
     "jobs": Job,
     "groups": Group,
     "schedules": Schedule,
@@ -45,7 +47,7 @@ OF_PROCESSES = {"processes", "minutes"}
 # Of a token, whoever is let in: that says nothing of what a request did.
 NOTED_BY_THE_WAY = "last_used_at"
 # What a document refers to: its field, and the collection that must have a document of that id.
-_PARENTS = dict.fromkeys(("templates", "jobs", "groups", "credentials"), ("app_id", "apps"))
+_PARENTS = dict.fromkeys(("templates", "jobs", "groups", "credentials", "suppressions"), ("app_id", "apps"))
 
 
 @dataclass(frozen=True)

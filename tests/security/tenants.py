@@ -8,6 +8,10 @@ from typing import Any
 import asyncpg
 
 from shared.domain.clock.schedules import schedule_id
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.unsubscribing import listing_of
+from shared.flow.messages.unsubscribing import UnsubscribeLinks
+from shared.secrets import KeyRing, read_keys
 from tests.security import bodies
 from tests.security.stores import Database
 from tests.security.target import Target
@@ -75,6 +79,7 @@ class Town:
         group = await self._made("POST", f"{app}/jobs?template=like", bodies.localized(ids), mine)
         user = await self._made("POST", "/users", bodies.user(ids), ADMIN)
         credential = await self._made("POST", f"{app}/credentials", bodies.credential(ids), mine)
+        suppression = await self._made("POST", f"{app}/suppressions", bodies.suppression(ids), mine)
         schedule = await self._made("POST", "/schedules", bodies.keyed(ids), mine)
         tenant.ids |= {
             "templateId": template["id"],
@@ -82,11 +87,14 @@ class Town:
             "groupId": group["jobGroupId"],
             "userId": user["id"],
             "credentialId": credential["id"],
+            "suppression": suppression["id"],
+            "token": self._link_token(ids["appId"]),
             "key": schedule["key"],
             "timestamp": bodies.FAR,
             "path": "none/none.csv",
             "name": "swagger-ui.css",
             "queue": "push.mail",
+            "messageId": "none~1",
         }
         tenant.ids["uploadId"] = (await self._made("PUT", f"{app}/uploads?part=1", bodies.csv(ids), mine, 200))[
             "uploadId"
@@ -96,6 +104,12 @@ class Town:
         bulk = await self._made("POST", "/bulk-actions", bodies.bulk_action(tenant.ids), mine, 202)
         tenant.ids["actionId"] = bulk["id"]
         return tenant
+
+    def _link_token(self, app_id: str) -> str:
+        """What stands in the link of a mail, which somebody has got."""
+        keys = KeyRing(read_keys(self.target.environment["CARILLON_PROVIDERS_SECRET_KEYS"]))
+        links = UnsubscribeLinks(keys, public_url="https://push.example.com")
+        return links.url_of(listing_of(app_id, Channel.MAIL, "ana@example.com")).rpartition("/")[2]
 
     def _dead_letter(self, tenant: Tenant) -> str:
         """Nobody but the scheduler makes one, and none runs here."""

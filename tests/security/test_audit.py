@@ -20,7 +20,12 @@ CHANGING_NOTHING = {
 }
 # Nothing of a part can be read before its upload is completed, which is written down.
 SHOWING_NOTHING = {"PUT /apps/{appId}/uploads"}
-WITHOUT_A_CALLER = {"PUT /uploads/{path}"}
+WITHOUT_A_CALLER = {
+    "PUT /uploads/{path}",
+    "POST /u/{token}",
+    "POST /callbacks/{credentialId}",
+    "POST /callbacks/{credentialId}/{messageId}",
+}
 
 
 async def records(target: Target) -> list[dict[str, Any]]:

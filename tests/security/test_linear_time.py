@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
@@ -20,13 +21,16 @@ from carillon.errors import CarillonError as ClientError
 from carillon.errors import error_of
 from carillon.paging import next_query
 from services.api.clock import schedule_body
-from services.api.clock.bulk import _elements, _key_of, _lines
+from services.api.clock.bulk import _key_of
 from services.api.http import paging, wire
+from services.api.http.bulk_items import _elements, _lines
 from services.api.http.errors import content, problem_of
 from services.api.http.idempotency import read_key
 from services.api.jobs import job_body
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.templates import TemplateBody
+from services.api.messages.suppression_body import read_suppression, spellings_of
+from services.api.messages.unsubscribing import _read_wish
 from shared.blobs.paths import find_place
 from shared.domain.accounts.apps import check_app, check_app_name
 from shared.domain.accounts.callers import check_email, check_token_name
@@ -45,6 +49,7 @@ from shared.domain.jobs.mails import is_mailbox
 from shared.domain.jobs.mails import printable as printable_line
 from shared.domain.jobs.tasks import PlanJob
 from shared.domain.jobs.templates import Template, check_body, check_json, check_name
+from shared.domain.messages.unsubscribing import UnsubscribeTokens
 from shared.domain.push.feedback import read as read_feedback
 from shared.domain.push.preview import valueless_tags
 from shared.domain.tasks import decode
@@ -60,6 +65,7 @@ MOST_GROWTH = 3.0
 NOTHING_SECONDS = 0.01  # below this the clock tells noise
 TRIES = 8
 TARGETS = Targets()
+AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 UNITS = (
     "a://:", "a://a:a@", "://", "secret", "secret='", 'secret = "\\"', "?token=", "&key=a",
@@ -167,6 +173,15 @@ READERS: dict[str, Callable[[str], object]] = {
     "bulk array": as_json(_elements, '[{"key":?}]'),
     "bulk lines": lambda text: _lines(text.encode()),
     "key of a bad item": as_json(_key_of, '{"key":?}'),
+    "suppression body": as_json(
+        lambda body: read_suppression(body, "app", at=AT),
+        '{"channel":"mail","address":?}', '{"channel":"sms","address":?}', '{"channel":"other","address":"a","list":?}',
+    ),
+    "address that is looked for": spellings_of,
+    "form of a link": lambda text: _read_wish("application/x-www-form-urlencoded", text.encode()),
+    "form in parts": lambda text: _read_wish("multipart/form-data; boundary=b", f"--b\r\n{text}\r\n--b".encode()),
+    "kind of a form": lambda text: _read_wish(f"multipart/form-data;{text}", b"--b\r\n\r\na\r\n--b"),
+    "token of a link": UnsubscribeTokens([b"key"]).read,
     "feedback record": as_json(
         read_feedback, '{"METADATA":{"jobid":?},"err":{"KEY":?}}', '{"metadata":{"jobId":"j"},"error":?}', "{?:?}"
     ),

@@ -18,6 +18,7 @@ from shared.domain.accounts.apps import App, check_app, name_key
 from shared.domain.errors import Conflict, Forbidden, NotFound
 from shared.domain.ids import read_uuid
 from shared.runtime.clock import Clock
+from shared.runtime.loops import repeat
 from shared.store import Store
 
 AppName = Annotated[
@@ -164,7 +165,7 @@ class AppsResource(Resource):
 
     @Route(
         "DELETE", APP,
-        summary="Delete an app with its templates, credentials and jobs, if none of these is unfinished.",
+        summary="Delete an app with its templates, credentials, suppressions and jobs, if none of these is unfinished.",
         act="app.delete", who=OWN_APP,
         answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
@@ -179,6 +180,8 @@ class AppsResource(Resource):
         await self._store.templates.remove_of(app.id)
         await self._store.credentials.remove_of(app.id)
         await self._remove_jobs(app.id)
+        # Upkeep finds those that are more than one request can take.
+        await repeat(lambda: self._store.suppressions.remove_some_of(app.id, limit=PAGE), while_full=PAGE)
         # Nor is one forgotten whose maker died before looking. Without templates, a later one never begins.
         await self._check_idle(app)
         await self._store.apps.remove(app.id)

@@ -19,8 +19,7 @@ from services.api.clock import schedule_body
 from services.api.clock.schedule_body import ScheduleBody
 from services.api.clock.schedule_limits import ScheduleLimits
 from services.api.clock.schedules import KEY, SCHEDULES, sameness
-from services.api.http import wire
-from services.api.http.errors import STATUS
+from services.api.http.bulk_items import NDJSON, ItemError, read_items, status_of
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import KNOWN
@@ -41,18 +40,8 @@ BODY_BYTES = 32 * 2**20
 CHUNK_ITEMS = 500
 CHUNK_INSTANTS = 20_000
 CHUNK_BYTES = 4 * 2**20  # what is encoded for the database in one go holds the loop
-NDJSON = "application/x-ndjson"
 
-_NDJSON_TYPES = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
-_items_decoder = msgspec.json.Decoder(list[Raw])
 _key_decoder = msgspec.json.Decoder(dict[str, Raw])
-
-
-class ItemError(Struct, frozen=True):
-    """What is wrong with an item."""
-
-    reason: str
-    field: str | None
 
 
 class BulkItemView(Struct, frozen=True, kw_only=True):
@@ -85,16 +74,14 @@ class BulkResource(Resource):
         maker = caller_of(request)
         content = await request.body()
         await asyncio.sleep(0)  # putting 32 MB together was a turn of its own
-        in_lines = _is_ndjson(request, content)
-        items = _lines(content) if in_lines else _elements(content)
-        if not 1 <= len(items) <= ITEMS:
-            raise Invalid(f"1 to {ITEMS:,} items are needed", value=len(items))
+        body = read_items(request, content, most=ITEMS)
+        items = body.items
         used = idempotency_of(request, sameness(request, content))
         if used is None:
             answers = [answer async for answer in self._answers(items, maker)]
         else:
             answers = await self._answers_once(items, maker, used)
-        return _in_lines(answers) if in_lines else wire.answer(answers)
+        return body.answer(answers)
 
     async def _answers_once(self, items: Sequence[bytes], maker: Caller, used: Idempotency) -> list[BulkItemView]:
         """As `_answers`; what an earlier request with the key has made is not made anew."""
@@ -158,24 +145,10 @@ def _bits(first: FirstUse) -> int:
     return int(first.made or "0", 16)
 
 
-def _is_ndjson(request: Request[Any, Any, Any], content: bytes) -> bool:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind in _NDJSON_TYPES or content.lstrip()[:1] == b"{"
-
-
-def _lines(content: bytes) -> list[bytes]:
-    return [line for line in content.split(b"\n") if line.strip()]
-
-
-def _elements(content: bytes) -> list[bytes]:
-    return [bytes(item) for item in decode_body(content, _items_decoder)]
-
-
 def _view(index: int, read: Wanted | Invalid, item: bytes, answer: Accepted | Refused | None) -> BulkItemView:
     key = read.key if isinstance(read, Wanted) else _key_of(item)
     if isinstance(answer, Refused):
-        status = next(STATUS[kind] for kind in type(answer).__mro__ if kind in STATUS)
-        return BulkItemView(index=index, key=key, status=status, error=ItemError(answer.reason, answer.field))
+        return BulkItemView(index=index, key=key, status=status_of(answer), error=ItemError.of(answer))
     created = answer is not None and answer.created
     return BulkItemView(index=index, key=key, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
 
@@ -186,7 +159,3 @@ def _key_of(item: bytes) -> str | None:
         return msgspec.json.decode(decode_body(item, _key_decoder)["key"], type=str)[:255]
     except (Invalid, KeyError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _in_lines(answers: Sequence[BulkItemView]) -> Response[bytes]:
-    return Response(msgspec.json.Encoder().encode_lines(answers), media_type=NDJSON, status_code=HTTPStatus.OK)

@@ -26,6 +26,7 @@ from shared.runtime.tracing.context import TRACEPARENT
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
 PATH_CHARACTERS = 256  # of a path in the log
+_LINK_TOKEN = "token"  # whoever has it acts for a recipient
 NO_ANSWER = 499  # the client left before there was an answer
 
 log = structlog.get_logger(__name__)
@@ -90,6 +91,12 @@ def _facts(scope: Any) -> dict[str, str]:
     return {"route": _route(scope)} | ({"app": str(app)} if app else {})
 
 
+def _shown_path(scope: Any) -> str:
+    """The path for the log: of one that is a recipient's own link, only where it leads."""
+    path: str = _route(scope) if _LINK_TOKEN in scope.get("path_params", {}) else scope["path"]
+    return path[:PATH_CHARACTERS]
+
+
 def _note(scope: Any, status: int, seconds: float) -> None:
     route, method = _route(scope), _method(scope)
     requests, durations = _metrics(route, method, status)
@@ -99,7 +106,7 @@ def _note(scope: Any, status: int, seconds: float) -> None:
     log.info(
         "request answered",
         method=method,
-        path=scope["path"][:PATH_CHARACTERS],
+        path=_shown_path(scope),
         route=route,
         status=status,
         milliseconds=round(seconds * 1e3, 1),

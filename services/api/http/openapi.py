@@ -17,12 +17,12 @@ TITLE = "Carillon"
 DESCRIPTION = (
     "Timed messages at scale: push jobs, exactly once. Clients of Marathon work against these routes as they are. "
     "In a body, `null` is the same as absent. Bodies of apps, templates, jobs, users and tokens are read as Marathon "
-    "does: keys are matched without regard to case, and unknown ones are ignored. Those of schedules, dead letters "
-    "and credentials are read strictly: case matters, and a field that nobody knows is refused by its name. An "
-    "operation's `security` names the role that it needs: `app/viewer` over the path's app, `namespace/operator` over "
-    "the namespace that `?namespace=` names (everybody is the admin of their own), `admin` over the deployment. A "
-    "caller is the admin of each app in their `allowedApps`, and an admin of the deployment may do everything. A "
-    "viewer's answers leave personal data out. `x-act` names the act that the audit records."
+    "does: keys are matched without regard to case, and unknown ones are ignored. Those of schedules, dead letters, "
+    "credentials and suppressions are read strictly: case matters, and a field that nobody knows is refused by its "
+    "name. An operation's `security` names the role that it needs: `app/viewer` over the path's app, "
+    "`namespace/operator` over the namespace that `?namespace=` names (everybody is the admin of their own), `admin` "
+    "over the deployment. A caller is the admin of each app in their `allowedApps`, and an admin of the deployment "
+    "may do everything. A viewer's answers leave personal data out. `x-act` names the act that the audit records."
 )
 VERSION = "1"
 SECURITY: Json = {

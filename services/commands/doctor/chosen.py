@@ -12,6 +12,7 @@ from services.commands.doctor.examination import Examination
 from services.commands.doctor.files import S3, FilesFolder
 from services.commands.doctor.kafka import Kafka
 from services.commands.doctor.mail import MailServer
+from services.commands.doctor.messages import MessageAccounts
 from services.commands.doctor.mongodb import MongoDb
 from services.commands.doctor.postgresql import PostgreSql
 from services.commands.doctor.rabbitmq import RabbitManagement, RabbitMq
@@ -33,6 +34,7 @@ EXAMINATIONS: tuple[type[Examination], ...] = (
     S3,
     FilesFolder,
     MailServer,
+    MessageAccounts,
     Deployment,
 )
 # More than the doctor's own patience: that one is told in the same words of all servers.
@@ -75,6 +77,7 @@ def select_examinations(capabilities: Capabilities) -> list[Examination]:
     found.append(_files(capabilities))
     if capabilities.mail.delivers:
         found.append(MailServer(settings.mail.url, capabilities.mail))
+    found.append(MessageAccounts(settings, capabilities.store, capabilities.key_ring))
     found.append(Deployment(settings, capabilities.store, find_faults))
     trust, weaknesses = client_context(settings.tls), dict(find_weaknesses(settings))
     for examination in found:

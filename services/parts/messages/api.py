@@ -4,30 +4,40 @@ from collections.abc import Sequence
 
 from services.api.http.routes import Resource
 from services.api.jobs.account_jobs import AccountJobs
+from services.api.messages.callbacks import CallbacksResource
 from services.api.messages.credentials import CredentialsResource
 from services.api.messages.job_messages import JobMessagesResource
 from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
 from services.api.messages.retries import RetriesResource
+from services.api.messages.suppression_bulk import BulkSuppressionsResource
+from services.api.messages.suppressions import SuppressionsResource
+from services.api.messages.unsubscribing import UnsubscribeResource
 from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.messages.common import MessagesPart
+from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
 
 class MessagesApi(Part):
-    """Credentials, the keys that their secrets are sealed under, and what became of messages."""
+    """Credentials and their keys, jobs that send by them, what became of messages, what providers call back,
+    suppressions, and the links to unsubscribe by."""
 
     def account_jobs(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)
         return MessageAccountJobs(self.store, messages.credentials, lambda: messages.tables, messages.figures)
 
     def resources(self) -> Sequence[Resource]:
-        flow, given = self.parts.of(MessagesPart).credentials, self.capabilities
+        part, given = self.parts.of(MessagesPart), self.capabilities
         return (
-            CredentialsResource(self.store, flow, given.key_ring, given.clock),
-            SecretKeysResource(flow),
-            JobMessagesResource(self.store, self.parts.of(MessagesPart).figures),
+            CredentialsResource(self.store, part.credentials, given.key_ring, given.clock),
+            SecretKeysResource(part.credentials),
+            JobMessagesResource(self.store, part.figures),
             MessagesResource(self.store),
-            RetriesResource(self.store, self.parts.of(MessagesPart).retry, self.parts.of(JobsApi).answers),
+            RetriesResource(self.store, part.retry, self.parts.of(JobsApi).answers),
+            SuppressionsResource(self.store, given.clock),
+            BulkSuppressionsResource(self.store, given.clock),
+            UnsubscribeResource(UnsubscribeFlow(self.store, part.links, given.clock)),
+            CallbacksResource(part.callbacks, public_url=self.settings.api.public_url),
         )

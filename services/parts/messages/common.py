@@ -15,7 +15,10 @@ from shared.flow.messages.retrying import JobRetry
 
 if TYPE_CHECKING:  # these bring drivers and cryptography along, and not every process needs them
     from shared.audience.recipient_tables import RecipientTables
+    from shared.flow.messages.callbacks import CallbackFlow
     from shared.flow.messages.credentials import CredentialFlow
+    from shared.flow.messages.receipts import Receipts
+    from shared.flow.messages.unsubscribing import UnsubscribeLinks
 
 
 class MessagesPart(Part):
@@ -52,6 +55,28 @@ class MessagesPart(Part):
             given.provider_outgoing,
             given.clock,
             is_in_use=self.store.message_jobs.has_open,
+        )
+
+    @cached_property
+    def links(self) -> "UnsubscribeLinks":
+        """The links by which recipients unsubscribe."""
+        from shared.flow.messages.unsubscribing import UnsubscribeLinks
+
+        return UnsubscribeLinks(self.capabilities.key_ring, public_url=self.settings.api.public_url)
+
+    @cached_property
+    def receipts(self) -> "Receipts":
+        from shared.flow.messages.receipts import Receipts
+
+        return Receipts(self.store, self.capabilities.clock)
+
+    @cached_property
+    def callbacks(self) -> "CallbackFlow":
+        from shared.flow.messages.callbacks import CallbackFlow
+
+        given = self.capabilities
+        return CallbackFlow(
+            self.store, lambda: given.provider_kinds, given.key_ring, given.provider_outgoing, self.receipts
         )
 
     @cached_property

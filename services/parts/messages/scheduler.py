@@ -1,15 +1,30 @@
 """What schedulers do for messages."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from services.parts import Part
 from services.parts.messages.common import MessagesPart
 from services.scheduler.fire import OnDue
 from shared.domain.messages.owners import CREDENTIAL
+from shared.flow.messages.gauges import INTERVAL_SECONDS, CredentialGauges
+from shared.flow.messages.suppressions import SuppressionUpkeep
+from shared.runtime.lifecycle import Component
+from shared.runtime.loops import Periodic
 
 
 class MessagesScheduler(Part):
-    """What of credentials waits for an instant."""
+    """What of credentials waits for an instant, how many of them stand in the way of their jobs, and upkeep of
+    suppressions."""
 
     def on_due(self) -> Mapping[str, OnDue]:
         return {CREDENTIAL: self.parts.of(MessagesPart).feed.feed_due}
+
+    def components(self, process: str) -> Sequence[Component]:
+        if process != "scheduler":
+            return ()
+        upkeep, interval = SuppressionUpkeep(self.store), self.settings.scheduler.retention_seconds
+        gauges = CredentialGauges(self.store)
+        return (
+            Periodic("gauges of credentials", gauges.read_once, interval_seconds=INTERVAL_SECONDS),
+            Periodic("upkeep of suppressions", upkeep.run_once, interval_seconds=interval),
+        )

@@ -23,6 +23,9 @@ class MessagesWorker(Part):
     def stages(self) -> Sequence[Stage[Any]]:
         given, jobs, messages = self.capabilities, self.parts.of(JobsPart), self.parts.of(MessagesPart)
         chosen = self.settings.providers
+        guard = PaceGuard(
+            late_us=1_000 * chosen.late_ms, clock_us=1_000 * chosen.clock_ms, network_us=1_000 * chosen.network_ms
+        )
         return (
             MessageSender(
                 self.store,
@@ -30,20 +33,17 @@ class MessagesWorker(Part):
                 RowsReader(messages.tables, given.blobs),
                 OpenAccounts(messages.credentials.open),
                 messages.credentials,
+                messages.links,
                 messages.feed,
                 jobs.feed,
                 jobs.flow,
                 jobs.breaker,
                 messages.bounces,
                 self.parts.of(JobsWorker).grace,
-                KeptClock(AccountClock(self.store)),
+                KeptClock(AccountClock(self.store), allowed_us=guard.clock_us),
                 given.clock,
                 SendRules(
-                    guard=PaceGuard(
-                        late_us=1_000 * chosen.late_ms,
-                        clock_us=1_000 * chosen.clock_ms,
-                        network_us=1_000 * chosen.network_ms,
-                    ),
+                    guard=guard,
                     call_seconds=chosen.call_seconds,
                     max_failed_share=self.settings.worker.max_user_failure_in_batch,
                 ),

@@ -32,6 +32,7 @@ from shared.domain.messages.pacing import PaceGuard, Wait
 from shared.flow.messages.account_clock import AccountClock
 from shared.providers import NotCalled, Provider
 from shared.runtime.faults import fault
+from shared.runtime.metrics import INSTANTS_LOST, WRITE_AHEAD_SECONDS
 from shared.runtime.waiting import pause
 from shared.store.messages.ledger import WRITTEN_AT_ONCE
 
@@ -42,6 +43,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _AHEAD_US = (80_000, 250_000)
 _RESERVED_AHEAD_US = 400_000
 _ANSWER_US = 100_000
+# What is noted too late for its instant has this long for another one: to note it again would take as long again.
+_SPARE_US = 2_000_000
 _STARVED_US = 10_000
 _FIRST_LASTING_US = 500_000
 _LONGEST_WAIT_US = 10 * _SECOND
@@ -53,8 +56,8 @@ class LostInstant(Enum):
     """Why an instant went unused."""
 
     LATE = "late"
-    NOT_READY = "not ready"
-    NO_PERMIT = "no permit"
+    NOT_READY = "not_ready"
+    NO_PERMIT = "no_permit"
 
 
 class DispatchEnd(Enum):
@@ -120,7 +123,9 @@ class Dispatch:
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, *self._under_way, return_exceptions=True)
-        if self._end is not DispatchEnd.TAKEN:
+        if self._end is DispatchEnd.TAKEN:
+            await self._record_late()
+        else:
             await self._leave()
         return self._end or DispatchEnd.DONE
 
@@ -180,7 +185,8 @@ class Dispatch:
             if reserved.generation != self._clock.generation:
                 self._instants.clear()
             elif why := self._why_lost(instant):
-                self.lost[why] += bool(self._pending or self._ready)
+                if self._pending or self._ready:
+                    self._count_lost(why)
             else:
                 call = asyncio.create_task(self._call(self._ready.popleft(), instant))
                 self._under_way.add(call)
@@ -195,6 +201,10 @@ class Dispatch:
             return LostInstant.NOT_READY
         return LostInstant.NO_PERMIT if len(self._under_way) >= self._calls else None
 
+    def _count_lost(self, why: LostInstant) -> None:
+        self.lost[why] += 1
+        INSTANTS_LOST.labels(why.value).inc()
+
     def _is_in_time(self, instant: int) -> bool:
         return self._end is None and self._clock.now_us() <= instant + self._guard.late_us
 
@@ -204,18 +214,19 @@ class Dispatch:
         return (prepared.message.until - EPOCH) // _MICROSECOND - self._noted_us
 
     async def _call(self, prepared: Prepared, instant: int) -> None:
-        began = time.monotonic()
+        began, attempt = time.monotonic(), prepared.message.attempt
         try:
             given = await self._ask_provider(prepared, instant)
         except NotCalled:
-            self.lost[LostInstant.LATE] += 1
+            self._count_lost(LostInstant.LATE)
             self._ready.appendleft(prepared)
             self._wake_all()
             return
         await fault("message.after_call")
         self._lasting_us += _WEIGHT * ((time.monotonic() - began) * _SECOND - self._lasting_us)
         self._uncalled -= 1
-        self._answers.append((self._clock.now_us(), Note(prepared, Purpose.ANSWER, given=given, at=self._now())))
+        note = Note(prepared, Purpose.ANSWER, given=given, attempt=attempt, at=self._now())
+        self._answers.append((self._clock.now_us(), note))
         self._wake_all()
         match given:
             case LoginRefused():
@@ -263,15 +274,15 @@ class Dispatch:
         # Calls that end before the instant are free by then.
         free = int(self._calls * (1 + self._ahead_us / max(self._lasting_us, 1))) - len(self._under_way)
         wanted = min(due, free, WRITTEN_AT_ONCE) - len(self._ready)
-        until = _ceil_ms(self._instants[-1][0] + self._noted_us)
+        until = _ceil_ms(self._instants[-1][0] + _SPARE_US + self._noted_us)
         return [
             Note(self._pending.popleft(), Purpose.AHEAD, until=until) for _ in range(min(wanted, len(self._pending)))
         ]
 
     def _take_useless(self) -> list[Note]:
-        """The messages that are written ahead for nothing: their notes cover no instant that we have."""
-        first = self._instants[0][0] if self._instants else None
-        useless = [one for one in self._ready if first is None or self._covered_until_us(one) < first]
+        """The messages that are written ahead for nothing: their notes cover no instant that we have, or may get."""
+        first = self._instants[0][0] if self._instants else self._clock.now_us()
+        useless = [one for one in self._ready if self._covered_until_us(one) < first]
         for prepared in useless:
             self._ready.remove(prepared)
         return [Note(prepared, Purpose.BACK) for prepared in useless]
@@ -285,8 +296,13 @@ class Dispatch:
         if Purpose.ANSWER in purposes:
             await fault("message.before_record")
         began = time.monotonic()
-        await self._writer.write(notes, patience_seconds=patience_seconds)
+        try:
+            await self._writer.write(notes, patience_seconds=patience_seconds)
+        except BatchTaken:
+            self._answers.extendleft((0, note) for note in notes if note.purpose is Purpose.ANSWER)
+            raise
         if Purpose.AHEAD in purposes:
+            WRITE_AHEAD_SECONDS.observe(time.monotonic() - began)
             await fault("message.after_write_ahead")
         if Purpose.ANSWER in purposes:
             await fault("message.after_record")
@@ -305,13 +321,20 @@ class Dispatch:
         self._wake_all()
 
     def _next_write_us(self) -> int | None:
-        """When there is something to write, if nothing happens before: an answer has waited, or an instant comes
-        near."""
+        """When there is something to write, if nothing happens before: an answer has waited, an instant comes near, or
+        a note covers no instant any more."""
         moments = [self._answers[0][0] + _ANSWER_US] if self._answers else []
+        if self._ready:
+            moments.append(self._covered_until_us(self._ready[0]) + 1)
         if self._pending and len(self._instants) > len(self._ready):
             near = self._instants[len(self._ready)][0] - self._ahead_us
             moments.append(max(near, self._clock.now_us() + _STARVED_US))
         return min(moments, default=None)
+
+    async def _record_late(self) -> None:
+        """Tell what our calls came to, though somebody else has the batch by now."""
+        while notes := self._take_answers():
+            await self._writer.record_late(notes)
 
     async def _leave(self) -> None:
         """Record what was answered, and let go of what was not called."""

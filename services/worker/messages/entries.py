@@ -7,7 +7,7 @@ have changed it, and a write of ours whose reply was lost may have happened.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import assert_never
@@ -20,6 +20,7 @@ from shared.domain.messages.answers import Answer, Reason
 from shared.domain.messages.jobs import Resending
 from shared.domain.messages.ledger import Message, MessageState, answer, give_back, is_to_be_sent, reject, write_ahead
 from shared.providers import Content
+from shared.runtime.metrics import MESSAGES_UNKNOWN
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession
 
 log = structlog.get_logger(__name__)
@@ -46,13 +47,14 @@ class Purpose(Enum):
 
 
 class Note(Struct):
-    """One message, and what is to be written of it: `until` when others leave it alone, or the `given` answer and when
-    it came (`at`); or the `reason`, with a `detail`, for which it is not called."""
+    """One message, and what is to be written of it: `until` when others leave it alone, or the answer that was `given`
+    to this `attempt`, and when it came (`at`); or the `reason`, with a `detail`, for which it is not called."""
 
     prepared: Prepared
     purpose: Purpose
     until: datetime | None = None
     given: Answer | None = None
+    attempt: int = 0
     at: datetime | None = None
     reason: Reason = Reason.OTHER
     detail: str = ""
@@ -107,6 +109,7 @@ class EntryWriter:
                 case WriteResult.DONE:
                     for prepared, change in changes:
                         prepared.message, prepared.is_stored = change.after, True
+                    count_unknown((change for _, change in changes), why="no_answer")
                     return
                 case WriteResult.LOST:
                     raise BatchTaken
@@ -114,6 +117,14 @@ class EntryWriter:
                     continue
                 case _:
                     assert_never(result)
+
+    async def record_late(self, notes: Sequence[Note]) -> None:
+        """Record answers after the batch was taken: they count where nobody knows better. Raises `Unavailable`."""
+        await self._read_again([note.prepared for note in notes])
+        while changes := [change for _, change in self._changes(notes)]:
+            if await self._ledger.fold(changes) is WriteResult.DONE:
+                return
+            await self._read_again([note.prepared for note in notes])
 
     def is_ours(self, prepared: Prepared) -> bool:
         """Whether the message is noted as about to be called, by us."""
@@ -150,7 +161,7 @@ class EntryWriter:
             case Purpose.ANSWER:
                 assert note.given is not None
                 assert note.at is not None
-                return answer(message, message.attempt, note.given, at=note.at, attempts=self._attempts)
+                return answer(message, note.attempt, note.given, at=note.at, attempts=self._attempts)
             case _:
                 assert_never(note.purpose)
 
@@ -168,6 +179,11 @@ class EntryWriter:
         for prepared in written:
             if (message := found.get(prepared.message.id)) is not None:
                 prepared.message, prepared.is_stored = message, True
+
+
+def count_unknown(changes: Iterable[EntryChange], *, why: str) -> None:
+    """Count those that have become `unknown`: a provider gave `no_answer`, or it was a `lost_worker`'s."""
+    MESSAGES_UNKNOWN.labels(why).inc(sum(change.after.is_unknown for change in changes))
 
 
 async def _wait_for_the_store(error: Unavailable, deadline: float | None) -> None:

@@ -5,6 +5,7 @@ lost. One query serves all of them.
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,11 +19,12 @@ from shared.domain.jobs.jobs import Gate, Standing, gate
 from shared.flow.messages.halting import BounceBreaker
 from shared.runtime.clock import Clock
 from shared.store import Store
+from shared.store.messages.ledger import WritingSession
 
 log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.25
-_LOOKS_PER_SIGN = 8
+_SIGN_SECONDS = 2.0
 _LOOKS_PER_COUNT = 4
 _LONGEST_SECONDS = 300.0
 
@@ -31,6 +33,7 @@ class BatchInHand(Struct, eq=False):
     """A batch that this worker owns, and what sends it, once it is being sent."""
 
     batch: Batch
+    session: WritingSession
     ends_at: float
     dispatch: Dispatch | None = None
 
@@ -60,9 +63,9 @@ class BatchesInHand:
         return self._stopping
 
     @contextmanager
-    def hold(self, batch: Batch) -> Iterator[BatchInHand]:
+    def hold(self, batch: Batch, session: WritingSession) -> Iterator[BatchInHand]:
         """Watch over a batch for as long as it is in hand."""
-        held = BatchInHand(batch, asyncio.get_running_loop().time() + _LONGEST_SECONDS)
+        held = BatchInHand(batch, session, asyncio.get_running_loop().time() + _LONGEST_SECONDS)
         self._held[batch.id] = held
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
@@ -89,8 +92,7 @@ class BatchesInHand:
                 await self._look_once()
                 if looks % _LOOKS_PER_COUNT == 0:
                     await self._look_for_bounces()
-                if looks % _LOOKS_PER_SIGN == 0:
-                    await self._store.message_batches.touch([held.batch for held in self._held.values()])
+                await self._show_signs()
             except Unavailable as error:
                 log.warning("nobody knows how the jobs in hand stand", reason=str(error))
 
@@ -101,6 +103,14 @@ class BatchesInHand:
         for one in held:
             if now > one.ends_at or not self._may_go_on(standings.get(one.batch.job_id)):
                 one.stop()
+
+    async def _show_signs(self) -> None:
+        """Write nothing for those batches for which nothing was written of late: that shows that we are at them. It
+        goes the way of all writing: a write beside an open transaction would wait for it."""
+        now = time.monotonic()
+        for held in list(self._held.values()):
+            if now - held.session.wrote_at > _SIGN_SECONDS:
+                await self._store.messages.write(held.batch.id, held.batch.owner, [], held.session)
 
     async def _look_for_bounces(self) -> None:
         for job_key in {held.batch.job_id for held in self._held.values()}:

@@ -16,6 +16,7 @@ from shared.domain.messages.credentials import Traffic
 from shared.domain.messages.pacing import Grant, Limit, Pace, PaceGuard, Wait
 from shared.domain.messages.places import Places
 from shared.flow.messages.account_clock import AccountClock
+from shared.runtime.metrics import ACCOUNTS_SLOWED, CLOCK_ADOPTIONS, GRANTS
 from shared.store.messages.credentials import Credentials
 
 log = structlog.get_logger(__name__)
@@ -24,6 +25,7 @@ _TRIES = 20
 _SPARE_CALLS = 4
 _NO_CALLS_US = 100_000
 _SECOND = 1_000_000
+_GRANTED = "granted"
 
 
 class Reserved(Struct, frozen=True):
@@ -71,6 +73,7 @@ class AccountPace:
         for _ in range(_TRIES):
             got = await self._reserve_once(count, ahead_us, lasting_us)
             if got is not None:
+                GRANTS.labels(got.limit.value if isinstance(got, Wait) else _GRANTED).inc()
                 return got
         raise Unavailable("too many others change this account's pace")
 
@@ -90,6 +93,7 @@ class AccountPace:
             now = self._clock.now_us()
             pace = pacing.slow_down(traffic.pace, began_us=began_us, now_us=now, retry_after=retry_after)
             if await self._change(traffic, pace, traffic.places):
+                ACCOUNTS_SLOWED.inc()
                 log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
                 return
 
@@ -145,6 +149,8 @@ class AccountPace:
         pace = pacing.adopt(traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard)
         if not await self._change(traffic, pace, traffic.places):
             return None
+        if traffic.pace.clock:
+            CLOCK_ADOPTIONS.inc()
         self._generation = generation
         return Wait(pace.free_us, Limit.CLOCK)
 

@@ -11,11 +11,16 @@ from services.worker.messages.reading import RecipientRows
 from shared.domain.jobs.batches import Batch
 from shared.domain.jobs.jobs import split_key
 from shared.domain.messages.answers import Reason
+from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
 from shared.domain.messages.jobs import due_at
 from shared.domain.messages.ledger import Message, entry_id
-from shared.domain.messages.recipients import Malformed, address_reader
+from shared.domain.messages.recipients import Address, Malformed, address_reader
+from shared.domain.messages.rendering import Body
 from shared.domain.messages.suppressions import reason_of
+from shared.domain.messages.tags import UNSUBSCRIBE_URL
+from shared.domain.messages.unsubscribing import URL_FIELD
+from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
 
 _TOO_LARGE = "the message would be too large"
@@ -39,6 +44,7 @@ class _Row(Struct, frozen=True):
 
 async def screen(
     store: Store,
+    links: UnsubscribeLinks,
     mailing: MessagesOfJob,
     credential: Credential,
     batch: Batch,
@@ -54,7 +60,7 @@ async def screen(
     known = [address for address in addresses if isinstance(address, str)]
     found = await _find_suppressed(store, mailing, known)
     columns = {name: [values[row.place] for row in due] for name, values in rows.columns.items()}
-    bodies = mailing.texts.render(columns, len(due))
+    bodies = _render(links, mailing, columns, addresses)
     screened = Screened([], [])
     for row, address, body in zip(due, addresses, bodies, strict=True):
         spelled = rows.recipients[row.place] if isinstance(address, Malformed) else address
@@ -90,6 +96,22 @@ def _due_rows(
         due = due_at(entry, mailing.resending, credential.retry, now=now)
         if due is not None and due <= now:
             yield _Row(place, message_id, entry)
+
+
+def _render(
+    links: UnsubscribeLinks, mailing: MessagesOfJob, columns: Mapping[str, Sequence[str]], addresses: Sequence[Address]
+) -> Sequence[Body | None]:
+    """What each recipient's message says, with the recipient's own link where it has one."""
+    options = mailing.options
+    has_button = options.channel is Channel.MAIL and not options.transactional
+    if not has_button and UNSUBSCRIBE_URL not in mailing.texts.tags:
+        return mailing.texts.render(columns, len(addresses))
+    known = ["" if isinstance(address, Malformed) else address for address in addresses]
+    urls = links.urls_of(mailing.job.app_id, options.channel, known, options.list)
+    bodies = mailing.texts.render({**columns, UNSUBSCRIBE_URL: urls}, len(addresses))
+    if not has_button or not links.can_link:
+        return bodies
+    return [None if body is None else {**body, URL_FIELD: url} for body, url in zip(bodies, urls, strict=True)]
 
 
 async def _find_suppressed(store: Store, mailing: MessagesOfJob, addresses: Sequence[str]) -> dict[str, Reason]:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from services.worker.jobs.grace import Grace
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
-from services.worker.messages.entries import BatchTaken, EntryWriter
+from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
 from services.worker.messages.mailings import Mailings, MessagesOfJob
@@ -46,10 +46,11 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.halting import BounceBreaker
+from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.runtime.clock import Clock
 from shared.runtime.faults import fault
 from shared.store import Store
-from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult, WritingSession
+from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult, WritingSession, turn_of
 
 log = structlog.get_logger(__name__)
 
@@ -88,6 +89,7 @@ class MessageSender(Stage[SendMessages]):
         reader: RowsReader,
         accounts: OpenAccounts,
         credentials: CredentialFlow,
+        links: UnsubscribeLinks,
         credential_feed: CredentialFeed,
         feed: Feed,
         flow: JobFlow,
@@ -106,6 +108,7 @@ class MessageSender(Stage[SendMessages]):
         self._reader = reader
         self._accounts = accounts
         self._credentials = credentials
+        self._links = links
         self._credential_feed = credential_feed
         self._feed = feed
         self._flow = flow
@@ -127,7 +130,7 @@ class MessageSender(Stage[SendMessages]):
                 owned = await self._take(batch, session)
                 if owned is None:
                     return
-                with self._in_hand.hold(owned) as held:
+                with self._in_hand.hold(owned, session) as held:
                     left = await self._bring_on(held, session)
             if left is not None:
                 await self._feed_after(left)
@@ -163,7 +166,8 @@ class MessageSender(Stage[SendMessages]):
         if batch is None or batch.id in self._in_hand:
             return None
         if batch.turn == task.turn and batch.is_on_its_way:
-            return batch
+            # Its owner has this very message: it came twice. Should the owner be gone, upkeep gives another turn.
+            return None if turn_of(batch.owner) == task.turn else batch
         if not batch.is_on_its_way:
             await self._leave_place(batch)
         return None
@@ -177,7 +181,7 @@ class MessageSender(Stage[SendMessages]):
                 return None
             await fault("message.after_disown")
             batch = disowned
-        owned = await self._store.batches.take(batch, owner=session.id)
+        owned = await self._store.batches.take(batch, owner=session.owner(batch.turn))
         await fault("message.after_take")
         return owned
 
@@ -235,7 +239,7 @@ class MessageSender(Stage[SendMessages]):
             result = await self._store.messages.write(batch.id, batch.owner, part, ours.session)
             match result:
                 case WriteResult.DONE:
-                    pass
+                    count_unknown(part, why="lost_worker")
                 case WriteResult.LOST:
                     raise BatchTaken
                 case WriteResult.STALE:
@@ -248,7 +252,9 @@ class MessageSender(Stage[SendMessages]):
 
     async def _screen(self, ours: _Batch, rows: RecipientRows, entries: Mapping[str, Message]) -> Screened:
         now = await self._store.now()
-        screened = await screen(self._store, ours.mailing, ours.credential, ours.batch, rows, entries, now=now)
+        screened = await screen(
+            self._store, self._links, ours.mailing, ours.credential, ours.batch, rows, entries, now=now
+        )
         writer = self._writer(ours)
         for first in range(0, len(screened.rejected), WRITTEN_AT_ONCE):
             await writer.write(screened.rejected[first : first + WRITTEN_AT_ONCE])

@@ -35,6 +35,8 @@ STILL_SECONDS = 300
 SKEWED_SECONDS = 1
 FAILING_SHARE = 0.01
 ENDS_WITHIN_DAYS = 14
+UNANSWERED_SHARE = 0.05
+LOST_SHARE = 0.1
 
 ROLES = ("api", "feedback", "scheduler", "worker")
 """The processes that a deployment cannot do without."""
@@ -136,6 +138,63 @@ SIGNS = (
         sentence="A job is held because too many of its batches failed.",
         remedy="Read its reasons, mend the cause, and resume or stop the job.",
         expression=_rise("carillon_jobs_tripped_total"),
+    ),
+    Sign(
+        name="CredentialBlocked",
+        severity=Severity.TICKET,
+        sentence="A credential is rejected or suspended, and running jobs wait for it.",
+        remedy="Give it a secret that the provider takes, activate it, or stop its jobs.",
+        expression="max by (status) (carillon_credentials_blocked) > 0",
+        minutes=5,
+    ),
+    Sign(
+        name="MessagesUnknown",
+        severity=Severity.TICKET,
+        sentence="Of more and more messages nobody can tell whether they were sent.",
+        remedy="See which provider does not answer, or which worker died; ask the provider before you retry any.",
+        expression="sum by (why) (increase(carillon_messages_unknown_total[10m])) > 0",
+    ),
+    Sign(
+        name="AccountSlowed",
+        severity=Severity.TICKET,
+        sentence="A provider has said for ten minutes that calls come too fast.",
+        remedy="Lower the rate of the credential to what its account may send, or ask the provider for more.",
+        expression='sum by (kind) (increase(carillon_provider_calls_total{outcome="too_fast"}[5m])) > 0',
+        minutes=10,
+    ),
+    Sign(
+        name="ClockUncertain",
+        severity=Severity.PAGE,
+        sentence="A worker knows the database's time too badly, and sends no messages.",
+        remedy="See that MongoDB answers this worker quickly; where it is far away, raise providers.clock_ms for all.",
+        expression=(
+            "max by (instance) (carillon_account_clock_bound_seconds)"
+            " > on (instance) max by (instance) (carillon_account_clock_allowed_seconds)"
+        ),
+        minutes=2,
+    ),
+    Sign(
+        name="CallsUnanswered",
+        severity=Severity.PAGE,
+        sentence=f"A provider leaves more than {UNANSWERED_SHARE * 100:g} % of its calls without an answer.",
+        remedy="Suspend the credential: each call without an answer leaves a message unknown.",
+        expression=(
+            'sum by (kind) (rate(carillon_provider_calls_total{outcome="unanswered"}[5m]))'
+            f" / sum by (kind) (rate(carillon_provider_calls_total[5m])) > {UNANSWERED_SHARE}"
+        ),
+        minutes=2,
+    ),
+    Sign(
+        name="InstantsLost",
+        severity=Severity.TICKET,
+        sentence=f"More than {LOST_SHARE * 100:g} % of the instants for calls go unused although messages wait.",
+        remedy="See why they are lost: workers without CPU, a slow MongoDB, or too few calls at a time.",
+        expression=(
+            "sum(rate(carillon_instants_lost_total[5m]))"
+            " / (sum(rate(carillon_instants_lost_total[5m])) + sum(rate(carillon_provider_calls_total[5m])))"
+            f" > {LOST_SHARE}"
+        ),
+        minutes=10,
     ),
     Sign(
         name="DeadLettersGrow",

@@ -58,6 +58,11 @@ class CredentialStatus(StrEnum):
     SUSPENDED = "suspended"  # somebody has stopped it
     REJECTED = "rejected"  # the provider knows its secret no more
 
+    @property
+    def sends(self) -> bool:
+        """Whether messages leave by a credential that stands so."""
+        return self is CredentialStatus.ACTIVE
+
 
 CREDENTIAL_TRANSITIONS: Mapping[CredentialStatus, frozenset[CredentialStatus]] = {
     CredentialStatus.ACTIVE: frozenset({CredentialStatus.SUSPENDED, CredentialStatus.REJECTED}),
@@ -133,7 +138,12 @@ class Credential(Struct, frozen=True, kw_only=True):
     @property
     def sends(self) -> bool:
         """Whether its messages may leave now."""
-        return self.status is CredentialStatus.ACTIVE
+        return self.status.sends
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether the provider has refused its login."""
+        return self.status is CredentialStatus.REJECTED
 
     @property
     def usable_by(self) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from shared.domain.messages.answers import (
 )
 
 EARLIER_ATTEMPTS = 5
+PROVIDER_ID_CHARACTERS = 255
 REPEATED = "repeated"
 """What a tally calls messages that were called a second time, though the first call may have succeeded."""
 
@@ -86,7 +87,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `attempt` counts its calls, `round` the retries of its job when it was last called. While it is `sending`, `owner`
     names who calls, and until `until` (the database's time) nobody else may judge what became of that. `ref` is what
-    the provider calls it. `v` is raised by every change.
+    the provider calls it (`ref_of`). `v` is raised by every change.
     """
 
     id: str
@@ -114,14 +115,20 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether somebody has noted that it is about to be called, or is being called."""
         return self.state is MessageState.SENDING
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody can tell if it was sent."""
+        return self.state is MessageState.UNKNOWN
+
 
 class News(Struct, frozen=True, kw_only=True):
-    """What a callback tells: the state that the message has reached. `attempt` is 0 where the callback does not say
-    which attempt it is about, and only names the provider's id."""
+    """What a callback tells: the state that the message has reached. `attempt` is 0 where nobody can tell which attempt
+    it is about, and `ref` is what the provider calls that one, if it says so."""
 
     state: MessageState
     at: datetime
     attempt: int = 0
+    ref: str = ""
     reason: str = ""
     detail: str = ""
 
@@ -140,6 +147,27 @@ def prefix_of(message_id: str) -> str:
     """What the ids of all entries of its batch begin with; `""` for a single message."""
     batch, dot, _ = message_id.rpartition(".")
     return f"{batch}{dot}"
+
+
+def ref_of(credential_id: str, provider_id: str) -> str:
+    """What a provider calls a message, as entries hold it: ids of two accounts may be equal. `""` for no id, and for
+    one that cannot be kept."""
+    known = provider_id and len(provider_id) <= PROVIDER_ID_CHARACTERS and provider_id.isprintable()
+    return f"{credential_id}/{provider_id}" if known else ""
+
+
+def attempt_of(message: Message, ref: str) -> int:
+    """Which attempt the provider calls by this name; 0 where nobody knows."""
+    if not ref:
+        return 0
+    if message.ref == ref:
+        return message.attempt
+    return next((earlier.attempt for earlier in message.earlier if earlier.ref == ref), 0)
+
+
+def state_of_refusal(reason: str) -> MessageState:
+    """Where a message ends that did not reach its recipient for this reason."""
+    return MessageState.INVALID if reason in ADDRESS_AT_FAULT else MessageState.FAILED
 
 
 def write_ahead(message: Message, *, owner: str, until: datetime, round: int = 0) -> Message:  # noqa: A002 - the field
@@ -166,14 +194,13 @@ def answer(message: Message, attempt: int, given: Answer, *, at: datetime, attem
         return None
     if message.state not in _OPEN:
         # A callback was faster. The provider's id is what later callbacks may name.
-        known = given.provider_id if isinstance(given, CallAccepted) else ""
+        known = ref_of(message.credential_id, given.provider_id) if isinstance(given, CallAccepted) else ""
         return _change(message, ref=known) if known and not message.ref else None
     match given:
         case CallAccepted(provider_id):
-            return _end(message, MessageState.SENT, at, ref=provider_id)
+            return _end(message, MessageState.SENT, at, ref=ref_of(message.credential_id, provider_id))
         case CallRefused(reason, detail):
-            state = MessageState.INVALID if reason in ADDRESS_AT_FAULT else MessageState.FAILED
-            return _end(message, state, at, reason=reason, detail=detail)
+            return _end(message, state_of_refusal(reason), at, reason=reason, detail=detail)
         case NotNow(detail, too_fast):
             return _refused_for_now(message, detail, counts=not too_fast, at=at, attempts=attempts)
         case LoginRefused(detail):
@@ -199,6 +226,7 @@ def hear(message: Message, news: News) -> Message | None:
         reason=news.reason,
         detail=news.detail[:DETAIL_CHARACTERS],
         owner="",
+        ref=message.ref or (news.ref if is_of_last_attempt else ""),
         delivered_at=news.at if news.state is MessageState.DELIVERED else message.delivered_at,
         read_at=news.at if news.state is MessageState.READ else message.read_at,
     )

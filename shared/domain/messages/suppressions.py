@@ -60,6 +60,16 @@ class Suppression(Struct, frozen=True, kw_only=True):
         return self.list in (EVERYTHING, list_name)
 
 
+class SubscriptionState(Struct, frozen=True, kw_only=True):
+    """Whether messages of a list reach somebody. `unsubscribed` is from this list, `from_everything` from all of the
+    app's by this channel; what is `barred` does not depend on the recipient's wishes."""
+
+    list: str
+    unsubscribed: bool
+    from_everything: bool
+    barred: bool
+
+
 def suppression_id(app_id: str, channel: Channel, address: str, list_name: str = EVERYTHING) -> str:
     """The id of the suppression of this address, which is in its normal form (`shared.domain.messages.recipients`)."""
     return listing_of(app_id, channel, address, list_name).suppression_id
@@ -88,6 +98,17 @@ def suppress_address(
 def unsubscribe_listing(listing: Listing, *, at: datetime) -> Suppression:
     """What the recipient of this listing asks for, who is known by a hash alone."""
     return _suppress(listing, address="", cause=SuppressionCause.UNSUBSCRIBE, message_id="", at=at)
+
+
+def subscription_of(listing: Listing, found: Collection[Suppression]) -> SubscriptionState:
+    """Where the recipient of a listing stands, by their suppressions of this list and of everything."""
+    unsubscribed = {each.list for each in found if each.unsubscribed_at is not None}
+    return SubscriptionState(
+        list=listing.list,
+        unsubscribed=listing.list in unsubscribed,
+        from_everything=EVERYTHING in unsubscribed,
+        barred=any(each.is_bar and each.holds_for(listing.list) for each in found),
+    )
 
 
 def strongest(suppressions: Collection[Suppression]) -> Suppression | None:

@@ -23,6 +23,12 @@ from shared.domain.messages.channels import Channel
 EVERYTHING = ""
 """The list of those who get nothing of an app by this channel: bounces, complaints, and who wants no more of any."""
 
+URL_FIELD = "unsubscribeUrl"
+"""The field of a rendered mail that has its recipient's own link. No template has it: jobs put it there."""
+
+ONE_CLICK = ("List-Unsubscribe", "One-Click")
+"""What a mail program posts to the link when its user wants no more (RFC 8058): a field and its value."""
+
 _HASH_BYTES = 16
 _SIGNATURE_BYTES = 16
 _TOKEN_CHARACTERS = 2_048
@@ -42,6 +48,11 @@ class Listing(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
         """The id that says of this recipient, in all deployments alike: no more of this."""
         return hashlib.blake2b(_encode(self), digest_size=_HASH_BYTES).hexdigest()
 
+    @property
+    def of_everything(self) -> "Listing":
+        """The same recipient, of all lists."""
+        return Listing(self.app_id, self.channel, self.address_hash)
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Listing).decode
@@ -52,6 +63,13 @@ def listing_of(app_id: str, channel: Channel, address: str, list_name: str = EVE
     salt = hashlib.blake2b(app_id.encode(), digest_size=_HASH_BYTES).digest()
     address_hash = hashlib.blake2b(address.encode(), digest_size=_HASH_BYTES, salt=salt).digest()
     return Listing(app_id, channel, address_hash, list_name)
+
+
+def list_headers(url: str) -> dict[str, str]:
+    """The headers by which mail programs show their own button for a recipient's link. One click is for HTTPS alone
+    (RFC 8058)."""
+    headers = {"List-Unsubscribe": f"<{url}>"}
+    return headers | ({"List-Unsubscribe-Post": "=".join(ONE_CLICK)} if url.startswith("https://") else {})
 
 
 class UnsubscribeTokens:

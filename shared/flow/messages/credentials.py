@@ -31,6 +31,7 @@ from shared.domain.messages.credentials import (
 )
 from shared.outgoing import Outgoing
 from shared.providers import Provider, ProviderKind
+from shared.providers.observed import ObservedProvider
 from shared.runtime.clock import Clock
 from shared.secrets import KeyRing
 from shared.store import Store
@@ -263,7 +264,8 @@ class CredentialFlow:
         return kinds[name]
 
     def _open(self, credential: Credential, secret: Mapping[str, str]) -> Provider:
-        return self._kind(credential.kind).open(credential.fields, secret, self._outgoing, credential.id)
+        provider = self._kind(credential.kind).open(credential.fields, secret, self._outgoing, credential.id)
+        return ObservedProvider(provider, credential.kind)
 
     def _open_secret(self, credential: Credential) -> Mapping[str, str]:
         return self._keys.open(credential.secret, credential.id) if credential.secret else {}

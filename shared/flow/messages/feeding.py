@@ -24,6 +24,7 @@ from shared.domain.messages.places import Places, Rank, Share
 from shared.domain.messages.tasks import SendMessages
 from shared.domain.tasks import encode
 from shared.runtime.faults import fault
+from shared.runtime.metrics import ACCOUNT_PLACES
 from shared.runtime.tracing import current_trace
 from shared.store import Store
 from shared.store.messages.jobs import RunningJob
@@ -97,19 +98,24 @@ class CredentialFeed:
         if traffic is None or not traffic.flows:
             return False
         now = await self._store.now()
-        found = await self._find_next(credential_id, traffic.order, now)
+        known, room = _without_expired(traffic, now), _room(traffic, now)
+        # Where no place is free, only who comes before a holder makes a difference.
+        last = max((place.rank for place in known), default=None) if len(known) >= room["most"] else None
+        found = await self._find_next(credential_id, traffic.order, now, before=last)
         if found is None:
             return False
         job, batch = found
-        rank, known = job.rank(by_age=traffic.order is SendOrder.AGE), _without_expired(traffic, now)
-        entered = places.enter(known, batch.id, rank, **_room(traffic, now))
+        rank = job.rank(by_age=traffic.order is SendOrder.AGE)
+        entered = places.enter(known, batch.id, rank, **room)
         if entered is None:
+            ACCOUNT_PLACES.labels("waited").inc()
             yielding = places.have_one_yield(known, rank)
             # Lost to somebody faster, who feeds or sends: whose place ends next makes us come again.
             if yielding != known:
                 await self._change(credential_id, traffic, yielding)
             return False
         if await self._change(credential_id, traffic, entered):
+            ACCOUNT_PLACES.labels("taken").inc()
             await fault("feed.after_place")
             await self._queue(credential_id, traffic.order, job, batch)
         return True
@@ -135,13 +141,17 @@ class CredentialFeed:
         if batch is None or not batch.is_on_its_way:
             await self.leave(credential_id, found.id)
 
-    async def _find_next(self, credential_id: str, order: SendOrder, now: datetime) -> tuple[RunningJob, Batch] | None:
-        """The first job in order that has a batch which may be sent now, and that batch."""
+    async def _find_next(
+        self, credential_id: str, order: SendOrder, now: datetime, *, before: Rank | None
+    ) -> tuple[RunningJob, Batch] | None:
+        """The first job in order, of those before this rank, that has a batch which may be sent now, and that batch."""
         running = await self._store.message_jobs.find_running(credential_id, limit=_JOBS_LOOKED_AT)
         by_age = order is SendOrder.AGE
         if not by_age:
             running = await self._let_join(running)
         for job in sorted(running, key=lambda job: job.rank(by_age=by_age)):
+            if before is not None and job.rank(by_age=by_age) >= before:
+                return None
             batch = await self._find_planned(job.key, now)
             if batch is not None:
                 return job, batch

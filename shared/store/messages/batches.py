@@ -1,6 +1,5 @@
 """The batches of messages: what may happen to them and to no other batch (`shared.domain.messages.batches`)."""
 
-from collections.abc import Collection
 from datetime import datetime
 
 from pymongo import ASCENDING, ReturnDocument
@@ -29,13 +28,6 @@ class MessageBatches:
             found = await self._batches.find_one(query, sort=[("ordinal", ASCENDING)])
         return None if found is None else batch_of(found)
 
-    async def find_next_time(self, job_id: str) -> datetime | None:
-        """When the first of the job's batches may be sent that wait for an instant, if any does."""
-        query = _query_planned(job_id) | {"not_before": {"$type": "date"}}
-        with translate_errors():
-            found = self._batches.find(query, {"not_before": 1})
-            return min([document["not_before"] async for document in found], default=None)
-
     async def put_back(self, batch: Batch, *, not_before: datetime | None = None) -> Batch | None:
         """sending → planned, if its owner is still the same, to be sent from then on."""
         change: Document = {"owner": ""} | ({} if not_before is None else {"not_before": not_before})
@@ -47,12 +39,6 @@ class MessageBatches:
         change: Document = {"receipt": receipt_document(receipt), "size": size, "settled": True, "owner": ""}
         change |= {"failed_of": batch.job_id} if is_failure(to) else {}
         return await self._move(batch, to, change, {"not_before": ""})
-
-    async def touch(self, batches: Collection[Batch]) -> None:
-        """Note that their owners still work at these."""
-        owned = {"_id": {"$in": [batch.id for batch in batches]}, "owner": {"$in": [batch.owner for batch in batches]}}
-        with translate_errors():
-            await self._batches.update_many(owned, {"$currentDate": {"changed_at": True}})
 
     async def _move(self, batch: Batch, to: BatchStatus, fields: Document, unset: Document) -> Batch | None:
         source = source_of(MESSAGE_TRANSITIONS, BatchStatus.SENDING, to)

@@ -60,6 +60,12 @@ class Credentials:
         with translate_errors():
             return _codec.maybe(await self._credentials.find_one({"_id": credential_id}, _WITHOUT_TRAFFIC))
 
+    async def with_ids(self, credential_ids: Sequence[str]) -> dict[str, Credential]:
+        """Those of these that there are, by id."""
+        with translate_errors():
+            found = await self._credentials.find({"_id": {"$in": list(credential_ids)}}, _WITHOUT_TRAFFIC).to_list()
+        return {credential.id: credential for credential in map(_codec.value, found)}
+
     async def find_named(self, app_id: str, name: str) -> Credential | None:
         """The app's own credential with this name."""
         with translate_errors():
@@ -115,6 +121,18 @@ class Credentials:
         """How many secrets were sealed under another key than this one."""
         with translate_errors():
             return await self._credentials.count_documents(_sealed_otherwise(key))
+
+    async def has_some(self) -> bool:
+        """Whether there is any."""
+        with translate_errors():
+            return await self._credentials.find_one({}, {"_id": 1}) is not None
+
+    async def find_still(self, *, after: str = "", limit: int) -> list[Credential]:
+        """Some by which nothing is sent, by their ids."""
+        still = [status.value for status in CredentialStatus if not status.sends]
+        query = {"_id": {"$gt": after}, "status": {"$in": still}}
+        found = self._credentials.find(query, _WITHOUT_TRAFFIC).sort([("_id", ASCENDING)]).limit(limit)
+        return [credential async for credential in _codec.values(found)]
 
     async def remove(self, credential_id: str) -> bool:
         """Forget the credential; `False` when there is none."""

@@ -12,10 +12,12 @@ Each change names the entry as it was read. One that has changed since is not to
 the same write: whoever writes reads again and decides anew. So a write that may have happened is safe to repeat.
 """
 
+import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import Enum
 from typing import Any, Self
 
@@ -28,15 +30,19 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import BulkWriteError
 from pymongo.read_concern import ReadConcern
 
+from shared.domain.errors import Unavailable
 from shared.domain.messages.ledger import Message, add_tallies, batch_prefix, difference, prefix_of
-from shared.store.documents import Codec, Document, is_duplicate, make, translate_errors, with_ids
+from shared.store.documents import Codec, Document, is_duplicate, make, translate_errors
 
 WRITTEN_AT_ONCE = 200
 """How many entries one write should have at most: the server works on them in one transaction."""
 
-_Transact = Callable[[AsyncClientSession], Awaitable[None]]
+Transact = Callable[[AsyncClientSession], Awaitable[None]]
+"""Writes in the transaction of this session."""
 
-_TRANSACTION_SECONDS = 5.0
+_TRANSACTION_SECONDS, _ABORT_SECONDS = 5.0, 1.0
+# The server looks each document up in a list of all of them: twice as many take more than twice as long.
+_UPDATED_AT_ONCE = 100
 _SESSION_ID = re.compile(r"[0-9a-f]{32}")
 _codec = Codec(Message)
 
@@ -49,11 +55,17 @@ class EntryChange(Struct, frozen=True):
 
 
 class WritingSession:
-    """In which all writing for one batch is done, one write at a time. Its `id` names the owner of the batch."""
+    """In which all writing for one batch is done, one write at a time; the batch was written for last at `wrote_at`, by
+    our own clock."""
 
     def __init__(self, session: AsyncClientSession) -> None:
         self.session = session
-        self.id = session.session_id["id"].hex()
+        self.lock = asyncio.Lock()
+        self.wrote_at = time.monotonic()
+
+    def owner(self, turn: int) -> str:
+        """The owner of a batch that was taken with this turn, to be written for in this session."""
+        return f"{_hex_of(self.session)}/{turn}"
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,7 +113,25 @@ class MessageLedger:
     async def with_ids(self, message_ids: Sequence[str]) -> dict[str, Message]:
         """The entries of these that there are, by id."""
         with translate_errors():
-            return await with_ids(self._messages, _codec, message_ids)
+            # They are small: not a few at a time, as large documents are read.
+            found = await self._messages.find({"_id": {"$in": list(message_ids)}}).to_list()
+        return {message.id: message for message in map(_codec.value, found)}
+
+    async def with_refs(self, refs: Sequence[str]) -> dict[str, Message]:
+        """The entries that a provider calls so, by that name, as far as it calls no other one the same. The names are
+        those of one account."""
+        wanted = set(refs)
+        while wanted:
+            # A provider may call all of its messages the same: of these some are enough to see that.
+            most = 2 * len(wanted)
+            with translate_errors():
+                found = await self._messages.find({"ref": {"$in": sorted(wanted)}}).limit(most).to_list()
+            entries = list(map(_codec.value, found))
+            counts = Counter(entry.ref for entry in entries)
+            if len(entries) < most:
+                return {entry.ref: entry for entry in entries if counts[entry.ref] == 1}
+            wanted -= {ref for ref, count in counts.items() if count > 1}
+        return {}
 
     async def read_batch(self, incarnation: str, ordinal: int) -> dict[str, Message]:
         """The entries of a job's batch, by id."""
@@ -116,9 +146,10 @@ class MessageLedger:
     async def end_session(self, owner: str) -> None:
         """End the session of an owner who is gone, and the transaction that may be open in it. One who is not gone
         begins that anew, and finds the batch taken."""
-        if _SESSION_ID.fullmatch(owner):
+        if found := _SESSION_ID.match(owner):
+            session_id = Binary(bytes.fromhex(found[0]), UUID_SUBTYPE)
             with translate_errors():
-                await self._client.admin.command({"killSessions": [{"id": Binary(bytes.fromhex(owner), UUID_SUBTYPE)}]})
+                await self._client.admin.command({"killSessions": [{"id": session_id}]})
 
     async def write(
         self, batch_id: str, owner: str, changes: Sequence[EntryChange], session: WritingSession | None = None
@@ -136,10 +167,16 @@ class MessageLedger:
                 raise _NotWritten(WriteResult.LOST)
             await self._change(changes, running)
 
-        return await self._run(transact, None if session is None else session.session)
+        if session is None:
+            return await self._run(transact)
+        async with session.lock:
+            result = await self._run(transact, session.session)
+            session.wrote_at = time.monotonic()
+        return result
 
-    async def fold(self, changes: Sequence[EntryChange]) -> WriteResult:
-        """Change entries by what callbacks tell, and their batches' tallies."""
+    async def fold(self, changes: Sequence[EntryChange], *, beside: Transact | None = None) -> WriteResult:
+        """Change entries by what callbacks tell, and their batches' tallies; `beside` writes more in the same
+        transaction."""
         tallies: dict[str, Counter[str]] = {}
         for change in changes:
             if prefix := prefix_of(change.after.id):
@@ -150,6 +187,8 @@ class MessageLedger:
                 if changed := _increments(add_tallies([tally]), ""):
                     await self._tallies.update_one({"_id": prefix}, changed, upsert=True, session=session)
             await self._change(changes, session)
+            if beside is not None:
+                await beside(session)
 
         return await self._run(transact)
 
@@ -184,8 +223,11 @@ class MessageLedger:
                 if not is_duplicate(error):
                     raise
                 raise _NotWritten(WriteResult.STALE) from None
-        if not known:
-            return
+        for first in range(0, len(known), _UPDATED_AT_ONCE):
+            await self._replace(known[first : first + _UPDATED_AT_ONCE], session)
+
+    async def _replace(self, known: Sequence[tuple[Message, Message]], session: AsyncClientSession) -> None:
+        """Raises `_NotWritten` where an entry is not as it was read."""
         ids = [before.id for before, _ in known]
         read = _of_same_place(ids, [before.v for before, _ in known])
         replaced = await self._messages.update_many(
@@ -196,7 +238,7 @@ class MessageLedger:
         if replaced.matched_count < len(known):
             raise _NotWritten(WriteResult.STALE)
 
-    async def _run(self, transact: _Transact, own: AsyncClientSession | None = None) -> WriteResult:
+    async def _run(self, transact: Transact, own: AsyncClientSession | None = None) -> WriteResult:
         try:
             with translate_errors(), pymongo.timeout(_TRANSACTION_SECONDS):
                 async with self._client.start_session() if own is None else nullcontext(own) as session:
@@ -209,7 +251,28 @@ class MessageLedger:
                     )
         except _NotWritten as refused:
             return refused.result
+        except Unavailable:
+            if own is not None:
+                await self._abort(own)
+            raise
         return WriteResult.DONE
+
+    async def _abort(self, session: AsyncClientSession) -> None:
+        """End a transaction that timed out and may be open, as the driver could not: it would keep others from the
+        batch."""
+        with suppress(Unavailable), pymongo.timeout(_ABORT_SECONDS):
+            await self.end_session(_hex_of(session))
+
+
+def turn_of(owner: str) -> int | None:
+    """The turn with which this owner took its batch; `None` where that is not known."""
+    turn = owner.partition("/")[2]
+    return int(turn) if turn.isdigit() else None
+
+
+def _hex_of(session: AsyncClientSession) -> str:
+    identity: bytes = session.session_id["id"]
+    return identity.hex()
 
 
 def beginning_with(prefix: str) -> Document:

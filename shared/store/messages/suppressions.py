@@ -5,7 +5,7 @@ ids alone. A bar takes the place of an unsubscription, never the other way round
 `shared.domain.messages.suppressions` tells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pymongo import ASCENDING, UpdateOne
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -20,7 +20,7 @@ from shared.domain.messages.suppressions import (
     suppression_id,
 )
 from shared.domain.messages.unsubscribing import EVERYTHING
-from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors
+from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors, with_ids
 
 LOOKED_UP_AT_ONCE = 1_000
 """How many addresses one look-up should have at most."""
@@ -67,6 +67,11 @@ class Suppressions:
         with translate_errors():
             return _codec.maybe(await self._suppressions.find_one({"_id": suppression_id, "app_id": app_id}))
 
+    async def with_ids(self, suppression_ids: Sequence[str]) -> dict[str, Suppression]:
+        """Those of these that there are, by id."""
+        with translate_errors():
+            return await with_ids(self._suppressions, _codec, suppression_ids)
+
     async def find(
         self, app_id: str, channel: Channel, addresses: Sequence[str], list_name: str = EVERYTHING
     ) -> dict[str, Suppression]:
@@ -83,11 +88,14 @@ class Suppressions:
         deciding = {address: strongest(theirs) for address, theirs in of_address.items()}
         return {address: suppression for address, suppression in deciding.items() if suppression is not None}
 
-    async def page(self, app_id: str, *, address: str | None = None, after: str = "", limit: int) -> Page[Suppression]:
-        """The app's suppressions whose ids follow `after`, in the order of their ids; with an `address` (in its normal
-        form) those of this one, by all channels and of all lists."""
+    async def page(
+        self, app_id: str, *, addresses: Collection[str] = (), after: str = "", limit: int
+    ) -> Page[Suppression]:
+        """The app's suppressions whose ids follow `after`, in the order of their ids; with `addresses` (in their normal
+        form) only those of these, by all channels and of all lists."""
         query: Document = {"app_id": app_id}
-        query |= {} if address is None else {"address_hash": hash_address(app_id, address)}
+        hashes = sorted({hash_address(app_id, address) for address in addresses})
+        query |= {"address_hash": {"$in": hashes}} if hashes else {}
         query |= {"_id": {"$gt": after}}
         return await read_page(self._suppressions, query, _codec.value, order=("_id",), limit=limit, batch=_PAGE)
 
@@ -114,9 +122,21 @@ class Suppressions:
                 {"_id": suppression_id, "cause": {"$ne": _UNSUBSCRIBED}}, {"$set": {"unsubscribed_at": None}}
             )
 
+    async def find_app(self, *, after: str = "") -> str | None:
+        """The id of the next app that has suppressions, behind `after` in the order of ids."""
+        with translate_errors():
+            found = await self._suppressions.find_one(
+                {"app_id": {"$gt": after}}, {"app_id": 1}, sort=[("app_id", ASCENDING), ("_id", ASCENDING)]
+            )
+        return None if found is None else str(found["app_id"])
+
+    async def remove_some_of(self, app_id: str, *, limit: int) -> int:
+        """Forget some of an app; returns how many."""
+        return await forget_some(self._suppressions, {"app_id": app_id}, limit)
+
     async def remove_of(self, app_id: str) -> None:
         """Forget all of an app."""
-        while await forget_some(self._suppressions, {"app_id": app_id}, _PAGE):
+        while await self.remove_some_of(app_id, limit=_PAGE):
             pass
 
 

@@ -26,12 +26,15 @@ from shared.domain.messages.ledger import (
     News,
     add_tallies,
     answer,
+    attempt_of,
     difference,
     give_back,
     hear,
     is_to_be_sent,
     recover,
+    ref_of,
     reject,
+    state_of_refusal,
     write_ahead,
 )
 
@@ -115,7 +118,7 @@ def test_a_callback_that_overtakes_the_answer_stays_and_the_id_comes_with_the_an
     assert delivered is not None
     after = answer(delivered, 1, CallAccepted("p-1"), at=NOW, attempts=3)
     assert after is not None
-    assert (after.state, after.ref) == (MessageState.DELIVERED, "p-1")
+    assert (after.state, after.ref) == (MessageState.DELIVERED, "post/p-1")
     assert answer(after, 1, CallAccepted("p-1"), at=NOW, attempts=3) is None
 
 
@@ -137,6 +140,33 @@ def test_of_an_earlier_attempt_only_good_news_counts() -> None:
     assert hear(second, news(MessageState.FAILED, attempt=2)) is not None
 
 
+def test_what_an_account_calls_a_message_is_kept_with_the_account() -> None:
+    assert answered(sending(), CallAccepted("p-1")).ref == ref_of("post", "p-1") == "post/p-1"
+    assert ref_of("post", "") == ref_of("post", "p" * 256) == ref_of("post", "p\ud800") == ""
+
+
+def test_the_id_comes_with_a_callback_of_the_last_attempt() -> None:
+    unknown = answered(sending(), CallUnanswered())
+    told = News(state=MessageState.SENT, at=NOW, attempt=1, ref="post/p-1")
+    heard = hear(unknown, told)
+    assert heard is not None
+    assert heard.ref == "post/p-1"
+    second = hear(sending(unknown), told)
+    assert second is not None
+    assert second.ref == ""
+
+
+def test_an_attempt_is_known_by_what_the_provider_calls_it() -> None:
+    second = sending(answered(sending(), CallAccepted("p-1")))
+    third = answered(sending(second), CallAccepted("p-3"))
+    assert [attempt_of(third, ref) for ref in ("post/p-1", "post/p-3", "post/p-2", "")] == [1, 3, 0, 0]
+
+
+def test_a_refusal_leaves_an_address_or_condemns_it() -> None:
+    assert state_of_refusal(Reason.SOFT_BOUNCE) is MessageState.FAILED
+    assert state_of_refusal(Reason.HARD_BOUNCE) is MessageState.INVALID
+
+
 def test_news_of_what_was_never_called_is_none() -> None:
     assert hear(BLANK, news(MessageState.SENT, attempt=0)) is None
 
@@ -144,7 +174,8 @@ def test_news_of_what_was_never_called_is_none() -> None:
 @given(st.lists(st.sampled_from(sorted(RANKS, key=RANKS.__getitem__)[3:]), min_size=2, max_size=4))
 def test_callbacks_lead_to_the_same_state_in_any_order(states: list[MessageState]) -> None:
     ends = set()
-    for order in permutations([*map(news, states), None]):
+    told = [News(state=state, at=NOW, attempt=1, ref=ref_of("post", "p")) for state in states]
+    for order in permutations([*told, None]):
         message = sending()
         for event in order:
             changed = (

@@ -1,6 +1,7 @@
 """The store of suppressions: each is there once, and a bar is never lost to an unsubscription."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -143,9 +144,9 @@ async def test_an_app_sees_its_own_by_pages_and_by_an_address(store: Store) -> N
     first = await store.suppressions.page("a", limit=4)
     assert ([each.id for each in first], first.more) == (ids[:4], True)
     assert [each.id for each in await store.suppressions.page("a", after=ids[3], limit=4)] == ids[4:]
-    of_one = await store.suppressions.page("a", address="u1@example.com", limit=10)
+    of_one = await store.suppressions.page("a", addresses=["u1@example.com"], limit=10)
     assert {each.id for each in of_one} == {added[1].id, link.id}
-    assert await store.suppressions.page("a", address="U1@example.com", limit=10) == []
+    assert await store.suppressions.page("a", addresses=["U1@example.com"], limit=10) == []
 
 
 async def test_what_is_removed_is_gone_and_only_its_own_app_removes_it(store: Store) -> None:
@@ -186,3 +187,48 @@ async def test_all_of_an_app_go_and_no_others(store: Store) -> None:
     await store.suppressions.remove_of("a")
     assert await store.suppressions.page("a", limit=1) == []
     assert len(await store.suppressions.page("other", limit=10)) == 1
+
+
+class Model:
+    """What a suppression is by the rules, one step after the other: its cause, and whether the wish is known."""
+
+    def __init__(self) -> None:
+        self.cause: SuppressionCause | None = None
+        self.wish = False
+
+    def add(self, cause: SuppressionCause) -> None:
+        if cause is UNSUBSCRIBE:
+            self.cause, self.wish = self.cause or cause, True
+        elif self.cause in (None, UNSUBSCRIBE):
+            self.cause = cause
+
+    def remove(self) -> None:
+        if self.cause is not UNSUBSCRIBE and self.wish:
+            self.cause = UNSUBSCRIBE
+        else:
+            self.cause, self.wish = None, False
+
+    def resubscribe(self) -> None:
+        self.cause, self.wish = None if self.cause is UNSUBSCRIBE else self.cause, False
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_steps_lead_where_the_rules_say(store: Store, seed: int) -> None:
+    rand, model, trace = random.Random(seed), Model(), []
+    id = suppress().id
+    for _ in range(100):
+        step = rand.choice([*SuppressionCause, "remove", "resubscribe"])
+        trace.append(step)
+        match step:
+            case SuppressionCause():
+                model.add(step)
+                await rand.choice([add_plainly, add_in_transaction])(store, [suppress(cause=step)])
+            case "remove":
+                model.remove()
+                await store.suppressions.remove("a", id)
+            case _:
+                model.resubscribe()
+                await store.suppressions.resubscribe(id)
+        found = await store.suppressions.get("a", id)
+        stands = (None, False) if found is None else (found.cause, found.unsubscribed_at is not None)
+        assert stands == (model.cause, model.wish), trace

@@ -2,6 +2,7 @@
 
 import itertools
 import secrets
+import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +18,7 @@ from services.parts import Parts
 from services.parts.jobs.common import JobsPart
 from services.parts.messages.common import MessagesPart
 from shared.domain.accounts.apps import App
-from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.templates import Template
 from shared.domain.messages.channels import Channel
 from shared.domain.messages.credentials import Credential
@@ -70,9 +71,15 @@ class Post:
         return made
 
     async def job(
-        self, credential: Credential, recipients: Sequence[str] | int, *, batch_size: int = 20, **options: Any
+        self,
+        credential: Credential,
+        recipients: Sequence[str] | int,
+        *,
+        batch_size: int = 20,
+        starts_in: int = 0,
+        **options: Any,
     ) -> Job:
-        """A job over a file of these recipients, or of so many."""
+        """A job over a file of these recipients, or of so many, which starts in so many seconds."""
         number = next(_numbers)
         people = [f"r{row}@example.com" for row in range(recipients)] if isinstance(recipients, int) else recipients
         (self.folder / BUCKET).mkdir(exist_ok=True)
@@ -85,6 +92,8 @@ class Post:
             service=MESSAGE_SERVICE, credential_id=credential.id, table_kind=credential.kind,
             options=options_as_fields(chosen), template_names=("hello",), created_by="ana", group_id=str(uuid.uuid4()),
             csv_path=f"{BUCKET}/{number}.csv", created_at=number,
+            starts_at=time.time_ns() + starts_in * 10**9 if starts_in else 0,
+            status=JobStatus.SCHEDULED if starts_in else JobStatus.RUNNING,
         )  # fmt: skip
         started, _ = await self.parts.of(JobsPart).flow.start(job)
         return started

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from math import ceil
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -13,7 +14,7 @@ import pytest_asyncio
 from services.worker.messages.dispatch import DispatchEnd
 from shared.domain.messages.ledger import MessageState, News, hear
 from shared.store import Store
-from shared.store.messages.ledger import EntryChange, WriteResult
+from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Cut, Rule
 from tests.services.worker.messages.account import INCARNATION, JOB, account_at, most_in_a_second, used_share
@@ -180,3 +181,28 @@ async def test_a_callback_that_is_faster_than_the_answer_stays(store: Store, fak
         assert await sending is DispatchEnd.DONE
         assert await account.states(0) == [MessageState.DELIVERED]
         assert await store.messages.count_job(JOB, INCARNATION) == {"delivered": 1}
+
+
+class SlowLedger:
+    """The ledger of a store that takes its time."""
+
+    def __init__(self, ledger: MessageLedger, seconds: float) -> None:
+        self._ledger = ledger
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def write(self, *arguments: Any) -> WriteResult:
+        await asyncio.sleep(self._seconds)
+        return await self._ledger.write(*arguments)
+
+
+async def test_a_store_that_is_slow_slows_down_and_stops_nothing(store: Store, fake: FakeProcess) -> None:
+    async with account_at(store, fake, rate=200) as account:
+        worker = await account.worker(0)
+        worker.dispatch._writer._ledger = cast("MessageLedger", SlowLedger(store.messages, 0.5))
+        async with asyncio.timeout(20):
+            assert await worker.start(account.messages(0, 300)) is DispatchEnd.DONE
+        assert Counter(await account.states(0)) == {MessageState.SENT: 300}
+        assert len(await account.arrivals()) == 300

@@ -14,9 +14,11 @@ from shared.domain.errors import Conflict
 from shared.domain.jobs.events import Doer
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.channels import Channel
-from shared.domain.messages.credentials import OnUnknown, SendRetry
+from shared.domain.messages.credentials import OnUnknown, SendOrder, SendRetry
 from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
+from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
+from shared.domain.tasks import encode
 from tests.broker.eventually import eventually
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
@@ -210,3 +212,41 @@ async def test_a_job_that_bounces_is_held_and_counts_anew_when_it_goes_on(post: 
     await post.parts.of(JobsPart).flow.resume(job.key)
     await post.closed(job)
     assert await post.states(job) == {MessageState.SENT: 170, MessageState.INVALID: 30}
+
+
+async def test_a_task_that_comes_twice_changes_nothing(post: Post) -> None:
+    job = await post.job(await post.credential(rate=50), 40, batch_size=40)
+    await post.has_calls(5)
+    batch = await post.store.batches.get(job.key, 0)
+    assert batch.owner
+    for _ in range(3):
+        await post.capabilities.broker.publish(MESSAGE_QUEUE, encode(SendMessages(job.key, 0, batch.turn)))
+    await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 40}
+    assert set(Counter(await post.called()).values()) == {1}
+
+
+async def test_by_shares_a_large_job_does_not_hold_up_a_small_one(post: Post) -> None:
+    credential = await post.credential(rate=100, order=SendOrder.SHARES)
+    large = await post.job(credential, 400)
+    await post.has_calls(30)
+    small = await post.job(credential, 60)
+    await post.closed(small)
+    jobs = Counter(message.partition(".")[0] for message in await post.called())
+    assert jobs[large.incarnation] <= 30 + 60 + 5 * 20, "while the small one had its 60, the large one had as many"
+    await post.closed(large)
+
+
+async def test_credentials_do_not_wait_for_each_other(post: Post) -> None:
+    slow, quick = await post.credential(rate=2), await post.credential(rate=100)
+    waiting = await post.job(slow, 60)
+    await post.has_calls(1)
+    await post.closed(await post.job(quick, 60), seconds=10)
+    assert (await post.store.jobs.view(waiting.key)).open
+
+
+async def test_a_job_for_later_holds_up_nobody(post: Post) -> None:
+    credential = await post.credential(rate=100)
+    later = await post.job(credential, 20, starts_in=3600)
+    await post.closed(await post.job(credential, 20))
+    assert (await post.store.jobs.view(later.key)).status is JobStatus.SCHEDULED

@@ -1,0 +1,137 @@
+"""`client.suppressions`: who gets nothing more of an app, and of which of its lists."""
+
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from carillon.addresses import path_of, query_of
+from carillon.calls import M, Resource, call, listing
+from carillon.definitions import ItemError
+from carillon.errors import CarillonError
+from carillon.iterables import each
+from carillon.paging import PAGE_SIZE, items
+from carillon.transport import NDJSON, Transport
+
+Channel = Literal["mail", "sms", "push", "other"]
+SuppressionCause = Literal["bounce", "complaint", "unsubscribe", "hand"]
+
+ITEMS = 5_000  # the server takes twice as many
+
+_GONE = frozenset({int(HTTPStatus.NOT_FOUND)})
+
+
+class Suppression(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Somebody who is to get nothing more by this channel: of `list`, `""` is everything. The cause `unsubscribe` lets
+    messages pass that are transactional, the others let none. `default_region` (`SG`) says whose phone numbers those
+    without a country code are."""
+
+    channel: Channel
+    address: str
+    list: str = ""
+    cause: SuppressionCause = "hand"
+    default_region: str = ""
+
+    def __repr__(self) -> str:
+        """Without the address: this ends in logs."""
+        return f"Suppression(channel={self.channel!r}, list={self.list!r}, cause={self.cause!r})"
+
+
+class StoredSuppression(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A suppression. `address` is `""` where somebody has unsubscribed by a link, which does not know it.
+    `unsubscribed_at` says that they have, whatever the cause. `redacted`: the caller is a viewer, who sees no address.
+    `created` tells of the answer to `add` whether it is new."""
+
+    id: str
+    app_id: str
+    channel: str
+    address: str
+    list: str
+    cause: str
+    message_id: str
+    at: datetime
+    unsubscribed_at: datetime | None = None
+    redacted: bool = False
+    created: bool = False
+
+
+class SuppressionResult(Struct, frozen=True, kw_only=True):
+    """What became of the item with this index: `status` is what it would have been answered with on its own."""
+
+    index: int
+    id: str | None
+    status: int
+    error: ItemError | None = None
+
+    @property
+    def created(self) -> bool:
+        """Whether it is new; one that was there is not, and is no error."""
+        return self.status == HTTPStatus.CREATED
+
+
+_suppression = msgspec.json.Decoder(StoredSuppression)
+_page = msgspec.json.Decoder(list[StoredSuppression])
+_results = msgspec.json.Decoder(SuppressionResult)
+
+
+class Suppressions(Resource[M]):
+    """The suppressions of apps. All methods raise `CarillonError`, `NotFound` where there is no such app."""
+
+    @listing
+    def list(
+        self, app_id: str, *, address: str = "", limit: int | None = None, page_size: int = PAGE_SIZE
+    ) -> AsyncGenerator[StoredSuppression]:
+        """All of an app, or those of one address, by all channels and of all lists; read page by page."""
+        return items(self._transport, _of(app_id), query_of(address=address), _page, limit=limit, page_size=page_size)
+
+    @call
+    async def add(self, app_id: str, suppression: Suppression, *, reason: str = "") -> StoredSuppression:
+        """Have somebody get nothing more. Who is there already stays; a bar takes the place of an unsubscription.
+        Raises `Invalid`, also for an address that is none."""
+        answer = await self._transport.call(
+            "POST", _of(app_id), content=msgspec.json.encode(suppression), reason=reason
+        )
+        return replace(answer.read(_suppression), created=answer.status == HTTPStatus.CREATED)
+
+    @listing
+    async def add_many(
+        self, app_id: str, suppressions: Iterable[Suppression] | AsyncIterable[Suppression], *, reason: str = ""
+    ) -> AsyncGenerator[SuppressionResult]:
+        """As `add`, for many: one result per item, in their order. A bad item does not spoil the others.
+
+        They are taken from `suppressions` and sent in chunks as the results are asked for, so their number is not
+        bounded."""
+        index, chunk = 0, []
+        async for suppression in each(suppressions, self._transport.runtime):
+            chunk.append(msgspec.json.encode(suppression))
+            if len(chunk) == ITEMS:
+                for result in await _send(self._transport, app_id, chunk, reason):
+                    yield replace(result, index=index + result.index)
+                index, chunk = index + len(chunk), []
+        if chunk:
+            for result in await _send(self._transport, app_id, chunk, reason):
+                yield replace(result, index=index + result.index)
+
+    @call
+    async def delete(self, app_id: str, suppression_id: str, *, reason: str = "") -> None:
+        """Have somebody get messages again. Where it was a bar and they have unsubscribed too, that is what stays.
+        Raises `NotFound`."""
+        await self._transport.call("DELETE", _of(app_id, suppression_id), reason=reason, done_before=_GONE)
+
+
+def _of(app_id: str, *rest: str) -> str:
+    return path_of("apps", app_id, "suppressions", *rest)
+
+
+async def _send(transport: Transport, app_id: str, chunk: Sequence[bytes], reason: str) -> Sequence[SuppressionResult]:
+    answer = await transport.call(
+        "POST", _of(app_id, "bulk"), content=b"\n".join(chunk), content_type=NDJSON, reason=reason
+    )
+    found = answer.read_lines(_results)
+    if [result.index for result in found] != [*range(len(chunk))]:
+        raise CarillonError("the answer does not tell of every item, in order", status=answer.status)
+    return found

@@ -1,0 +1,113 @@
+"""`/callbacks/{credentialId}`: what providers tell later of messages. Anybody may call; the provider's signature says
+who is heard.
+
+Little can be taken from others: the credential must exist before a byte of the body is read, a body must come soon, and
+so many callbacks at once are all that a process works on, half of them for one credential. Who comes when there is no
+room is told to come again, which every provider does.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from litestar import Request, Response
+from litestar.params import FromPath
+
+from services.api.http import wire
+from services.api.http.acts import UNRECORDED
+from services.api.http.rights import EVERYBODY
+from services.api.http.routes import Resource, Route
+from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.ids import read_uuid
+from shared.flow.messages.callbacks import CallbackFlow
+from shared.providers.callbacks import MOST_BYTES, CallbackRequest
+
+CALLBACKS_PATH = "/callbacks/{credential_id:str}"
+AT_ONCE = 256
+OF_A_CREDENTIAL = AT_ONCE // 2
+BODY_SECONDS = 10.0
+
+_SEGMENTS = {
+    "credential_id": {"type": "string", "format": "uuid", "description": "The id of the credential."},
+    "message_id": {"type": "string", "description": "The message and its attempt, as the provider was told them."},
+}
+_route = partial(
+    Route, act=UNRECORDED, who=EVERYBODY, body=str, body_media=("*/*",), answers={HTTPStatus.NO_CONTENT: None},
+    problems=(HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
+    segments=_SEGMENTS, max_body_bytes=MOST_BYTES,
+)  # fmt: skip
+
+
+class CallbacksResource(Resource):
+    """The routes of callbacks. Providers call them below the public URL."""
+
+    def __init__(self, flow: CallbackFlow, *, public_url: str) -> None:
+        self._flow = flow
+        self._public_url = public_url.rstrip("/")
+        self._underway: Counter[str] = Counter()
+
+    @_route(
+        "POST", CALLBACKS_PATH,
+        summary="Take what a provider tells of messages of a credential. The provider's signature is what lets it in.",
+    )  # fmt: skip
+    async def take_callback(self, request: Request[Any, Any, Any], credential_id: FromPath[str]) -> Response[None]:
+        return await self._take(request, credential_id, "")
+
+    @_route(
+        "POST", CALLBACKS_PATH + "/{message_id:str}",
+        summary="Take what a provider tells of one message, which stands in the URL that it was given.",
+    )  # fmt: skip
+    async def take_message_callback(
+        self, request: Request[Any, Any, Any], credential_id: FromPath[str], message_id: FromPath[str]
+    ) -> Response[None]:
+        return await self._take(request, credential_id, message_id)
+
+    async def _take(self, request: Request[Any, Any, Any], credential_id: str, message: str) -> Response[None]:
+        with self._make_room(id := _read_id(credential_id)):
+            credential = await self._flow.require(id)
+            body = await _read_body(request)
+            headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.scope["headers"]
+            }
+            url = self._url(request, credential_id, message)
+            await self._flow.take(credential, CallbackRequest(url, headers, body, message))
+        return wire.empty()
+
+    def _url(self, request: Request[Any, Any, Any], *parts: str) -> str:
+        """What the provider called: proxies may have changed everything before the path, and how that is quoted."""
+        path = "/".join(quote(part, safe="") for part in parts if part)
+        query = request.scope["query_string"].decode("latin-1")
+        return f"{self._public_url}/callbacks/{path}" + (f"?{query}" if query else "")
+
+    @contextmanager
+    def _make_room(self, credential_id: str) -> Iterator[None]:
+        """Room for one more. Raises `Unavailable` before anything of it is read."""
+        if self._underway.total() >= AT_ONCE or self._underway[credential_id] >= OF_A_CREDENTIAL:
+            raise Unavailable("callbacks come faster than they can be stored")
+        self._underway[credential_id] += 1
+        try:
+            yield
+        finally:
+            self._underway[credential_id] -= 1
+            self._underway += Counter()  # forgets who has none
+
+
+def _read_id(text: str) -> str:
+    try:
+        return read_uuid(text, field="credentialId")
+    except Invalid:
+        raise NotFound("there is nobody here to be told", field="credentialId") from None
+
+
+async def _read_body(request: Request[Any, Any, Any]) -> bytes:
+    """Raises `Unavailable` where it takes too long to come."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.body()
+    except TimeoutError:
+        raise Unavailable(f"the body did not come within {BODY_SECONDS:g} s") from None

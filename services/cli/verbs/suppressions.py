@@ -1,0 +1,141 @@
+"""`carillon suppressions`."""
+
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import click
+
+from services.cli import options
+from services.cli.exits import Exit, Failure
+from services.cli.names import find_app
+from services.cli.output.tables import Json, TableColumn
+from services.cli.session import Session
+from services.cli.verb import Function, noun
+
+command = noun("suppressions")
+
+_AT_ONCE = 5_000
+_ID = re.compile(r"[0-9a-f]{32}")
+_CHANNELS = click.Choice(["mail", "sms", "push", "other"])
+_CAUSES = click.Choice(["bounce", "complaint", "unsubscribe", "hand"])
+_FIELD_OF = {"channel": "channel", "list_name": "list", "cause": "cause", "default_region": "defaultRegion"}
+
+_MEANT = (
+    click.option("--list", "list_name", metavar="LIST", help="Of this list; otherwise of everything."),
+    click.option("--cause", type=_CAUSES, help="Why: hand, unless told. Transactional messages pass an unsubscribe."),
+    click.option("--default-region", metavar="XX", help="Whose phone numbers those without a country code are: SG."),
+)
+
+
+def _meant_options(function: Function) -> Function:
+    for option in reversed(_MEANT):
+        function = option(function)
+    return function
+
+
+@command.verb("list", of_app=True)
+@click.option("--address", default="", help="Only those of this address.")
+@options.limit
+def list_suppressions(session: Session, address: str, limit: int | None) -> None:
+    """List who gets nothing more of an app."""
+    columns = (
+        TableColumn("ID", lambda each: each["id"], "id"),
+        TableColumn("ADDRESS", lambda each: each["address"] or "(by a link)"),
+        TableColumn("CHANNEL", lambda each: each["channel"], "word"),
+        TableColumn("LIST", lambda each: each["list"] or "(all)"),
+        TableColumn("CAUSE", _cause, "word"),
+        TableColumn("SINCE", lambda each: session.out.when(each["at"]), "word"),
+    )
+    found = session.api.items("apps", find_app(session), "suppressions", limit=limit, address=address)
+    session.out.show_list(found, columns, id="id", limit=limit)
+
+
+@command.verb("add", of_app=True, changes=True)
+@click.argument("address")
+@click.option("--channel", type=_CHANNELS, required=True, help="What the address is.")
+@_meant_options
+def add(session: Session, address: str, **meant: Any) -> None:
+    """Have an address get nothing more of an app. Who is there already stays."""
+    body = {"address": address} | _fields(**meant)
+    stored = session.api.post("apps", find_app(session), "suppressions", body=body)
+    session.out.confirm(stored, f"{stored['address']} gets nothing more of {_list_of(stored)}.", id="id")
+
+
+@command.verb("import", of_app=True, changes=True)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+@click.option("--channel", type=_CHANNELS, help="The files have an address of this channel on each line.")
+@_meant_options
+def import_files(session: Session, files: Sequence[str], **meant: Any) -> None:
+    """Have all addresses of files get nothing more (`-`: stdin): an address a line with --channel, otherwise JSON as
+    the API takes it, an array or one a line. It may be repeated."""
+    app_id, given = find_app(session), _fields(**meant)
+    bodies = [body for file in files for body in _read_bodies(file, given)]
+    told = {"created": 0, "there": 0, "refused": 0}
+    for start in range(0, len(bodies), _AT_ONCE):
+        chunk = bodies[start : start + _AT_ONCE]
+        for result in session.api.post("apps", app_id, "suppressions", "bulk", body=chunk):
+            told[_outcome(session, start, result)] += 1
+    session.out.confirm(told, f"{told['created']} are new, {told['there']} were there.", id="")
+    if told["refused"]:
+        raise Failure(Exit.REFUSED, f"{told['refused']} were refused; the others are in place.")
+
+
+@command.verb("remove", of_app=True, changes=True)
+@click.argument("who", metavar="ADDRESS|ID")
+@click.option("--channel", type=_CHANNELS, help="By this channel alone.")
+@click.option("--list", "list_name", metavar="LIST", help="Of this list alone; '' is of everything.")
+def remove(session: Session, who: str, channel: str | None, list_name: str | None) -> None:
+    """Have somebody get messages again. Where a bar goes and they have unsubscribed too, that is what stays."""
+    app_id = find_app(session)
+    found = {"id": who} if _ID.fullmatch(who) else _find(session, app_id, who, channel, list_name)
+    session.api.delete("apps", app_id, "suppressions", found["id"])
+    stays = " They have unsubscribed too: that stays." if _is_both(found) else ""
+    session.out.confirm(found, f"Removed suppression {found['id']}.{stays}", id="id")
+
+
+def _find(session: Session, app_id: str, address: str, channel: str | None, list_name: str | None) -> Json:
+    found = [
+        each
+        for each in session.api.items("apps", app_id, "suppressions", address=address)
+        if channel in (None, each["channel"]) and list_name in (None, each["list"])
+    ]
+    if not found:
+        see = "`carillon suppressions list` shows them."
+        raise Failure(Exit.NOT_FOUND, f"There is no suppression of {address!r}.", see)
+    if len(found) > 1:
+        shown = ", ".join(f"{each['id']} ({each['channel']}, {_list_of(each)})" for each in found)
+        raise click.UsageError(f"{len(found)} may be meant: {shown}; name one, or --channel and --list")
+    return found[0]
+
+
+def _read_bodies(file: str, given: dict[str, Any]) -> list[Any]:
+    if "channel" not in given:
+        return [each | given if isinstance(each, dict) else each for each in options.read_documents(file)]
+    return [{"address": line} | given for line in options.read_lines(file)]
+
+
+def _fields(**meant: Any) -> dict[str, Any]:
+    return {_FIELD_OF[name]: value for name, value in meant.items() if value is not None}
+
+
+def _outcome(session: Session, start: int, result: Json) -> str:
+    """How one item ended; a refusal is told by its place among all, for an address is nobody's business."""
+    if result["status"] < HTTPStatus.BAD_REQUEST:
+        return "created" if result["status"] == HTTPStatus.CREATED else "there"
+    session.out.tell(f"{start + result['index'] + 1}: {result['error']['field']}: {result['error']['reason']}")
+    return "refused"
+
+
+def _cause(suppression: Json) -> str:
+    return f"{suppression['cause']}, unsubscribe" if _is_both(suppression) else str(suppression["cause"])
+
+
+def _is_both(suppression: Json) -> bool:
+    """Whether it is a bar, and the recipient has unsubscribed too."""
+    return bool(suppression.get("unsubscribedAt")) and suppression["cause"] != "unsubscribe"
+
+
+def _list_of(suppression: Json) -> str:
+    return f"the list {suppression['list']}" if suppression["list"] else "all lists"

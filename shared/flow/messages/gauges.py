@@ -1,0 +1,35 @@
+"""A gauge of what belongs to no process: credentials that send nothing, though jobs wait for them."""
+
+from collections import Counter
+
+from shared.domain.messages.credentials import Credential, CredentialStatus
+from shared.runtime.metrics import CREDENTIALS_BLOCKED
+from shared.store import Store
+
+INTERVAL_SECONDS = 60.0
+_PAGE = 100
+
+
+class CredentialGauges:
+    """Counts them, for `/metrics` of schedulers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def read_once(self) -> None:
+        """Count once. Raises `Unavailable`: what cannot be read is not shown, rather than an old value."""
+        try:
+            counts = Counter(credential.status for credential in await self._find_blocked())
+        finally:
+            CREDENTIALS_BLOCKED.clear()
+        for status in CredentialStatus:
+            if not status.sends:
+                CREDENTIALS_BLOCKED.labels(status.value).set(counts[status])
+
+    async def _find_blocked(self) -> list[Credential]:
+        blocked: list[Credential] = []
+        after = ""
+        while found := await self._store.credentials.find_still(after=after, limit=_PAGE):
+            after = found[-1].id
+            blocked += [one for one in found if await self._store.message_jobs.find_running(one.id, limit=1)]
+        return blocked

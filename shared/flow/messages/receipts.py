@@ -1,0 +1,234 @@
+"""Receipts: what providers tell later of messages, folded into the ledger.
+
+    read the entries ──> decide what each becomes ──> write all, with tallies and suppressions, in one transaction
+         ^                                                        │
+         └──────────── an entry has changed since ────────────────┘
+
+What concurrent requests bring goes together, so many at a time and one transaction after the other. An entry only ever
+rises in rank (`ledger.hear`), so news may come twice, in any order, by several processes, and after a write whose reply
+was lost. Hard bounces and complaints suppress the address in the same transaction.
+
+A message is found by our own key where the provider carries one, else by the provider's id. News of a message that
+nobody knows may have overtaken the record of its call: while it is young, the provider is asked to come again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
+
+from msgspec import Struct
+
+from shared.domain.errors import Unavailable
+from shared.domain.messages.answers import Answer, Reason
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.credentials import Credential
+from shared.domain.messages.ledger import Message, News, answer, attempt_of, hear, ref_of
+from shared.domain.messages.suppressions import Suppression, SuppressionCause, suppress_address
+from shared.providers import read_key
+from shared.providers.callbacks import Callback, CallbackNews
+from shared.runtime.clock import Clock
+from shared.runtime.coalescer import Coalescer
+from shared.runtime.faults import fault
+from shared.runtime.metrics import CALLBACKS
+from shared.store import Store
+from shared.store.messages.ledger import EntryChange, WriteResult
+
+FOLDED_AT_ONCE = 500
+YOUNG = timedelta(minutes=10)
+"""For how long a provider is asked to come again with news of a message that nobody knows."""
+
+_TRIES = 12
+_WHOLE_TRIES = 2
+_CAUSES = {Reason.HARD_BOUNCE: SuppressionCause.BOUNCE, Reason.COMPLAINT: SuppressionCause.COMPLAINT}
+
+
+class ReceiptOutcome(StrEnum):
+    """What became of the news of one message."""
+
+    STORED = "stored"
+    UNCHANGED = "unchanged"  # known already, or overtaken
+    EARLY = "early"  # of a message that nobody knows: the provider is to come again
+    SKIPPED = "skipped"  # of a message that nobody knows, and too old to wait for it
+    TEST = "test"  # of the test message of a credential, which has no entry
+
+
+class EarlyNews(Unavailable):
+    """Some of the news may have overtaken the record of the message: the provider is to come again."""
+
+
+class LateAnswer(Struct, frozen=True, kw_only=True):
+    """The answer to an attempt whose batch somebody else has by now. The message has so many `attempts`."""
+
+    message_id: str
+    attempt: int
+    given: Answer
+    at: datetime
+    attempts: int
+
+
+class _Fact(Struct, frozen=True):
+    """What one entry is to be changed by. It is found by its id, or where that is `""` by its `ref`; where a
+    credential's id is given, only if it is of that one."""
+
+    message_id: str
+    change: Callable[[Message], Message | None]
+    ref: str = ""
+    credential_id: str = ""
+    channel: Channel | None = None
+
+
+class _Folding(Struct):
+    """An entry as it was read, what it becomes, and by what it reaches its recipient."""
+
+    before: Message
+    after: Message
+    channel: Channel | None
+
+
+class Receipts:
+    """Folds what comes late into the ledger."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._fold = Coalescer(self._fold_portions, most=FOLDED_AT_ONCE, size=len)
+
+    async def fold(self, credential: Credential, channel: Channel, callback: Callback) -> Counter[ReceiptOutcome]:
+        """Store what the callback tells of messages of this credential; returns how many of the news became what.
+
+        Raises:
+            EarlyNews: the provider is to come again; whatever could be stored is.
+            Unavailable: the store is away. Some of it may be stored.
+        """
+        now, counts = self._clock.now(), Counter[ReceiptOutcome]()
+        trial = f"test-{credential.id}-"
+        known = [news for news in callback.news if not news.key.startswith(trial)]
+        if len(known) < len(callback.news):
+            counts[ReceiptOutcome.TEST] = len(callback.news) - len(known)
+        facts = [_fact_of(news, credential, channel, now) for news in known]
+        for news, outcome in zip(known, await self._fold_all(facts), strict=True):
+            counts[outcome if outcome is not None else _judge_unknown(news, callback.at, now)] += 1
+        for outcome, count in counts.items():
+            CALLBACKS.labels(credential.kind, outcome).inc(count)
+        if counts[ReceiptOutcome.EARLY]:
+            raise EarlyNews("this tells of a message that is not known yet: please come again")
+        return counts
+
+    async def fold_answers(self, answers: Sequence[LateAnswer]) -> None:
+        """Store answers whose callers have lost their batch meanwhile; each counts for its own attempt alone. Raises
+        `Unavailable`."""
+        await self._fold_all([_Fact(late.message_id, _answer_change(late)) for late in answers])
+
+    async def _fold_all(self, facts: Sequence[_Fact]) -> list[ReceiptOutcome | None]:
+        """What became of each; `None` where its message is not known."""
+        outcomes: list[ReceiptOutcome | None] = []
+        for start in range(0, len(facts), FOLDED_AT_ONCE):
+            outcomes += await self._fold(facts[start : start + FOLDED_AT_ONCE])
+        return outcomes
+
+    async def _fold_portions(self, portions: Sequence[Sequence[_Fact]]) -> list[list[ReceiptOutcome | None]]:
+        """Those of several requests, together."""
+        outcomes = iter(await self._write([fact for portion in portions for fact in portion]))
+        await fault("callback.after_fold")
+        return [[next(outcomes) for _ in portion] for portion in portions]
+
+    async def _write(self, facts: Sequence[_Fact]) -> list[ReceiptOutcome | None]:
+        for tries in range(_TRIES):
+            entries = await self._find(facts)
+            foldings, outcomes = _decide(facts, entries)
+            if not foldings or await self._write_entries(foldings) is WriteResult.DONE:
+                return outcomes
+            if tries >= _WHOLE_TRIES and len(facts) > 1:
+                # Where entries change all the time, fewer of them do at once.
+                middle = len(facts) // 2
+                return await self._write(facts[:middle]) + await self._write(facts[middle:])
+        raise Unavailable("entries change faster than they can be written")
+
+    async def _write_entries(self, foldings: Collection[_Folding]) -> WriteResult:
+        changes = [EntryChange(folding.before, folding.after) for folding in foldings]
+        suppressions = [each for folding in foldings for each in _suppressions_of(folding, self._clock.now())]
+        if not suppressions:
+            return await self._store.messages.fold(changes)
+        add_in = self._store.suppressions.add_in
+        return await self._store.messages.fold(changes, beside=lambda session: add_in(session, suppressions))
+
+    async def _find(self, facts: Iterable[_Fact]) -> list[Message | None]:
+        """The entry of each."""
+        ids = {fact.message_id for fact in facts if fact.message_id}
+        by_id = await self._store.messages.with_ids(sorted(ids)) if ids else {}
+        by_ref: dict[str, Message] = {}
+        nameless = [fact for fact in facts if not fact.message_id and fact.ref]
+        for _, some in groupby(sorted(nameless, key=attrgetter("ref")), key=attrgetter("credential_id")):
+            by_ref |= await self._store.messages.with_refs(sorted({fact.ref for fact in some}))
+        found = [by_id.get(fact.message_id) if fact.message_id else by_ref.get(fact.ref) for fact in facts]
+        return [_own(fact, entry) for fact, entry in zip(facts, found, strict=True)]
+
+
+def _own(fact: _Fact, entry: Message | None) -> Message | None:
+    """The entry, if it is of the fact's credential."""
+    is_own = entry is not None and fact.credential_id in ("", entry.credential_id)
+    return entry if is_own else None
+
+
+def _decide(
+    facts: Iterable[_Fact], entries: Iterable[Message | None]
+) -> tuple[list[_Folding], list[ReceiptOutcome | None]]:
+    """What each entry becomes by all that is told of it, and what becomes of each fact."""
+    foldings: dict[str, _Folding] = {}
+    outcomes: list[ReceiptOutcome | None] = []
+    for fact, entry in zip(facts, entries, strict=True):
+        if entry is None:
+            outcomes.append(None)
+            continue
+        present = foldings.get(entry.id)
+        after = fact.change(entry if present is None else present.after)
+        outcomes.append(ReceiptOutcome.UNCHANGED if after is None else ReceiptOutcome.STORED)
+        if after is not None:
+            before = entry if present is None else present.before
+            foldings[entry.id] = _Folding(before, after, fact.channel)
+    return list(foldings.values()), outcomes
+
+
+def _fact_of(news: CallbackNews, credential: Credential, channel: Channel, now: datetime) -> _Fact:
+    message_id, attempt = read_key(news.key)
+    ref = ref_of(credential.id, news.provider_id)
+
+    def change(message: Message) -> Message | None:
+        told = News(
+            state=news.state,
+            at=news.at or now,
+            attempt=attempt or attempt_of(message, ref),
+            ref=ref,
+            reason=news.reason,
+            detail=news.detail,
+        )
+        return hear(message, told)
+
+    return _Fact(message_id, change, ref, credential.id, channel)
+
+
+def _answer_change(late: LateAnswer) -> Callable[[Message], Message | None]:
+    return lambda message: answer(message, late.attempt, late.given, at=late.at, attempts=late.attempts)
+
+
+def _judge_unknown(news: CallbackNews, called_at: datetime | None, now: datetime) -> ReceiptOutcome:
+    """Whether the provider is to come again. It may give each call a new time: then that of the news itself counts. A
+    clock that is far ahead says nothing."""
+    if called_at is None:
+        return ReceiptOutcome.SKIPPED
+    told_at = min(called_at, news.at or called_at)
+    return ReceiptOutcome.EARLY if abs(now - told_at) < YOUNG else ReceiptOutcome.SKIPPED
+
+
+def _suppressions_of(folding: _Folding, at: datetime) -> list[Suppression]:
+    """Who gets nothing more, since this message bounced for good or was complained about."""
+    message = folding.after
+    if not message.to or folding.channel is None or message.reason == folding.before.reason:
+        return []
+    cause = _CAUSES.get(Reason(message.reason)) if message.reason else None
+    if cause is None:
+        return []
+    return [suppress_address(message.app_id, folding.channel, message.to, cause=cause, at=at, message_id=message.id)]

@@ -1,0 +1,104 @@
+"""Unsubscribing by a recipient's own link, and coming back by the same.
+
+The link bears a token, and the token is all that is needed: it names the suppression, so a link works when the message
+that it came in has been redacted. What somebody asks for twice is done once, and a bar (a bounce, a complaint, somebody
+of the app) is neither put up nor lifted here.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+
+from shared.domain.accounts.apps import App
+from shared.domain.errors import NotFound
+from shared.domain.instants import from_ms, ms
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.suppressions import SubscriptionState, subscription_of, unsubscribe_listing
+from shared.domain.messages.unsubscribing import EVERYTHING, Listing, UnsubscribeTokens, listing_of
+from shared.runtime.clock import Clock
+from shared.secrets import KeyRing
+from shared.store import Store
+
+PATH = "/u/"
+"""Where links lead, below the public URL."""
+
+_PURPOSE = "unsubscribing"
+
+
+class UnsubscribeLinks:
+    """Makes links below `public_url`, and reads the tokens in them. The first key signs, all of them verify."""
+
+    def __init__(self, keys: KeyRing, *, public_url: str) -> None:
+        self._keys = keys
+        self._public_url = public_url.rstrip("/")
+
+    @property
+    def can_link(self) -> bool:
+        """Whether there is a key to sign with, and somewhere that links lead to."""
+        return self._tokens is not None and bool(self._public_url)
+
+    def url_of(self, listing: Listing) -> str:
+        """The link of this recipient; `""` where there can be none."""
+        return f"{self._public_url}{PATH}{self._tokens.make(listing)}" if self._tokens and self._public_url else ""
+
+    def urls_of(
+        self, app_id: str, channel: Channel, addresses: Sequence[str], list_name: str = EVERYTHING
+    ) -> list[str]:
+        """The links of a batch's addresses, which are in their normal form; each `""` where there can be none."""
+        if not self.can_link:
+            return [""] * len(addresses)
+        return [self.url_of(listing_of(app_id, channel, address, list_name)) for address in addresses]
+
+    def read(self, token: str) -> Listing:
+        """Whose token it is. Raises `NotFound` for one that none of our keys has signed."""
+        listing = None if self._tokens is None else self._tokens.read(token)
+        if listing is None:
+            raise NotFound("this link is not one of ours")
+        return listing
+
+    @cached_property
+    def _tokens(self) -> UnsubscribeTokens | None:
+        keys = self._keys.derive(_PURPOSE)
+        return UnsubscribeTokens(keys) if keys else None
+
+
+class UnsubscribeFlow:
+    """What recipients do by their links. All raise `NotFound` for a token that is none, or whose app is gone, and
+    `Unavailable`."""
+
+    def __init__(self, store: Store, links: UnsubscribeLinks, clock: Clock) -> None:
+        self._store = store
+        self._links = links
+        self._clock = clock
+
+    async def look(self, token: str) -> tuple[App, SubscriptionState]:
+        """Tell where the recipient stands; nothing changes."""
+        listing, app = await self._read(token)
+        return app, await self._find(listing)
+
+    async def unsubscribe(self, token: str) -> tuple[App, SubscriptionState]:
+        """Have the recipient get no more of the token's list."""
+        listing, app = await self._read(token)
+        await self._store.suppressions.add([unsubscribe_listing(listing, at=self._now())])
+        return app, await self._find(listing)
+
+    async def come_back(self, token: str) -> tuple[App, SubscriptionState]:
+        """Take the recipient's unsubscription from the token's list back."""
+        listing, app = await self._read(token)
+        await self._store.suppressions.resubscribe(listing.suppression_id)
+        return app, await self._find(listing)
+
+    async def _read(self, token: str) -> tuple[Listing, App]:
+        listing = self._links.read(token)
+        app = await self._store.apps.get(listing.app_id)
+        if app is None:
+            raise NotFound("the app of this link is gone")
+        return listing, app
+
+    async def _find(self, listing: Listing) -> SubscriptionState:
+        ids = {listing.suppression_id, listing.of_everything.suppression_id}
+        return subscription_of(listing, [*(await self._store.suppressions.with_ids(sorted(ids))).values()])
+
+    def _now(self) -> datetime:
+        """To the millisecond, as it is stored."""
+        return from_ms(ms(self._clock.now()))

@@ -1,0 +1,71 @@
+"""What a server of the kind `http` tells of messages: JSON, signed as Standard Webhooks says.
+
+    {"message": "0190b5a2…~1", "state": "delivered", "at": "2026-12-24T14:00:00Z"}
+
+One of these, or a list of them. `message` is what `carillon-message` was, and `id` the server's own id; one of them is
+enough. `state` is `sent`, `delivered`, `read` or `failed`; with `failed` goes a `reason` of ours, and `detail` in the
+server's words.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from shared.domain.messages.answers import Reason
+from shared.domain.messages.ledger import MessageState
+from shared.outgoing.signing import Forged, verify_webhook
+from shared.providers.callbacks import (
+    Callback,
+    CallbackNews,
+    CallbackRequest,
+    NotSigned,
+    read_epoch,
+    read_json,
+    tell_refusal,
+)
+from shared.providers.details import tell
+
+_REACHED = {"sent": MessageState.SENT, "delivered": MessageState.DELIVERED, "read": MessageState.READ}
+
+
+class HttpNews(Struct, frozen=True):
+    """What it tells of one message."""
+
+    state: Literal["sent", "delivered", "read", "failed"]
+    message: str = ""
+    id: str | int = ""
+    reason: Reason = Reason.UNDELIVERED
+    detail: str = ""
+    at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+_one = msgspec.json.Decoder(HttpNews)
+_many = msgspec.json.Decoder(list[HttpNews])
+
+
+def read_http_callback(request: CallbackRequest, *secrets: str) -> Callback:
+    """What a request says that is signed with one of these secrets.
+
+    Raises:
+        NotSigned: it is signed with none of them.
+        Unreadable: it is not written as the module tells.
+    """
+    try:
+        timestamp = verify_webhook(request.headers, request.body, *secrets)
+    except Forged as error:
+        raise NotSigned(str(error)) from None
+    told = tuple(_news(each, request.message, secrets) for each in _read(request.body))
+    return Callback(news=told, at=read_epoch(timestamp))
+
+
+def _read(body: bytes) -> list[HttpNews]:
+    return read_json(body, _many) if body.lstrip().startswith(b"[") else [read_json(body, _one)]
+
+
+def _news(told: HttpNews, key: str, secrets: tuple[str, ...]) -> CallbackNews:
+    key, provider_id = told.message or key, str(told.id)
+    if told.state in _REACHED:
+        return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[told.state], at=told.at)
+    return tell_refusal(told.reason, tell(told.detail, "", secrets), key=key, provider_id=provider_id, at=told.at)

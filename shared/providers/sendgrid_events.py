@@ -1,0 +1,146 @@
+"""What SendGrid tells of messages: posts of many events, signed by ECDSA over a timestamp and the body.
+
+https://www.twilio.com/docs/sendgrid/for-developers/tracking-events/event
+"""
+
+import base64
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+from msgspec import Struct
+
+from shared.domain.errors import Invalid
+from shared.domain.messages.answers import Reason
+from shared.domain.messages.ledger import MessageState
+from shared.providers.callbacks import (
+    Callback,
+    CallbackNews,
+    CallbackRequest,
+    NotSigned,
+    Unreadable,
+    read_epoch,
+    read_json,
+    tell_refusal,
+)
+from shared.providers.details import tell
+
+_SIGNATURE = "x-twilio-email-event-webhook-signature"
+_TIMESTAMP = "x-twilio-email-event-webhook-timestamp"
+_KEY_RULE = "the verification key of the account's event webhook: base64 of a public key on P-256"
+_BEHIND_THE_ID = re.compile(r"\.(filter|recv).*", re.DOTALL)
+
+_REACHED = {
+    "processed": MessageState.SENT,
+    "delivered": MessageState.DELIVERED,
+    "open": MessageState.READ,
+    "click": MessageState.READ,
+}
+_DROPPED = {
+    "bounced address": Reason.SUPPRESSED,
+    "spam reporting address": Reason.SUPPRESSED,
+    "unsubscribed address": Reason.UNSUBSCRIBED,
+    "invalid": Reason.MALFORMED,
+}
+
+
+class SendGridEvent(Struct, frozen=True):
+    """One of the events of a post."""
+
+    event: str = ""
+    email: str = ""
+    timestamp: float | str | None = None
+    sg_message_id: str = ""
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    response: str = ""
+    carillon_message: str = ""
+
+
+_events = msgspec.json.Decoder(list[SendGridEvent])
+_event = msgspec.json.Decoder(SendGridEvent)
+_apart = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def check_event_key(text: str, field: str) -> None:
+    """Raise `Invalid` unless events can be verified by this."""
+    try:
+        _read_public_key(text)
+    except ValueError:
+        raise Invalid(_KEY_RULE, field=field) from None
+
+
+def read_sendgrid_events(request: CallbackRequest, event_key: str | None) -> Callback:
+    """What a signed post says.
+
+    Raises:
+        NotSigned: the signature is missing or wrong, or the account has no key to verify it by.
+        Unreadable: it is no list of events.
+    """
+    if event_key is None:
+        raise NotSigned("secret.eventKey of this credential is needed to verify events")
+    timestamp = request.headers.get(_TIMESTAMP, "")
+    _verify(event_key, request.headers.get(_SIGNATURE, ""), timestamp.encode() + request.body)
+    return Callback(news=tuple(filter(None, map(_news, _read(request.body)))), at=read_epoch(timestamp))
+
+
+def _read(body: bytes) -> Iterator[SendGridEvent]:
+    """The events. One that is written in a way that we do not know costs none of the others."""
+    try:
+        yield from read_json(body, _events)
+    except Unreadable as error:
+        if not error.is_json:
+            raise
+        for raw in read_json(body, _apart):
+            with suppress(Unreadable):
+                yield read_json(bytes(raw), _event)
+
+
+def _verify(event_key: str, signature: str, signed: bytes) -> None:
+    try:
+        _read_public_key(event_key).verify(base64.b64decode(signature, validate=True), signed, ec.ECDSA(SHA256()))
+    except (InvalidSignature, ValueError):
+        raise NotSigned(f"{_SIGNATURE} is not that of this body under the account's key") from None
+
+
+@lru_cache
+def _read_public_key(text: str) -> ec.EllipticCurvePublicKey:
+    """Raises `ValueError`."""
+    key = load_der_public_key(base64.b64decode(text, validate=True))
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
+        return key
+    raise ValueError(_KEY_RULE)
+
+
+def _news(event: SendGridEvent) -> CallbackNews | None:
+    """`None` for what says nothing of a message's state: that it was deferred, for instance."""
+    key, provider_id = event.carillon_message, _BEHIND_THE_ID.sub("", event.sg_message_id)
+    at = read_epoch(event.timestamp)
+    if event.event in _REACHED:
+        return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[event.event], at=at)
+    reason = _reason(event)
+    if reason is None:
+        return None
+    words = " ".join(filter(None, (event.event, event.status, event.reason or event.response)))
+    return tell_refusal(reason, tell(words, event.email), key=key, provider_id=provider_id, at=at)
+
+
+def _reason(event: SendGridEvent) -> Reason | None:
+    match event.event:
+        case "bounce":
+            # SendGrid's word for a refusal that may be another one tomorrow.
+            is_soft = event.type == "blocked" or event.status.startswith("4")
+            return Reason.SOFT_BOUNCE if is_soft else Reason.HARD_BOUNCE
+        case "dropped":
+            return _DROPPED.get(event.reason.strip().lower(), Reason.REFUSED)
+        case "spamreport":
+            return Reason.COMPLAINT
+        case _:
+            return None

@@ -1,0 +1,161 @@
+"""What Amazon SES tells of mails: events by way of SNS, as its event destinations and its feedback topics write them.
+
+Our key stands in a tag of the mail, and in a header of ours where SES is told to include headers.
+https://docs.aws.amazon.com/ses/latest/dg/event-publishing-retrieving-sns-contents.html
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from shared.domain.messages.answers import Reason
+from shared.domain.messages.ledger import MessageState
+from shared.providers.callbacks import Callback, CallbackNews, CallbackRequest, Unreadable, read_json, tell_refusal
+from shared.providers.details import tell
+from shared.providers.mailing import OUR_HEADER
+from shared.providers.ses_tags import TAG, key_of_tag
+from shared.providers.sns import NOTIFICATION, SUBSCRIPTION, Fetch, SnsCertificates, SnsEnvelope, verify_notification
+
+_REACHED = {
+    "Send": MessageState.SENT,
+    "Delivery": MessageState.DELIVERED,
+    "Open": MessageState.READ,
+    "Click": MessageState.READ,
+}
+# An address that SES itself had suppressed: it has not tried this time.
+_SUPPRESSED = frozenset({"Suppressed", "OnAccountSuppressionList", "OnTenantSuppressionList"})
+
+
+class SesRecipient(Struct, frozen=True, rename="camel"):
+    """Of whom an event tells."""
+
+    email_address: str = ""
+    status: str | None = None
+    diagnostic_code: str | None = None
+
+
+class SesMail(Struct, frozen=True, rename="camel"):
+    """The mail that an event is about."""
+
+    message_id: str = ""
+    destination: list[str] = field(default_factory=list)
+    tags: dict[str, list[str]] = field(default_factory=dict)
+    headers: list[dict[str, Any]] = field(default_factory=list)
+
+
+class SesDetails(Struct, frozen=True, rename="camel"):
+    """What an event of any type says besides."""
+
+    timestamp: Annotated[datetime, Meta(tz=True)] | None = None
+    bounce_type: str = ""
+    bounce_sub_type: str | None = None
+    complaint_sub_type: str | None = None
+    bounced_recipients: list[SesRecipient] = field(default_factory=list)
+    reason: str = ""
+
+
+class SesEvent(Struct, frozen=True, rename="camel"):
+    """An event; its details stand under the name of its type."""
+
+    event_type: str = ""
+    notification_type: str = ""
+    mail: SesMail = SesMail()
+    delivery: SesDetails = SesDetails()
+    open: SesDetails = SesDetails()
+    click: SesDetails = SesDetails()
+    bounce: SesDetails = SesDetails()
+    complaint: SesDetails = SesDetails()
+    reject: SesDetails = SesDetails()
+
+    @property
+    def type(self) -> str:
+        """What has happened."""
+        return self.event_type or self.notification_type
+
+    @property
+    def details(self) -> SesDetails:
+        """What is told of it."""
+        found = getattr(self, self.type.lower(), None)
+        return found if isinstance(found, SesDetails) else SesDetails()
+
+
+_event = msgspec.json.Decoder(SesEvent)
+
+
+async def read_ses_callback(
+    request: CallbackRequest, topics: Collection[str], certificates: SnsCertificates, fetch: Fetch
+) -> Callback:
+    """What SES tells by one of these topics.
+
+    Raises:
+        NotSigned: none of the topics has posted this.
+        Unreadable: it is no event of SES.
+        Unavailable: SNS's certificate cannot be read now.
+    """
+    envelope = await verify_notification(request, topics, certificates, fetch)
+    if envelope.type == SUBSCRIPTION:
+        return Callback(at=envelope.timestamp, confirm_url=envelope.subscribe_url)
+    news = _read_news(envelope) if envelope.type == NOTIFICATION else None
+    return Callback(news=(news,) if news else (), at=envelope.timestamp)
+
+
+def _read_news(envelope: SnsEnvelope) -> CallbackNews | None:
+    """`None` for what says nothing of a mail's state: that it is delayed, for instance."""
+    try:
+        event = read_json(envelope.message, _event)
+    except Unreadable as error:
+        if error.is_json:
+            raise
+        return None  # SES greets a new topic in prose
+    key, provider_id, at = _key(event.mail), event.mail.message_id, event.details.timestamp or envelope.timestamp
+    if event.type in _REACHED:
+        return CallbackNews(key=key, provider_id=provider_id, state=_REACHED[event.type], at=at)
+    reason = _reason(event)
+    if reason is None:
+        return None
+    return tell_refusal(reason, _detail(event), key=key, provider_id=provider_id, at=at)
+
+
+def _key(mail: SesMail) -> str:
+    """Our key as the mail bears it; `""` where it does not."""
+    for tag in mail.tags.get(TAG, ()):
+        return key_of_tag(tag)
+    named = {str(header.get("name", "")).lower(): str(header.get("value", "")) for header in mail.headers}
+    return named.get(OUR_HEADER.lower(), "")
+
+
+def _reason(event: SesEvent) -> Reason | None:
+    details = event.details
+    match event.type:
+        case "Bounce":
+            return _reason_of_bounce(details)
+        case "Complaint":
+            return Reason.SUPPRESSED if details.complaint_sub_type in _SUPPRESSED else Reason.COMPLAINT
+        case "Reject" | "Rendering Failure":
+            return Reason.REFUSED
+        case _:
+            return None
+
+
+def _reason_of_bounce(details: SesDetails) -> Reason:
+    if details.bounce_sub_type in _SUPPRESSED:
+        return Reason.SUPPRESSED
+    match details.bounce_type:
+        case "Permanent":
+            return Reason.HARD_BOUNCE
+        case "Transient":
+            return Reason.SOFT_BOUNCE
+        case _:
+            return Reason.UNDELIVERED
+
+
+def _detail(event: SesEvent) -> str:
+    details = event.details
+    recipient = details.bounced_recipients[0] if details.bounced_recipients else SesRecipient()
+    kind = "/".join(filter(None, (details.bounce_type, details.bounce_sub_type or details.complaint_sub_type)))
+    words = (event.type, kind, recipient.diagnostic_code or recipient.status or details.reason)
+    to = recipient.email_address or (event.mail.destination[0] if event.mail.destination else "")
+    return tell(" ".join(filter(None, words)), to)

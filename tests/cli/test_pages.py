@@ -1,0 +1,40 @@
+"""What the pages on messages tell people to type can be typed, and what they tell them to post is read."""
+
+import re
+
+import msgspec
+import pytest
+
+from services.api.jobs.job_body import JobBody
+from services.api.messages.credential_body import CredentialBody
+from services.api.messages.retries import RetriedBody
+from tests.monitoring.test_printed import can_be_typed
+from tests.rules.test_words import ROOT
+
+PAGES = ("messages", "operating-messages", "moving-from-postman", "unsubscribing")
+BODIES = {"credentials": CredentialBody, "jobs?template=invoice": JobBody, "jobs/$JOB/retry": RetriedBody}
+
+
+def read_page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text("utf-8").replace("\\\n", " ")
+
+
+def commands_in(page: str) -> set[str]:
+    typed = set(re.findall(r"`carillon ([^`]+)`", page))
+    for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL):
+        typed |= {re.split(" > | # ", line)[0] for line in re.findall(r"^carillon (.*)$", block, re.MULTILINE)}
+    return typed
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_of_a_page_can_be_typed(name: str) -> None:
+    commands = commands_in(read_page(name))
+    assert commands
+    assert [command for command in commands if not can_be_typed(command)] == []
+
+
+def test_the_bodies_of_the_page_are_read() -> None:
+    posted = re.findall(r"/apps/\$APP/(\S+?)\"[^\n]*?\s+-d '(.*?)'", read_page("messages"), re.DOTALL)
+    assert {path for path, _ in posted} == BODIES.keys()
+    for path, body in posted:
+        msgspec.json.decode(body, type=BODIES[path])

@@ -1,0 +1,79 @@
+"""`carillon suppressions`, beside a real API."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Document, Program
+from tests.services.api.conftest import House
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+ALL = "/apps/{appId}/suppressions"
+
+
+async def test_somebody_is_added_found_and_removed(cli: Program, house: House, document: Document) -> None:
+    app = ("--app", await house.app())
+    made = await cli.done("suppressions", "add", "Ana@EXAMPLE.com", "--channel", "mail", *app, "--json")
+    document.check("post", ALL, made.json, "201")
+    number = ("91234567", "--channel", "sms", "--default-region", "SG", "--list", "news", "--cause", "unsubscribe")
+    assert (
+        "+6591234567 gets nothing more of the list news" in (await cli.done("suppressions", "add", *number, *app)).out
+    )
+    listed = (await cli.done("suppressions", "list", *app, "--json")).lines
+    document.check("get", ALL, listed)
+    assert {each["address"]: each["cause"] for each in listed} == {
+        "Ana@example.com": "hand", "+6591234567": "unsubscribe",
+    }  # fmt: skip
+    table = (await cli.done("suppressions", "list", *app, "--address", "Ana@example.com", "--wide")).out
+    assert "Ana@example.com" in table and "(all)" in table and "+65" not in table
+    await cli.done("suppressions", "remove", "Ana@example.com", *app)
+    [left] = (await cli.done("suppressions", "list", *app, "--json")).lines
+    await cli.done("suppressions", "remove", left["id"], *app)
+    ended = await cli.run("suppressions", "remove", "Ana@example.com", *app)
+    assert (ended.code, "no suppression" in ended.err) == (4, True)
+
+
+async def test_which_of_several_is_meant_must_be_said(cli: Program, house: House) -> None:
+    app = ("--app", await house.app())
+    for channel, name in (("mail", "news"), ("mail", ""), ("other", "news")):
+        await cli.done("suppressions", "add", "ana@example.com", "--channel", channel, "--list", name, *app)
+    remove = ("suppressions", "remove", "ana@example.com", *app)
+    assert (await cli.run(*remove)).code == 2
+    assert (await cli.run(*remove, "--channel", "mail")).code == 2
+    await cli.done(*remove, "--channel", "mail", "--list", "")
+    left = (await cli.done("suppressions", "list", *app, "--json")).lines
+    assert {(each["channel"], each["list"]) for each in left} == {("mail", "news"), ("other", "news")}
+
+
+async def test_a_wish_that_stays_behind_a_bar_is_told(cli: Program, house: House) -> None:
+    app = ("--app", await house.app())
+    for cause in ("unsubscribe", "bounce"):
+        await cli.done("suppressions", "add", "ana@example.com", "--channel", "mail", "--cause", cause, *app)
+    assert "bounce, unsubscribe" in (await cli.done("suppressions", "list", *app, "--wide")).out
+    removed = await cli.done("suppressions", "remove", "ana@example.com", *app)
+    assert "unsubscribed too" in removed.out
+
+
+async def test_lines_and_documents_are_imported_and_may_be_again(cli: Program, house: House) -> None:
+    app = ("--app", await house.app())
+    lines = "ana@example.com\n\n bo@EXAMPLE.com \n"
+    given = ("suppressions", "import", "-", *app, "--channel", "mail", "--json")
+    assert (await cli.done(*given, given=lines)).json == {"created": 2, "there": 0, "refused": 0}
+    assert (await cli.done(*given, given=lines)).json == {"created": 0, "there": 2, "refused": 0}
+    documents = "\n".join(
+        json.dumps({"channel": "sms", "address": f"9123456{number}", "defaultRegion": "SG"}) for number in range(3)
+    )
+    told = await cli.done("suppressions", "import", "-", *app, "--cause", "unsubscribe", "--json", given=documents)
+    assert told.json["created"] == 3
+    causes = [each["cause"] for each in (await cli.done("suppressions", "list", *app, "--json")).lines]
+    assert sorted(causes) == ["hand", "hand", "unsubscribe", "unsubscribe", "unsubscribe"]
+
+
+async def test_what_is_refused_is_told_by_its_line_and_without_the_address(cli: Program, house: House) -> None:
+    app = ("--app", await house.app())
+    ended = await cli.run("suppressions", "import", "-", *app, "--channel", "mail", given="ana@example.com\nnobody\n")
+    assert ended.code == 5
+    assert "2: address: malformed address" in ended.err and "1 were refused" in ended.err
+    assert "nobody" not in ended.err
+    assert "1 are new" in ended.out

@@ -1,0 +1,347 @@
+"""Receipts: what providers tell changes entries, tallies and suppressions together, whoever tells it how often."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from random import Random
+
+import pytest
+
+from shared.domain.audience.ranges import KeyRange
+from shared.domain.errors import Unavailable
+from shared.domain.jobs.batches import Batch, BatchStatus, batch_id
+from shared.domain.messages.answers import Answer, CallAccepted, CallUnanswered, NotNow, Reason
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.credentials import Credential
+from shared.domain.messages.ledger import Message, MessageState, answer, entry_id, recover, write_ahead
+from shared.domain.messages.suppressions import SuppressionCause
+from shared.flow.messages.receipts import FOLDED_AT_ONCE, EarlyNews, LateAnswer, ReceiptOutcome, Receipts
+from shared.providers.callbacks import Callback, CallbackNews, tell_refusal
+from shared.runtime.faults import FaultInjected, arm
+from shared.store import Store
+from shared.store.messages.ledger import EntryChange, WriteResult
+from tests.clock import ManualClock
+
+JOB, INCARNATION, APP = "job.abc", "abc", "app"
+POST = "0190b5a2-0000-7000-8000-000000000001"
+OTHER = "0190b5a2-0000-7000-8000-000000000002"
+STORED, UNCHANGED, SKIPPED = ReceiptOutcome.STORED, ReceiptOutcome.UNCHANGED, ReceiptOutcome.SKIPPED
+SENT, DELIVERED, READ = MessageState.SENT, MessageState.DELIVERED, MessageState.READ
+FAILED, INVALID = MessageState.FAILED, MessageState.INVALID
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def receipts(store: Store, clock: ManualClock) -> Receipts:
+    await store.messages.setup()
+    await store.suppressions.setup()
+    return Receipts(store, clock)
+
+
+def credential(id_: str = POST) -> Credential:
+    at = ManualClock().now()
+    return Credential(
+        id=id_, app_id=APP, name="main", kind="sendgrid", fields={}, rate=10, max_in_flight=20,
+        test_recipient="t@example.com", created_by="a", created_at=at, updated_at=at,
+    )  # fmt: skip
+
+
+async def add_batch(store: Store, ordinal: int = 0) -> str:
+    batch = Batch(
+        job_id=JOB, ordinal=ordinal, range=KeyRange(0, 9), size=9, status=BatchStatus.SENDING, owner="w1", turn=1
+    )
+    assert await store.batches.add_page([batch])
+    return batch.id
+
+
+async def put(store: Store, rows: Iterable[int], ordinal: int = 0, *, credential_id: str = POST) -> list[Message]:
+    """Entries that are written ahead, in a batch of the job."""
+    blanks = [
+        Message(
+            id=entry_id(INCARNATION, ordinal, row),
+            app_id=APP,
+            credential_id=credential_id,
+            to=f"ana{row}.{ordinal}@example.com",
+        )
+        for row in rows
+    ]
+    soon = ManualClock().now() + timedelta(seconds=2)
+    written = [write_ahead(blank, owner="w1", until=soon) for blank in blanks]
+    changes = [EntryChange(None, entry) for entry in written]
+    assert await store.messages.write(batch_id(JOB, ordinal), "w1", changes) is WriteResult.DONE
+    return written
+
+
+async def accept(store: Store, entry: Message, provider_id: str, *, ordinal: int = 0) -> Message:
+    after = answer(entry, entry.attempt, CallAccepted(provider_id), at=ManualClock().now(), attempts=3)
+    assert after is not None
+    assert await store.messages.write(batch_id(JOB, ordinal), "w1", [EntryChange(entry, after)]) is WriteResult.DONE
+    return after
+
+
+def key(row: int, ordinal: int = 0, attempt: int = 1) -> str:
+    return f"{entry_id(INCARNATION, ordinal, row)}~{attempt}"
+
+
+def news(row: int, state: MessageState, **fields: object) -> CallbackNews:
+    return CallbackNews(key=key(row), state=state, **fields)  # type: ignore[arg-type]
+
+
+async def fold(
+    receipts: Receipts, *told: CallbackNews, at: datetime | None = None, of: str = POST
+) -> dict[ReceiptOutcome, int]:
+    return dict(await receipts.fold(credential(of), Channel.MAIL, Callback(news=told, at=at)))
+
+
+async def entry_of(store: Store, row: int = 0, ordinal: int = 0) -> Message:
+    found = await store.messages.get(entry_id(INCARNATION, ordinal, row))
+    assert found is not None
+    return found
+
+
+async def tally(store: Store) -> dict[str, int]:
+    return await store.messages.count_job(JOB, INCARNATION)
+
+
+async def test_a_callback_before_the_record_of_the_answer_stays(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    [entry] = await put(store, [0])
+    assert await fold(receipts, news(0, DELIVERED, provider_id="p-1")) == {STORED: 1}
+    told = await entry_of(store)
+    assert (told.state, told.ref, told.owner) == (DELIVERED, f"{POST}/p-1", "")
+    late = LateAnswer(message_id=entry.id, attempt=1, given=CallAccepted("p-1"), at=ManualClock().now(), attempts=3)
+    await receipts.fold_answers([late])
+    assert await entry_of(store) == told
+    assert await tally(store) == {"delivered": 1}
+
+
+async def test_queued_delivered_failed_delivered_is_failed(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    await put(store, [0])
+    refusal = tell_refusal(Reason.UNDELIVERED, "30008: no", key=key(0))
+    outcomes = [await fold(receipts, each) for each in (news(0, DELIVERED), refusal, news(0, DELIVERED))]
+    assert outcomes == [{STORED: 1}, {STORED: 1}, {UNCHANGED: 1}]
+    last = await entry_of(store)
+    assert (last.state, last.reason, last.detail) == (FAILED, "undelivered", "30008: no")
+    assert await tally(store) == {"failed": 1, "reasons.undelivered": 1}
+
+
+async def test_a_replay_changes_nothing(store: Store, receipts: Receipts, clock: ManualClock) -> None:
+    await add_batch(store)
+    await put(store, range(3))
+    post = (news(0, DELIVERED), news(1, READ), tell_refusal(Reason.HARD_BOUNCE, "no", key=key(2)))
+    assert await fold(receipts, *post, at=clock.now()) == {STORED: 3}
+    first = [await entry_of(store, row) for row in range(3)]
+    clock.advance(86_400)
+    assert await fold(receipts, *post, at=clock.now()) == {UNCHANGED: 3}
+    assert [await entry_of(store, row) for row in range(3)] == first
+
+
+async def test_several_news_of_one_message_in_one_post_are_one_change(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    await put(store, [0, 1])
+    told = [news(0, SENT), news(0, READ), news(1, SENT), news(0, DELIVERED)]
+    assert await fold(receipts, *told) == {STORED: 3, UNCHANGED: 1}
+    assert (await entry_of(store)).state is READ
+    assert await tally(store) == {"read": 1, "sent": 1}
+
+
+async def test_a_message_is_known_by_the_providers_id_too(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    [entry] = await put(store, [0])
+    by_id = tell_refusal(Reason.UNDELIVERED, "", provider_id="p-1")
+    assert await fold(receipts, by_id) == {SKIPPED: 1}
+    await accept(store, entry, "p-1")
+    assert await fold(receipts, by_id, of=OTHER) == {SKIPPED: 1}
+    assert await fold(receipts, by_id) == {STORED: 1}
+    assert (await entry_of(store)).state is FAILED
+
+
+async def test_an_id_that_means_several_messages_means_none(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    for entry in await put(store, range(5)):
+        await accept(store, entry, "ok" if entry.id != entry_id(INCARNATION, 0, 4) else "p-4")
+    told = [CallbackNews(provider_id=name, state=DELIVERED) for name in ("ok", "p-4")]
+    assert await fold(receipts, *told) == {SKIPPED: 1, STORED: 1}
+    assert await tally(store) == {"sent": 4, "delivered": 1}
+
+
+async def test_of_an_attempt_that_nobody_can_tell_only_good_news_counts(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    await put(store, [0])
+    message_id = entry_id(INCARNATION, 0, 0)
+    bad = tell_refusal(Reason.UNDELIVERED, "", key=message_id, provider_id="p-x")
+    assert await fold(receipts, bad) == {UNCHANGED: 1}
+    assert await fold(receipts, CallbackNews(key=message_id, provider_id="p-x", state=SENT)) == {STORED: 1}
+
+
+async def test_a_message_of_another_credential_is_unknown(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    await put(store, [0], credential_id=OTHER)
+    assert await fold(receipts, news(0, DELIVERED)) == {SKIPPED: 1}
+    assert await tally(store) == {"sending": 1}
+    assert await fold(receipts, news(0, DELIVERED), of=OTHER) == {STORED: 1}
+
+
+async def test_what_is_known_is_stored_first_and_what_is_young_comes_again(
+    store: Store, receipts: Receipts, clock: ManualClock
+) -> None:
+    await add_batch(store)
+    await put(store, [0])
+    post = (news(7, DELIVERED), news(0, DELIVERED))
+    with pytest.raises(EarlyNews):
+        await fold(receipts, *post, at=clock.now() - timedelta(minutes=9))
+    assert (await entry_of(store)).state is DELIVERED
+    assert await fold(receipts, *post, at=clock.now() - timedelta(minutes=11)) == {SKIPPED: 1, UNCHANGED: 1}
+    assert await fold(receipts, *post) == {SKIPPED: 1, UNCHANGED: 1}
+
+
+@pytest.mark.parametrize("minutes", [-11, 11, 100_000])
+async def test_who_signs_anew_each_time_is_not_asked_for_ever(
+    receipts: Receipts, clock: ManualClock, minutes: int
+) -> None:
+    told = news(7, DELIVERED, at=clock.now() - timedelta(minutes=abs(minutes)))
+    at = clock.now() if minutes > 0 else clock.now() + timedelta(minutes=11)
+    assert await fold(receipts, told if minutes > 0 else news(7, DELIVERED), at=at) == {SKIPPED: 1}
+
+
+async def test_the_test_message_of_a_credential_has_no_entry(receipts: Receipts, clock: ManualClock) -> None:
+    told = CallbackNews(key=f"test-{POST}-0a1b2c3d~1", state=DELIVERED)
+    assert await fold(receipts, told, at=clock.now()) == {ReceiptOutcome.TEST: 1}
+    with pytest.raises(EarlyNews):
+        await fold(receipts, told, at=clock.now(), of=OTHER)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (Reason.HARD_BOUNCE, SuppressionCause.BOUNCE),
+        (Reason.COMPLAINT, SuppressionCause.COMPLAINT),
+        (Reason.SOFT_BOUNCE, None),
+        (Reason.SUPPRESSED, None),
+        (Reason.UNREGISTERED, None),
+    ],
+)
+async def test_hard_bounces_and_complaints_suppress_the_address(
+    store: Store, receipts: Receipts, reason: Reason, cause: SuppressionCause | None
+) -> None:
+    await add_batch(store)
+    [entry, other] = await put(store, [0, 1])
+    await fold(receipts, news(1, DELIVERED), tell_refusal(reason, "no", key=key(0)))
+    found = await store.suppressions.find(APP, Channel.MAIL, [entry.to, other.to])
+    told = {address: (each.cause, each.message_id, each.list) for address, each in found.items()}
+    assert told == ({} if cause is None else {entry.to: (cause, entry.id, "")})
+
+
+async def test_a_late_answer_resolves_what_was_unknown_and_no_other_attempt(store: Store, receipts: Receipts) -> None:
+    batch = await add_batch(store)
+    entries = await put(store, range(3))
+    soon = ManualClock().now() + timedelta(seconds=5)
+    changes = []
+    for entry in entries:
+        unknown = recover(entry, owner="w2", now=soon, repeats=False)
+        assert unknown is not None
+        changes.append(EntryChange(entry, unknown))
+    assert await store.messages.write(batch, "w1", changes) is WriteResult.DONE
+    given: list[tuple[int, Answer]] = [(1, CallAccepted("p-0")), (1, NotNow("busy")), (2, CallAccepted("p-2"))]
+    late = [
+        LateAnswer(message_id=entry.id, attempt=attempt, given=one, at=soon, attempts=3)
+        for entry, (attempt, one) in zip(entries, given, strict=True)
+    ]
+    absent = LateAnswer(message_id="no-such", attempt=1, given=CallUnanswered(), at=soon, attempts=3)
+    for _ in range(2):
+        await receipts.fold_answers([*late, absent])
+        states = [(await entry_of(store, row)).state for row in range(3)]
+        assert states == [SENT, MessageState.UNSENT, MessageState.UNKNOWN]
+        assert await tally(store) == {"sent": 1, "unknown": 1}
+
+
+async def test_many_in_one_post_and_many_posts_at_once(store: Store, receipts: Receipts) -> None:
+    rows = FOLDED_AT_ONCE + 100
+    await add_batch(store)
+    for start in range(0, rows, 200):
+        await put(store, range(start, min(start + 200, rows)))
+    assert await fold(receipts, *(news(row, SENT) for row in range(rows))) == {STORED: rows}
+    posts = await asyncio.gather(*(fold(receipts, news(row, DELIVERED)) for row in range(rows)))
+    assert posts == [{STORED: 1}] * rows
+    assert await tally(store) == {"delivered": rows}
+
+
+async def test_after_a_write_whose_reply_was_lost_the_provider_comes_again(store: Store, receipts: Receipts) -> None:
+    await add_batch(store)
+    await put(store, [0])
+    bounce = tell_refusal(Reason.HARD_BOUNCE, "no", key=key(0))
+    arm("callback.after_fold=raise")
+    with pytest.raises(FaultInjected):
+        await fold(receipts, bounce)
+    assert await fold(receipts, bounce) == {UNCHANGED: 1}
+    assert await tally(store) == {"invalid": 1, "reasons.hard-bounce": 1}
+
+
+async def test_with_the_store_away_nobody_is_told_that_it_is_stored(clock: ManualClock) -> None:
+    away = Store.open("mongodb://127.0.0.1:1/none?serverSelectionTimeoutMS=200", timeout_seconds=0.5)
+    try:
+        with pytest.raises(Unavailable):
+            await fold(Receipts(away, clock), news(0, DELIVERED))
+    finally:
+        await away.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_two_processes_and_a_worker_race_and_the_tallies_stay_a_count_of_the_entries(
+    store: Store, clock: ManualClock, seed: int
+) -> None:
+    """Each process is told the same by several posts, in an order of its own, while answers are recorded."""
+    await store.messages.setup()
+    rows, batches = 12, 2
+    entries = []
+    for ordinal in range(batches):
+        await add_batch(store, ordinal)
+        entries += await put(store, range(rows), ordinal)
+    told = []
+    final: dict[str, MessageState] = {}
+    random = Random(seed)
+    order = [SENT, DELIVERED, READ, FAILED, INVALID]
+    for entry in entries:
+        states = random.sample(order, random.randint(1, 3))
+        final[entry.id] = max([SENT, *states], key=order.index)
+        for state in states:
+            reason = {FAILED: "undelivered", INVALID: "complaint"}.get(state, "")
+            told.append(CallbackNews(key=f"{entry.id}~1", state=state, reason=reason))
+
+    async def tell(process: Receipts, chance: Random) -> None:
+        mine = told * 2
+        chance.shuffle(mine)
+        while mine:
+            count = chance.randint(1, 9)
+            post, mine = mine[:count], mine[count:]
+            await fold(process, *post)
+
+    async def work(process: Receipts) -> None:
+        for entry in entries:
+            late = LateAnswer(
+                message_id=entry.id, attempt=1, given=CallAccepted(f"p-{entry.id}"), at=clock.now(), attempts=3
+            )
+            await process.fold_answers([late])
+
+    first, second = Receipts(store, clock), Receipts(store, clock)
+    await asyncio.gather(tell(first, Random(seed)), tell(second, Random(-seed - 1)), work(second), tell(first, random))
+    found = [
+        entry
+        for ordinal in range(batches)
+        for entry in (await store.messages.read_batch(INCARNATION, ordinal)).values()
+    ]
+    assert {entry.id: entry.state for entry in found} == final
+    assert {entry.ref for entry in found} == {f"{POST}/p-{entry.id}" for entry in entries}
+    counted = Counter(entry.state.value for entry in found)
+    counted.update(f"reasons.{entry.reason}" for entry in found if entry.reason)
+    assert await tally(store) == dict(counted)
+    complained = [entry.to for entry in found if entry.state is INVALID]
+    assert sorted(await store.suppressions.find(APP, Channel.MAIL, [entry.to for entry in entries])) == sorted(
+        complained
+    )
