@@ -10,11 +10,8 @@ from shared.domain.audience.zones import NEXT_DAY, SKIP
 from shared.domain.errors import Invalid
 from shared.domain.ids import read_uuid
 from shared.domain.instants import LATEST, ns
-from shared.domain.jobs.templates import check_copies
 from shared.domain.push.records import SERVICES
-from shared.store.jobs.templates import Outline
 
-ENGLISH = "en"
 _PROTOCOL = "s3://"
 _LATEST_NS = ns(LATEST)
 _SOME_NS = 10**18  # in 2001; what is less today is seconds, milliseconds or microseconds
@@ -29,12 +26,7 @@ class JobBody(wire.Body, frozen=True, kw_only=True):
     id: Annotated[str, Meta(description="An id of the caller's choice, a UUID.")] = ""
     service: Annotated[str, Meta(extra_json_schema={"enum": list(SERVICES)})] = ""
     credential: Annotated[
-        str,
-        Meta(
-            description="The name or the id of a provider account, in the place of `service`: each recipient gets a "
-            "message by it.",
-            extra_json_schema={"examples": ["newsletter"]},
-        ),
+        str, Meta(description="In the place of `service`, a provider account by its name or id: it sends messages.")
     ] = ""
     filters: Annotated[
         dict[str, Any],
@@ -136,18 +128,6 @@ def check(body: JobBody, *, now: int) -> None:
         if not isinstance(value, str):
             reason = f"invalid filters: the value of {key!r} must be a string"
             raise Invalid(reason, field=f"filters.{key}", value=value)
-
-
-def check_templates(names: tuple[str, ...], outlines: list[Outline]) -> None:
-    """Raise `Invalid` for the first name that has no template, or none in English, or for too much to be copied."""
-    known = {outline.name for outline in outlines}
-    english = {outline.name for outline in outlines if outline.locale == ENGLISH}
-    for name in names:
-        if name not in known:
-            raise Invalid(f"the app has no template named {name!r}", field="template", value=name)
-        if name not in english:
-            raise Invalid("Cannot create job if there is no template for locale 'en'.", field="template", value=name)
-    check_copies(sum(outline.size for outline in outlines))
 
 
 def check_localized(body: JobBody) -> None:

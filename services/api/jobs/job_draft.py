@@ -26,6 +26,7 @@ from shared.domain.jobs.jobs import Job, JobStatus
 from shared.domain.jobs.mails import arrival
 from shared.domain.jobs.templates import dumps
 from shared.flow.jobs.jobs import fresh_incarnation
+from shared.flow.jobs.template_names import check_templates
 from shared.runtime.clock import Clock
 from shared.store import Store
 from shared.store.jobs.templates import Outline
@@ -68,8 +69,7 @@ class JobDrafts:
     async def job(
         self, app: App, names: tuple[str, ...], body: JobBody, content: bytes, created_by: str, key: Idempotency | None
     ) -> Job:
-        """The job of whatever kind; `content` are the bytes of the body. Raises as `draft`, and `Conflict` where the
-        account that it names sends nothing now."""
+        """The job of whatever kind; `content` is the body in bytes. Raises as `draft` and `AccountJobs.read` do."""
         if not body.credential:
             return (await self.draft(app, names, body, created_by=created_by, key=key)).job
         job_body.check(body, now=self._clock.now_ns())
@@ -86,7 +86,7 @@ class JobDrafts:
         table = table_name(app.name, body.service)
         filters = await self._match_case(table, body.filters)
         outlines = await self._store.templates.outlines(app.id, names)
-        job_body.check_templates(names, outlines)
+        check_templates(names, outlines)
         await self._check_sizes(app, names, body, outlines)
         job_body.check_localized(body)
         await self._audience.check(table, filters, walks=USER if body.csv_path else KEY)

@@ -1,11 +1,10 @@
 """`/apps/{appId}/jobs`: push jobs."""
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
 from litestar import Request, Response
 from litestar.params import FromPath
-from msgspec import Meta, Struct
 
 from services.api.accounts.apps import APP, app_of
 from services.api.http import paging, wire
@@ -13,11 +12,12 @@ from services.api.http.acts import note_name
 from services.api.http.idempotency import idempotency_of
 from services.api.http.identity import caller_of
 from services.api.http.rights import OPERATE_APP, VIEW_APP, sees_personal_data
-from services.api.http.routes import OwnBody, Parameter, Resource, Route
+from services.api.http.routes import OwnBody, Resource, Route
 from services.api.jobs import job_body
 from services.api.jobs.job_answers import JobAnswers
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDrafts
+from services.api.jobs.job_parameters import EXACT, KEY, NAMED, TEMPLATE, JobPosition
 from services.api.jobs.job_view import JobView, job_view, redact
 from shared.domain.accounts.apps import App, check_not_deleting
 from shared.domain.errors import Conflict, Invalid, NotFound
@@ -31,34 +31,8 @@ from shared.flow.jobs.jobs import JobFlow
 from shared.flow.jobs.watch import JobWatch
 from shared.store import Store
 
-
-class JobPosition(Struct, frozen=True, array_like=True):
-    """Where a job stands in the list of its app's."""
-
-    created_at: Annotated[int, Meta(ge=0, le=2**63 - 1)]
-    id: str
-
-
 JOBS = APP + "/jobs"
 JOB = JOBS + "/{job_id:str}"
-TEMPLATE = Parameter(
-    name="template",
-    description="The name of the templates to send; of several, joined by commas, each device gets one.",
-    schema={"type": "string", "minLength": 1},
-    required=True,
-)
-NAMED = Parameter(name="template", description="Only jobs with exactly these names.", schema={"type": "string"})
-KEY = Parameter(
-    name="Idempotency-Key",
-    description="A repeated request with the same key is answered with the job that the first one made.",
-    schema={"type": "string", "minLength": 1, "maxLength": 255},
-    place="header",
-)
-EXACT = Parameter(
-    name="exact",
-    description="`true`: what is told of the job's messages is read now; otherwise it may be a second old.",
-    schema={"type": "boolean"},
-)
 
 
 class JobsResource(Resource):
@@ -150,8 +124,7 @@ class JobsResource(Resource):
         return None
 
     async def _confirm(self, app: App, job: Job, group: Group | None) -> None:
-        """Take what is new back where the deletion of the app, or of what the job refers to, began meanwhile, which may
-        not have seen it."""
+        """Take what is new back where the app, or the job's account, is being deleted: that may not have seen it."""
         try:
             check_not_deleting(await self._store.apps.get(app.id), app.id)
             await self._drafts.confirm(job)

@@ -6,7 +6,6 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from services.api.http import wire
-from services.api.jobs.job_body import ENGLISH
 from shared.domain.audience.column_names import column_name
 from shared.domain.errors import Invalid
 from shared.domain.messages import places
@@ -23,6 +22,7 @@ from shared.domain.messages.jobs import (
 )
 from shared.domain.messages.recipients import check_region
 from shared.domain.messages.suppressions import LIST_CHARACTERS, check_list
+from shared.flow.jobs.template_names import ENGLISH
 
 _HALT = {
     "properties": {

@@ -26,7 +26,8 @@ from services.api.jobs import job_body
 from services.api.jobs.file_counting import FileCounting
 from services.api.jobs.job_body import JobBody
 from services.api.jobs.job_draft import JobDraft, JobDrafts
-from services.api.jobs.jobs import JOBS, TEMPLATE
+from services.api.jobs.job_parameters import TEMPLATE
+from services.api.jobs.jobs import JOBS
 from services.api.push.preview_view import JobPreview, preview_view
 from shared.audience import Audience
 from shared.blobs import Blobs

@@ -22,6 +22,7 @@ from shared.domain.audience.audiences import table_name
 from shared.domain.errors import Conflict, Refused
 from shared.domain.jobs.jobs import Job
 from shared.flow.jobs.jobs import JobFlow, fresh_incarnation
+from shared.flow.jobs.template_names import check_templates
 from shared.store import Store
 
 
@@ -42,7 +43,7 @@ class Starts:
         job_body.check(_body(job), now=self._now_ns)
         if self._look_for_templates:
             outlines = await self._templates.outlines(job.app_id, job.template_names)
-            job_body.check_templates(job.template_names, outlines)
+            check_templates(job.template_names, outlines)
         await self._audience.check(table_name(job.app_name, job.service), job.filters)
 
     async def start(self, job: Job) -> bool:

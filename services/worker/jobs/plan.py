@@ -17,6 +17,7 @@ from services.worker.jobs.cuts import Cuts
 from services.worker.jobs.cutting import PlannedBatch
 from services.worker.jobs.grace import Grace
 from services.worker.jobs.plan_inputs import PlanInputs
+from services.worker.jobs.recipient_limit import RecipientLimit, count_planned
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.jobs.batches import Batch
@@ -92,12 +93,10 @@ class Planner(Stage[PlanJob]):
         size, named = self._inputs.batch_size(job), self._inputs.named_columns(job)
         while not isinstance(last := await self._store.batches.last(job.key), PlanEnd):
             ordinal = 0 if last is None else last.ordinal + 1
-            planned = await self._count_planned(job) if last is not None and named is not None else 0
+            limit = RecipientLimit(named, await count_planned(self._store, job) if last and named else 0)
             async with aclosing(self._cuts.pages(job, last, size, named)) as pages:
                 async for page in pages:
-                    if named is not None:
-                        planned += sum(batch.size for batch in page)
-                        named.check(planned)
+                    limit.add(page)
                     if page:
                         if not await self._store.batches.add_page(_batches(job.key, ordinal, page)):
                             # Another planner is ahead.
@@ -114,11 +113,6 @@ class Planner(Stage[PlanJob]):
                     await fault("plan.before_end")
                     await self._store.batches.add_end(job.key, ordinal)
         await self._end(job, last.ordinal)
-
-    async def _count_planned(self, job: Job) -> int:
-        """How many recipients the plan has by now."""
-        totals = await self._store.batch_sums.totals([job.key])
-        return totals[job.key].planned if job.key in totals else 0
 
     async def _end(self, job: Job, batches: int) -> None:
         """Write into the job that its plan has so many batches, and have it closed if all are settled by now."""
