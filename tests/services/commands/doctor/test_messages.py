@@ -1,6 +1,9 @@
 """What the doctor finds of messages: each ill is made on purpose, found, and healed by what he says."""
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 import pytest
 from msgspec.structs import replace
@@ -10,6 +13,7 @@ from services.commands.doctor.messages import judge_guards, judge_secrets, judge
 from shared.domain.console.processes import RunningProcess
 from shared.domain.messages.credentials import Credential, CredentialStatus
 from shared.secrets import KeyRing, fresh_key
+from tests.broker.proxy import SilencableProxy
 from tests.services.commands.doctor.patient import Patient
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -59,6 +63,34 @@ async def test_a_credential_that_its_provider_refuses(patient: Patient) -> None:
     assert known is not None
     await credentials.change(known, known.with_secret({}, "", ""))  # as the route behind this command does
     await patient.these_ills()
+
+
+class LongWay(SilencableProxy):
+    """A way on which each packet takes 20 ms."""
+
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                await asyncio.sleep(0.02)
+                sink.write(data)
+                await sink.drain()
+            sink.close()
+
+
+@pytest.mark.native
+async def test_a_database_that_is_far_away(patient: Patient) -> None:
+    await patient.store.credentials.add(credential())
+    url = urlsplit(patient.environment["CARILLON_STORE_URL"])
+    assert url.hostname is not None
+    assert url.port is not None
+    proxy = LongWay(url.hostname, url.port)
+    async with proxy.running():
+        patient.environment["CARILLON_STORE_URL"] = f"mongodb://127.0.0.1:{proxy.port}{url.path}?directConnection=true"
+        [ill] = await patient.these_ills((Level.WARNING, "Messages", "time"))
+        assert "providers.clock_ms is 5" in ill.sentence
+        await patient.take(ill.remedy)
+        assert int(patient.environment["CARILLON_PROVIDERS_CLOCK_MS"]) > 40
+        await patient.these_ills()
 
 
 def process(name: str, **guard: int) -> RunningProcess:
