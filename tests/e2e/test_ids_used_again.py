@@ -83,7 +83,7 @@ async def test_a_start_that_was_left_behind_begins_no_later_job(house: House) ->
     now = house.capabilities.clock.now_ns()
     earlier = house.job(starts_at=now + HOUR_NS, status=JobStatus.SCHEDULED)
     await house.jobs.start(earlier)
-    await house.capabilities.store.jobs.withdraw(earlier.key)
+    await house.capabilities.store.open_jobs.withdraw(earlier.key)
     later = replace(house.job(starts_at=now + 2 * HOUR_NS, status=JobStatus.SCHEDULED), id=earlier.id)
     await house.jobs.start(later)
 

@@ -139,7 +139,7 @@ class JobFlow:
 
     async def withdraw(self, job_key: str) -> bool:
         """Forget a job that nobody has begun to plan; `False` when there is none."""
-        withdrawn = await self._store.jobs.withdraw(job_key)
+        withdrawn = await self._store.open_jobs.withdraw(job_key)
         if withdrawn:
             await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)
         return withdrawn

@@ -34,7 +34,7 @@ class JobRetention:
         batches = now - timedelta(days=self._settings.batch_retention_days)
         store = self._store
         forgotten = (
-            await repeat(lambda: store.jobs.expire_keys(keys, limit=_STEP), while_full=_STEP)
+            await repeat(lambda: store.closed_jobs.expire_keys(keys, limit=_STEP), while_full=_STEP)
             + await repeat(lambda: store.groups.expire_keys(keys, limit=_STEP), while_full=_STEP)
             + await repeat(lambda: self._forget_batches(batches), while_full=_JOBS)
             + await self._forget_orphans(store.files)
@@ -75,9 +75,8 @@ class JobRetention:
         jobs = (await self._store.jobs.with_ids(job_ids)).values()
         apart = [job.file_plan_id for job in jobs if job.csv_path and not job.zone]
         plans = {job.file_plan_id: job.group_id for job in jobs if job.zone}
-        return apart + [
-            plan for plan, group_id in plans.items() if not await self._store.open_jobs.has_open_in(group_id)
-        ]
+        is_open = self._store.open_jobs.has_open_in
+        return apart + [plan for plan, group_id in plans.items() if not await is_open(group_id)]
 
 
 class _Plans(Protocol):

@@ -11,7 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from shared.domain.jobs.jobs import Job, split_key
 from shared.domain.jobs.rate_chart import RatePoint
-from shared.store.documents import Document, insert_new, translate_errors
+from shared.store.documents import Document, free_keys, insert_new, translate_errors
 from shared.store.jobs.job_documents import KEY_FIELDS, any_job, counts_of, document_of, key_of, one_job
 
 
@@ -66,6 +66,10 @@ class ClosedJobs:
             alone = {key_of(document) async for document in self._jobs.find({"_id": {"$in": ids}}, shown)}
             grouped = self._jobs.find({"group_id": {"$in": ids}}, shown)
             return alone | {key_of(document, "group_id") async for document in grouped}
+
+    async def expire_keys(self, before: datetime, *, limit: int) -> int:
+        """Free the idempotency keys of some jobs that were made before then; of how many."""
+        return await free_keys(self._jobs, before, limit)
 
     async def remove(self, job_ids: Sequence[str]) -> None:
         """Forget those of these jobs that have nothing left to do."""

@@ -10,7 +10,6 @@ jobs at once are read without (it is empty).
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import msgspec
 from pymongo import ASCENDING
@@ -20,11 +19,11 @@ from shared.domain.audience.sources import Source
 from shared.domain.errors import Conflict
 from shared.domain.jobs.batches import Receipt
 from shared.domain.jobs.events import DueMail, Event, Milestone
-from shared.domain.jobs.jobs import STARTABLE, TRANSITIONS, Job, JobStatus, Standing
+from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
 from shared.domain.jobs.templates import Template
 from shared.domain.jobs.totals import Totals
 from shared.domain.transitions import sources
-from shared.store.documents import BATCH, Document, free_keys, insert_new, json_text, translate_errors
+from shared.store.documents import BATCH, Document, insert_new, json_text, translate_errors
 from shared.store.jobs.job_changes import NOW, VIEW, change_job
 from shared.store.jobs.job_documents import (
     STANDING_FIELDS,
@@ -37,8 +36,6 @@ from shared.store.jobs.job_documents import (
 )
 
 _LISTED = VIEW | {"context": 0}
-_BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
-(_SCHEDULED,) = STARTABLE
 
 
 class Jobs:
@@ -88,17 +85,6 @@ class Jobs:
         """The job that was made with this idempotency key."""
         with translate_errors():
             return _job_or_none(await self._jobs.find_one({"idempotency.key": key}, VIEW))
-
-    async def expire_keys(self, before: datetime, *, limit: int) -> int:
-        """Free the idempotency keys of some jobs that were made before then; of how many."""
-        return await free_keys(self._jobs, before, limit)
-
-    async def withdraw(self, job_id: str) -> bool:
-        """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
-        such."""
-        with translate_errors():
-            result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
-        return result.deleted_count == 1
 
     async def get_standing(self, job_id: str) -> Standing | None:
         """What decides about the job's batches, without its templates."""

@@ -8,7 +8,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from shared.domain.instants import ns
 from shared.domain.jobs.jobs import STARTABLE, JobStatus
 from shared.store.documents import Document, translate_errors
-from shared.store.jobs.job_documents import KEY_FIELDS, key_of
+from shared.store.jobs.job_documents import KEY_FIELDS, key_of, one_job
 
 _BEGUN = sorted(frozenset(JobStatus) - STARTABLE)
 (_SCHEDULED,) = STARTABLE
@@ -43,6 +43,13 @@ class OpenJobs:
         query = {"open": True, "status": _SCHEDULED.value, "starts_at": {"$lte": ns(before)}}
         async for key in self._keys(query):
             yield key
+
+    async def withdraw(self, job_id: str) -> bool:
+        """Forget a job that nobody has begun to plan, of which nothing can have been sent; `False` when there is no
+        such."""
+        with translate_errors():
+            result = await self._jobs.delete_one(one_job(job_id) | {"plan.source": None, "open": True})
+        return result.deleted_count == 1
 
     async def _keys(self, query: Document) -> AsyncIterator[str]:
         with translate_errors():

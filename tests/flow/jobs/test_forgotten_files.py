@@ -91,7 +91,7 @@ async def test_of_a_job_that_was_stopped_in_mid_plan(store: Store, retention: Jo
 
 async def test_of_a_job_that_was_withdrawn_in_mid_plan(store: Store, retention: JobRetention) -> None:
     job, other = await over_a_file(store), await over_a_file(store)
-    assert await store.jobs.withdraw(job.id)
+    assert await store.open_jobs.withdraw(job.id)
     await retention.run_once()
     assert not await is_known(store, job)
     assert await is_known(store, other)
@@ -101,10 +101,10 @@ async def test_of_a_group_with_its_last_job(store: Store, retention: JobRetentio
     group_id = str(uuid.uuid4())
     jobs = [await over_a_file(store, group_id=group_id, zone=zone) for zone in ("+0100", "+0200", "rest")]
     for job in jobs[:-1]:
-        assert await store.jobs.withdraw(job.id)
+        assert await store.open_jobs.withdraw(job.id)
         await retention.run_once()
         assert await is_known(store, job)
-    assert await store.jobs.withdraw(jobs[-1].id)
+    assert await store.open_jobs.withdraw(jobs[-1].id)
     await retention.run_once()
     assert not await is_known(store, jobs[-1])
 
@@ -130,7 +130,7 @@ async def test_a_division_whose_jobs_were_withdrawn_goes_too(store: Store, reten
     await divided(store, job)
     await retention.run_once()
     assert await is_divided(store, job)
-    assert await store.jobs.withdraw(job.id)
+    assert await store.open_jobs.withdraw(job.id)
     await retention.run_once()
     assert not await is_divided(store, job)
 
@@ -140,7 +140,7 @@ async def test_among_very_many(store: Store, retention: JobRetention, monkeypatc
     monkeypatch.setattr("shared.flow.jobs.retention._STEP", 2)
     jobs = [await over_a_file(store) for _ in range(7)]
     for job in jobs[::2]:
-        assert await store.jobs.withdraw(job.id)
+        assert await store.open_jobs.withdraw(job.id)
     for _ in range(4):
         await retention.run_once()
     assert [await is_known(store, job) for job in jobs] == [False, True] * 3 + [False]

@@ -144,7 +144,7 @@ async def test_only_a_job_that_nobody_plans_is_withdrawn(store: Store) -> None:
         await store.jobs.add(job)
     await store.jobs.begin_plan(begun.id, source=PushTable(5), templates=())
     await store.jobs.close(ended.id, totals=Totals(), summed=Receipt(), completed_at=0)
-    assert [await store.jobs.withdraw(job.id) for job in (fresh, begun, ended)] == [True, False, False]
+    assert [await store.open_jobs.withdraw(job.id) for job in (fresh, begun, ended)] == [True, False, False]
     assert await store.jobs.view(fresh.id) is None
     assert await store.jobs.begin_plan(fresh.id, source=PushTable(5), templates=()) is None
 
@@ -247,7 +247,7 @@ async def test_old_keys_are_freed_in_steps(store: Store) -> None:
     kept = a_job(idempotency=Idempotency("me/kept", "digest"), created_at=5 * MILLISECOND_NS)
     for job in [*old, kept, a_job(created_at=1)]:
         await store.jobs.add(job)
-    assert [await store.jobs.expire_keys(from_ms(5), limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await store.closed_jobs.expire_keys(from_ms(5), limit=2) for _ in range(4)] == [2, 2, 1, 0]
     assert [await store.jobs.with_key(f"me/{n}") for n in range(5)] == [None] * 5
     assert await store.jobs.with_key("me/kept") == kept
     assert await store.jobs.get(old[0].id) == replace(old[0], idempotency=None)
@@ -256,7 +256,7 @@ async def test_old_keys_are_freed_in_steps(store: Store) -> None:
 @pytest.mark.xfail(raises=Conflict, reason="the stand-in's unique indexes never let go of a value that was changed")
 async def test_a_key_that_was_freed_may_be_used_again(store: Store) -> None:
     await store.jobs.add(a_job(idempotency=Idempotency("me/again", "digest")))
-    assert await store.jobs.expire_keys(from_ms(1), limit=1) == 1
+    assert await store.closed_jobs.expire_keys(from_ms(1), limit=1) == 1
     await store.jobs.add(a_job(idempotency=Idempotency("me/again", "other")))
 
 
