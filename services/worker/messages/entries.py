@@ -66,7 +66,7 @@ class BatchTaken(Exception):
 
 class EntryWriter:
     """Writes entries of one batch for its `owner`. A message has so many attempts; `resending`
-    tells what its job sends."""
+    tells what its job sends, and `repeats` that it sends again what may have arrived."""
 
     def __init__(
         self,
@@ -77,7 +77,9 @@ class EntryWriter:
         attempts: int = 3,
         resending: Resending = _FIRST_ROUND,
         session: WritingSession | None = None,
+        repeats: bool = False,
     ) -> None:
+        self._repeats = repeats
         self._session = session
         self._ledger = ledger
         self._batch_id = batch_id
@@ -161,7 +163,9 @@ class EntryWriter:
             case Purpose.ANSWER:
                 assert note.given is not None
                 assert note.at is not None
-                return answer(message, note.attempt, note.given, at=note.at, attempts=self._attempts)
+                return answer(
+                    message, note.attempt, note.given, at=note.at, attempts=self._attempts, repeats=self._repeats
+                )
             case _:
                 assert_never(note.purpose)
 

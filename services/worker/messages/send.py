@@ -226,8 +226,7 @@ class MessageSender(Stage[SendMessages]):
         """The batch's entries; what a dead worker left behind is decided, as far as that can be told by now."""
         batch, now = ours.batch, await self._store.now()
         entries = await self._read_entries(batch)
-        wanted = ours.mailing.options.on_unknown is OnUnknown.RETRY
-        repeats = wanted or self._credentials.repeats_safely(ours.credential)
+        repeats = self._repeats(ours)
         found = {
             id_: recovered
             for id_, entry in entries.items()
@@ -294,7 +293,13 @@ class MessageSender(Stage[SendMessages]):
             attempts=ours.credential.retry.attempts,
             resending=ours.mailing.resending,
             session=ours.session,
+            repeats=self._repeats(ours),
         )
+
+    def _repeats(self, ours: _Batch) -> bool:
+        """Whether what nobody knows of is sent again: the job wants it, or it does no harm."""
+        wanted = ours.mailing.options.on_unknown is OnUnknown.RETRY
+        return wanted or self._credentials.repeats_safely(ours.credential)
 
     async def _leave_batch(self, ours: _Batch, rows: RecipientRows, end: DispatchEnd, free_us: int) -> Batch | None:
         """The batch, settled where nothing of it is left to be called, or back in its plan."""

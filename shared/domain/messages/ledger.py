@@ -187,9 +187,11 @@ def write_ahead(message: Message, *, owner: str, until: datetime, round: int = 0
     )
 
 
-def answer(message: Message, attempt: int, given: Answer, *, at: datetime, attempts: int) -> Message | None:
-    """The entry after the answer to this attempt, of at most so many that are refused for now; `None` where nothing
-    changes."""
+def answer(
+    message: Message, attempt: int, given: Answer, *, at: datetime, attempts: int, repeats: bool = False
+) -> Message | None:
+    """The entry after the answer to this attempt, of at most so many that come to nothing; `None` where nothing
+    changes. `repeats` says that a message is sent again of which nobody can tell whether the provider has it."""
     if attempt != message.attempt:
         return None
     if message.state not in _OPEN:
@@ -208,6 +210,8 @@ def answer(message: Message, attempt: int, given: Answer, *, at: datetime, attem
         case CallUnanswered(detail):
             if message.state is MessageState.UNKNOWN:
                 return None
+            if repeats and message.refused + 1 < attempts:
+                return _repeat(message, detail, at)
             return _change(message, state=MessageState.UNKNOWN, owner="", detail=detail[:DETAIL_CHARACTERS])
         case _:
             assert_never(given)
@@ -284,6 +288,18 @@ def add_tallies(tallies: Iterable[dict[str, int]]) -> dict[str, int]:
     for tally in tallies:
         sums.update(tally)
     return {name: count for name, count in sums.items() if count}
+
+
+def _repeat(message: Message, detail: str, at: datetime) -> Message:
+    return _change(
+        message,
+        state=MessageState.UNSENT,
+        owner="",
+        detail=detail[:DETAIL_CHARACTERS],
+        refused=message.refused + 1,
+        repeated=message.repeated + 1,
+        answered_at=at,
+    )
 
 
 def _refused_for_now(message: Message, detail: str, *, counts: bool, at: datetime, attempts: int) -> Message:

@@ -91,6 +91,22 @@ async def test_nobody_knows_what_came_of_a_call_without_an_answer(post: Post) ->
     assert len(await post.called()) == 10
 
 
+async def test_what_nobody_knows_is_sent_again_where_the_job_wants_it(post: Post) -> None:
+    await post.fake.answer(always=Rule(status=202))
+    credential = await post.credential(retry=SendRetry(attempts=2, first_delay_seconds=0.2))
+    await post.fake.answer(*[Rule(status=500)] * 2, always=Rule(status=202))
+    job = await post.job(credential, 10, on_unknown=OnUnknown.RETRY)
+    await post.closed(job)
+    assert await post.states(job) == {MessageState.SENT: 10}
+    assert sorted(entry.repeated for entry in await post.entries(job)) == [0] * 8 + [1] * 2
+    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 10, "repeated": 2}
+    await post.fake.answer(always=Rule(status=500))
+    job = await post.job(credential, 3, on_unknown=OnUnknown.RETRY)
+    await post.closed(job)
+    assert await post.states(job) == {MessageState.UNKNOWN: 3}
+    assert {entry.repeated for entry in await post.entries(job)} == {1}
+
+
 async def test_a_paused_job_stops_at_once_and_goes_on(post: Post) -> None:
     flow = post.parts.of(JobsPart).flow
     job = await post.job(await post.credential(rate=40), 100)
