@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.flow.push_model.database import Database
+from tests.flow.simulated.database import Database
 from tests.flow.push_model.weather import Weather
 from tests.flow.push_model.world import World
 

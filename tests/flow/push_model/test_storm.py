@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tests.flow.push_model.database import Database
+from tests.flow.simulated.database import Database
 from tests.flow.push_model.mutants import MUTANTS
 from tests.flow.push_model.world import World
 
