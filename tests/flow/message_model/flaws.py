@@ -10,14 +10,12 @@ from services.worker.messages.dispatch import Dispatch
 from services.worker.messages.entries import EntryWriter, Note, Prepared, Purpose
 from services.worker.messages.in_hand import BatchesInHand
 from shared.domain.errors import Unavailable
-from shared.domain.jobs.batches import Batch
 from shared.domain.messages import ledger
 from shared.domain.messages.ledger import Message, MessageState, News
 from shared.domain.messages.pacing import Pace
 from shared.domain.messages.places import Places
 from shared.flow.jobs.upkeep import Found, Upkeep
 from shared.flow.messages.account_clock import AccountClock
-from shared.store.jobs.batches import Batches
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.jobs import MessageJobs, RunningJob
 from shared.store.messages.ledger import EntryChange, MessageLedger, WriteResult, WritingSession
@@ -29,7 +27,6 @@ _change = MessageLedger._change
 _change_traffic = Credentials.change_traffic
 _find_running = MessageJobs.find_running
 _look = AccountClock.look
-_disown = Batches.disown
 _ledger_recover = ledger.recover
 
 
@@ -93,9 +90,7 @@ def cover_for_ever(self: Dispatch, prepared: Prepared) -> int:
     return 1 << 62
 
 
-async def change_traffic_blindly(
-    self: Credentials, credential_id: str, seq: int, pace: Pace, places: Places
-) -> bool:
+async def change_traffic_blindly(self: Credentials, credential_id: str, seq: int, pace: Pace, places: Places) -> bool:
     now = await self.get_traffic(credential_id)
     later = now and replace(pace, seq=now.pace.seq + 1)
     return bool(later) and await _change_traffic(self, credential_id, now.pace.seq, later, places)
@@ -109,15 +104,6 @@ def send_in_any_round(message: Message | None, *, round: int, states: frozenset[
 
 def send_whatever_is_not_sent(message: Message | None, *, round: int, states: frozenset[MessageState]) -> bool:  # noqa: A002
     return message is None or message.state in {MessageState.UNSENT, MessageState.FAILED, MessageState.UNKNOWN}
-
-
-async def disown_blindly(self: Batches, batch: Batch) -> Batch | None:
-    now = await self.get(batch.job_id, batch.ordinal)
-    return None if now is None else await _disown(self, now)
-
-
-def give_back_called(message: Message) -> Message:
-    return replace(message, v=message.v + 1, state=MessageState.UNSENT, attempt=max(message.attempt - 2, 0), owner="")
 
 
 def hear_anything(message: Message, news: News) -> Message | None:

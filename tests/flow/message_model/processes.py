@@ -64,7 +64,12 @@ class Servers:
     """What outlives every process."""
 
     def __init__(
-        self, database: Database, people: People, provider: ModelProvider, clock: DatabaseClock, hear: Callable[[bytes], None]
+        self,
+        database: Database,
+        people: People,
+        provider: ModelProvider,
+        clock: DatabaseClock,
+        hear: Callable[[bytes], None],
     ) -> None:
         self.database = database
         self.people = people

@@ -16,7 +16,7 @@ from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.batches import MESSAGE_TRANSITIONS
 from shared.domain.messages.credentials import CredentialStatus, SendOrder
 from shared.domain.messages.jobs import MESSAGE_JOB_TRANSITIONS
-from shared.domain.messages.ledger import Message, MessageState, add_tallies, difference, prefix_of
+from shared.domain.messages.ledger import RANKS, Message, MessageState, add_tallies, difference, prefix_of
 from shared.store.documents import Codec, Document
 from tests.flow.message_model.processes import Servers
 from tests.flow.message_model.provider import ProviderCall
@@ -25,7 +25,7 @@ from tests.flow.message_model.weather import MessageWeather
 from tests.flow.simulated.simulation import Step
 
 _STOPS_WITHIN_SECONDS = 1.0
-_YIELDS_WITHIN_SECONDS = 4.0
+_FED_WITHIN_SECONDS = 0.1
 _FINAL = {MessageState.SENT, MessageState.DELIVERED, MessageState.READ, MessageState.FAILED, MessageState.INVALID}
 _TOOK = {MessageState.SENT, MessageState.DELIVERED, MessageState.READ}
 _codec = Codec(Message)
@@ -119,6 +119,10 @@ class Promises:
         """Whether no job has anything left to do."""
         return bool(self._jobs) and not any(job["open"] for job in self._jobs.values())
 
+    def are_planned(self, jobs: int) -> bool:
+        """Whether so many jobs have a plan with an end."""
+        return sum("range" not in batch for batch in self._batches.values()) >= jobs
+
     def is_held(self, key: str) -> bool:
         """Whether a user has to let the job go on."""
         return key in self._jobs and self._jobs[key]["status"] in {JobStatus.PAUSED, JobStatus.TRIPPED}
@@ -178,21 +182,12 @@ class Promises:
             raise Broken(Promise.FAST, said)
 
     def _check_standing(self, call: ProviderCall, job: Document) -> None:
-        """In good weather a job that was held or stopped sends nothing soon after, and the oldest goes first."""
-        if self._weather.fair is False:
+        """In good weather a job that was held or stopped sends nothing soon after."""
+        if not self._weather.fair:
             return
         key = _key(job)
         if (since := self._rests_since.get(key)) is not None and call.at - since > _STOPS_WITHIN_SECONDS:
             raise Broken(Promise.DEAF, f"{call.message} at {call.at:.2f}, {key} rests since {since:.2f}")
-        credential = self._credentials[job["credential_id"]]
-        if credential["order"] != SendOrder.AGE:
-            return
-        interval = 1.1 / self._rates.lowest(call.account)
-        for other in self._jobs.values():
-            older = other["created_at"] < job["created_at"] and other["credential_id"] == job["credential_id"]
-            due = self._due_since.get(_key(other))
-            if older and due is not None and call.at - due > _YIELDS_WITHIN_SECONDS + 2 * interval:
-                raise Broken(Promise.PASSED, f"{call.message}, though {_key(other)} is due since {due:.2f}")
 
     def _check_documents(self, step: Step | None) -> None:
         database = self._servers.database
@@ -235,7 +230,20 @@ class Promises:
             if before is not None and "range" in batch:
                 old, new = BatchStatus(before["status"]), BatchStatus(batch["status"])
                 _check_move(name, old, new, MESSAGE_TRANSITIONS)
+                if old is BatchStatus.PLANNED and new is BatchStatus.QUEUED:
+                    self._check_turn(batch)
         self._batches = batches
+
+    def _check_turn(self, batch: Document) -> None:
+        """In good weather, nothing is queued while an older job waits."""
+        job = self._jobs[batch["job_id"]]
+        if not self._weather.fair or self._credentials[job["credential_id"]]["order"] != SendOrder.AGE:
+            return
+        for key, due in self._due_since.items():
+            other = self._jobs[key]
+            older = other["created_at"] < job["created_at"] and other["credential_id"] == job["credential_id"]
+            if older and self._now() - due > _FED_WITHIN_SECONDS:
+                raise Broken(Promise.PASSED, f"{batch['_id']} is queued, and {key} is due since {due:.2f}")
 
     def _see_entries(self, entries: Sequence[Message], step: Step | None) -> None:
         for entry in entries:
@@ -245,6 +253,7 @@ class Promises:
             self._check_row(entry)
             self._check_change(before, entry)
             if step is not None and step.name == "messages.fold":
+                self._check_news(before, entry)
                 self._heard.add(entry.id)
             self._entries[entry.id] = entry
 
@@ -273,8 +282,15 @@ class Promises:
             if calls.last is None or not calls.last.certainly_not_taken:
                 raise Broken(Promise.UNTRUE, f"{after.id} is unsent, and may have been taken: {calls.last}")
 
+    def _check_news(self, before: Message | None, after: Message) -> None:
+        if before is None or RANKS[after.state] <= RANKS[before.state]:
+            raise Broken(Promise.UNTRUE, f"a callback makes {before} {after}")
+
     def _check_wanted(self, before: Message | None, after: Message) -> None:
         job = self._job_of(after.id)
+        batch = self._find_batch(_key(job), int(after.id.split(".")[1]))
+        if batch["owner"] != after.owner:
+            raise Broken(Promise.UNNOTED, f"{after.id} is written ahead by {after.owner}, owner is {batch['owner']}")
         wanted = {MessageState(state) for state in job.get("resend") or ()}
         if before is None:
             fits = not after.round or MessageState.UNSENT in wanted
@@ -311,15 +327,14 @@ class Promises:
                 raise Broken(Promise.CLOSED, f"{key} is {job['status']}, and not all its batches are settled")
 
     def _note_due(self) -> None:
-        """Since when each job has had a batch that could be queued, and none that is on its way."""
+        """Since when each job has had a batch that could be queued."""
         now = self._servers.clock.now()
         for key, job in self._jobs.items():
             own = [batch for batch in self._batches.values() if batch["job_id"] == key and "range" in batch]
             runs = job["status"] == JobStatus.RUNNING and not self.is_shut(job["credential_id"])
             waiting = [batch for batch in own if batch["status"] == BatchStatus.PLANNED]
             due = any(batch.get("not_before") is None or batch["not_before"] <= now for batch in waiting)
-            on_way = any(batch["status"] in {BatchStatus.QUEUED, BatchStatus.SENDING} for batch in own)
-            if runs and due and not on_way:
+            if runs and due:
                 self._due_since.setdefault(key, self._now())
             else:
                 self._due_since.pop(key, None)

@@ -22,7 +22,7 @@ KIND = "model"
 CALL_SECONDS = 4.0
 _QUICK = (0.02, 0.1, 0.3)
 _SLOW = (0.9, 2.0, 3.9)
-_CONNECTING = (0.0, 0.0, 0.0, 0.003, 0.05, 2.0)
+_CONNECTING = (0.0, 0.0, 0.003, 0.05, 2.0, 3.8)
 _LONGEST_MEMORY = 12
 
 _BAD = (Reason.HARD_BOUNCE, Reason.SOFT_BOUNCE, Reason.UNDELIVERED, Reason.COMPLAINT)

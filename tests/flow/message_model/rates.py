@@ -30,10 +30,6 @@ class Rates:
         if not known or known[-1][1] != rate:
             known.append((at, rate))
 
-    def lowest(self, account: str) -> float:
-        """The lowest rate that it ever had."""
-        return min(rate for _, rate in self._rates[account])
-
     def check(self, account: str, at: float) -> str:
         """Take note of a call; what is wrong with it, if it came too fast."""
         rate = self._highest_since(account, at - _REMEMBERED_SECONDS)

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 _RATES = (0.003, 0.01, 0.03, 0.1)
-_LENGTHS = (80, 150, 300)
+_LENGTHS = (60, 120, 200)
 
 
 class MessageWeather(Struct, frozen=True, kw_only=True):
@@ -23,12 +23,15 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
     - A user's `click` comes at any time.
 
     `patience` is in seconds: how long work must stand still before upkeep takes it for lost. In `uneven` weather some
-    processes hardly move while others run.
+    processes hardly move while others run. It is fair until the jobs are planned, unless troubles come `early`. In a `crowded` world two jobs share
+    an account, and have many messages.
     """
 
     length: int = 0
     patience: float = 20.0
     uneven: bool = False
+    early: bool = False
+    crowded: bool = False
     focus: str = ""
     news: float = 0.0
     click: float = 0.0
@@ -67,7 +70,7 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
         return replace(self, click=0.0, **dict.fromkeys(_TROUBLES, 0.0))
 
 
-_NO_TROUBLES = {"length", "patience", "uneven", "focus", "news", "click"}
+_NO_TROUBLES = {"length", "patience", "uneven", "early", "crowded", "focus", "news", "click"}
 _TROUBLES = tuple(name for name in asdict(MessageWeather()) if name not in _NO_TROUBLES)
 _FOCUSED = 8
 _OFTEN = {"slow": 5, "lost": 5, "busy": 3, "away": 5, "refuses": 5, "purged": 3, "another_clock": 0.3}
@@ -82,6 +85,8 @@ def draw(chance: Random) -> MessageWeather:
         length=chance.choice(_LENGTHS),
         patience=chance.choice((2.0, 20.0)),
         uneven=chance.random() < 0.5,
+        crowded=chance.random() < 0.15,
+        early=chance.random() < 0.25,
         focus=chance.choice(("", "", "messages.write", "credentials.", "provider", "batches", "publish")),
         news=chance.choice((0.0, 0.03, 0.1)),
         click=chance.choice((0.0, 0.0, 0.01, 0.03)),

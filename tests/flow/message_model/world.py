@@ -69,24 +69,26 @@ class World:
         self.chance = Random(seed)
         self.seed = seed
         self.weather = weather or draw(self.chance)
-        self.simulation = Simulation(self.chance, self.weather)
+        self.simulation = Simulation(self.chance, self.weather if self.weather.early else self.weather.clear_up())
         self.simulation.choose = self._choose
         self.simulation.check = lambda step, result: self.promises.check(step, result)
         self.simulation.rest = self._rest
         loop = self.simulation.loop
         self.clock = DatabaseClock(loop.time)
-        self.credentials = [self._draw_credential(name) for name in ("x", "y")[: self.chance.choice((1, 1, 2))]]
-        self.jobs = [self._draw_job(number) for number in range(self.chance.choice((1, 2, 2, 3)))]
-        people = People({job.table: range(1, 1 + self.chance.randint(1, 8)) for job in self.jobs})
+        accounts, jobs, most = ((1,), (2,), 12) if self.weather.crowded else ((1, 1, 2), (1, 1, 2), 6)
+        self.credentials = [self._draw_credential(name) for name in ("x", "y")[: self.chance.choice(accounts)]]
+        self.jobs = [self._draw_job(number) for number in range(self.chance.choice(jobs))]
+        people = People({job.table: range(1, 1 + self.chance.randint(most // 3, most)) for job in self.jobs})
         provider = ModelProvider(self.chance, loop.time, self.simulation.strikes)
         self.servers = Servers(database, people, provider, self.clock, lambda _: None)
         self.settings = settings_for(self.weather.patience)
         self.promises = Promises(self.servers, self.weather, loop.time)
-        self._workers = self.chance.choice((1, 2, 2, 3))
+        self._workers = self.chance.choice((1, 2, 2))
         self._finished: asyncio.Future[None] | None = None
         self._users = 0
         self._retries = self.chance.randint(0, _RETRIES)
         self._over_at: float | None = None
+        self._begun = 0
 
     def run(self) -> Run:
         """All of it. Raises `Failure`."""
@@ -110,7 +112,7 @@ class World:
             kind=KIND,
             fields={"safe": chance.random() < 0.2},
             rate=chance.choice(_RATES),
-            max_in_flight=chance.choice((1, 2, 20)),
+            max_in_flight=chance.choice((1, 20) if self.weather.crowded else (1, 2, 20)),
             order=chance.choice((SendOrder.AGE, SendOrder.AGE, SendOrder.SHARES)),
             retry=SendRetry(attempts=chance.choice((2, 3)), first_delay_seconds=chance.choice((0.5, 5.0))),
             test_recipient="ana",
@@ -127,7 +129,7 @@ class World:
             on_unknown=chance.choice((OnUnknown.HOLD, OnUnknown.HOLD, OnUnknown.RETRY)),
             halt=chance.choice((None, None, Halt(0.1, 1))),
             share=chance.choice((1, 3)),
-            batch_size=chance.choice((1, 2, 4)),
+            batch_size=2 if self.weather.crowded else chance.choice((2, 3, 6)),
         )
         name = "abc"[number]
         return Job(
@@ -195,13 +197,15 @@ class World:
         simulation = self.simulation
         if simulation.choices > MOST_CHOICES:
             raise Broken(Promise.NEVER, f"{MOST_CHOICES} choices")
-        if self._over_at is None and simulation.choices >= self.weather.length:
+        if not self._begun and (self.weather.early or self.promises.are_planned(len(self.jobs))):
+            self._begun, simulation.weather = simulation.choices, self.weather
+        if self._over_at is None and self._begun and simulation.choices >= self._begun + self.weather.length:
             self._clear_up()
             return False
         if self.servers.provider.news and simulation.strikes("news"):
             self._tell()
             return True
-        return self._over_at is None and self._trouble()
+        return self._over_at is None and self._begun > 0 and self._trouble()
 
     def _trouble(self) -> bool:
         simulation = self.simulation
