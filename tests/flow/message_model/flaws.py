@@ -92,8 +92,9 @@ def cover_for_ever(self: Dispatch, prepared: Prepared) -> int:
 
 async def change_traffic_blindly(self: Credentials, credential_id: str, seq: int, pace: Pace, places: Places) -> bool:
     now = await self.get_traffic(credential_id)
-    later = now and replace(pace, seq=now.pace.seq + 1)
-    return bool(later) and await _change_traffic(self, credential_id, now.pace.seq, later, places)
+    if now is None:
+        return False
+    return await _change_traffic(self, credential_id, now.pace.seq, replace(pace, seq=now.pace.seq + 1), places)
 
 
 def send_in_any_round(message: Message | None, *, round: int, states: frozenset[MessageState]) -> bool:  # noqa: A002

@@ -75,6 +75,7 @@ MUTANTS = {
         "whoever had the batch before writes on",
         "TWICE HELD UNNOTED UNTRUE TALLY",
         (MessageLedger, "write", flaws.write_for_anybody),
+        seed=1,
         weather=_SLEEPS,
     ),
     "no version": _mutant(
@@ -87,24 +88,28 @@ MUTANTS = {
         "a write ahead without a reply counts as done",
         "UNNOTED",
         (EntryWriter, "write", flaws.believe_write_ahead),
+        seed=1,
         weather=_LOSSES,
     ),
     "impatient recovery": _mutant(
         "recovery does not wait until a call is over",
         "UNNOTED",
         (send, "recover", flaws.recover_at_once),
+        seed=4,
         weather=_SLEEPS,
     ),
     "bold recovery": _mutant(
         "recovery repeats, whatever the policy says",
         "HELD",
         (send, "recover", flaws.repeat_always),
+        seed=3,
         weather=_DEATHS,
     ),
     "timeless grant": _mutant(
         "a grant is used after the clock has changed",
         "FAST",
         (AccountClock, "look", flaws.look_without_generations),
+        seed=3,
         weather=_CLOCKS,
     ),
     "late calls": _mutant(
@@ -117,12 +122,14 @@ MUTANTS = {
         "a call begins at an instant that its note does not cover",
         "UNNOTED",
         (Dispatch, "_covered_until_us", flaws.cover_for_ever),
+        seed=13,
         weather=_SLEEPS,
     ),
     "blind reservation": _mutant(
         "pace and places are stored whoever was faster",
         "FAST",
         (Credentials, "change_traffic", flaws.change_traffic_blindly),
+        seed=3,
         weather=_RACES,
     ),
     "retry without rounds": _mutant(
@@ -130,6 +137,7 @@ MUTANTS = {
         "UNWANTED HELD TWICE NEVER",
         (message_jobs, "is_to_be_sent", flaws.send_in_any_round),
         (entries, "is_to_be_sent", flaws.send_in_any_round),
+        seed=4,
         weather=_REFUSALS,
     ),
     "retry of all": _mutant(
@@ -137,6 +145,7 @@ MUTANTS = {
         "UNWANTED HELD NEVER",
         (message_jobs, "is_to_be_sent", flaws.send_whatever_is_not_sent),
         (entries, "is_to_be_sent", flaws.send_whatever_is_not_sent),
+        seed=2,
         weather=_REFUSALS,
     ),
     "meek callbacks": _mutant(
@@ -149,13 +158,14 @@ MUTANTS = {
         "a worker goes on whatever becomes of the job",
         "DEAF",
         (BatchesInHand, "_may_go_on", flaws.go_on),
+        seed=2,
         weather=_CLICKS,
     ),
     "youngest first": _mutant(
         "the youngest job goes first", "PASSED", (MessageJobs, "find_running", flaws.feed_the_youngest), weather=_FAIR
     ),
     "no upkeep": _mutant(
-        "nobody looks for lost work", "NEVER", (Upkeep, "run_once", flaws.look_for_nothing), weather=_DEATHS
+        "nobody looks for lost work", "NEVER", (Upkeep, "run_once", flaws.look_for_nothing), seed=1, weather=_DEATHS
     ),
 }
 """By their names."""

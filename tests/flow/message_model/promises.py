@@ -1,6 +1,7 @@
-"""What messages promise, checked from outside after every choice: by what stands in the store, and by the calls that the
-provider had."""
+"""What messages promise, checked from outside after every choice: by what stands in the store, and by the calls that
+the provider had."""
 
+import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -14,7 +15,7 @@ from shared.domain.errors import CarillonError
 from shared.domain.jobs.batches import BatchStatus
 from shared.domain.jobs.jobs import JobStatus
 from shared.domain.messages.batches import MESSAGE_TRANSITIONS
-from shared.domain.messages.credentials import CredentialStatus, SendOrder
+from shared.domain.messages.credentials import CredentialStatus, OnUnknown, SendOrder
 from shared.domain.messages.jobs import MESSAGE_JOB_TRANSITIONS
 from shared.domain.messages.ledger import RANKS, Message, MessageState, add_tallies, difference, prefix_of
 from shared.store.documents import Codec, Document
@@ -158,10 +159,9 @@ class Promises:
         if call.attempt in known.attempts:
             raise Broken(Promise.TWICE, name)
         round_ = job.get("round") or 0
-        if known.last is not None and not known.last.certainly_not_taken and round_ == known.round:
-            options = job["options"] if isinstance(job["options"], dict) else {}
-            if self._holds(job, options):
-                raise Broken(Promise.HELD, name)
+        is_asked_for = known.last is None or known.last.certainly_not_taken or round_ != known.round
+        if not is_asked_for and self._holds(job):
+            raise Broken(Promise.HELD, name)
         entry = self._entries.get(call.message)
         if entry is None or entry.attempt != call.attempt or not self._may_call(entry):
             raise Broken(Promise.UNNOTED, f"{name}: {entry}")
@@ -173,9 +173,10 @@ class Promises:
         earlier than the caller sees."""
         return entry.is_sending or entry.id in self._heard or self._servers.clock.names > 1
 
-    def _holds(self, job: Document, options: Document) -> bool:
-        safe = "true" in str(self._credentials[job["credential_id"]]["fields"]).lower()
-        return not safe and '"on_unknown":"retry"' not in str(job["options"]).replace("'", '"').replace(" ", "")
+    def _holds(self, job: Document) -> bool:
+        """Whether nothing is repeated unless a user asks for it."""
+        fields, options = self._credentials[job["credential_id"]]["fields"], job["options"]
+        return not json.loads(fields)["safe"] and json.loads(options)["on_unknown"] == OnUnknown.HOLD
 
     def _check_pace(self, call: ProviderCall) -> None:
         if said := self._rates.check(call.account, call.at):
@@ -277,10 +278,11 @@ class Promises:
             raise Broken(Promise.UNTRUE, f"{after.id} is {after.state} and was never called")
         if after.state is MessageState.SENT and not (calls.last and calls.last.may_be_taken):
             raise Broken(Promise.UNTRUE, f"{after.id} is sent, and the provider has not taken it: {calls.last}")
-        back = after.state is MessageState.UNSENT and before is not None and after.attempt == before.attempt
-        if back and before is not None and after.repeated == before.repeated:
-            if calls.last is None or not calls.last.certainly_not_taken:
-                raise Broken(Promise.UNTRUE, f"{after.id} is unsent, and may have been taken: {calls.last}")
+        if before is None or after.state is not MessageState.UNSENT:
+            return
+        is_called = after.attempt == before.attempt and after.repeated == before.repeated
+        if is_called and (calls.last is None or not calls.last.certainly_not_taken):
+            raise Broken(Promise.UNTRUE, f"{after.id} is unsent, and may have been taken: {calls.last}")
 
     def _check_news(self, before: Message | None, after: Message) -> None:
         if before is None or RANKS[after.state] <= RANKS[before.state]:

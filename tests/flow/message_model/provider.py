@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -29,8 +29,7 @@ _BAD = (Reason.HARD_BOUNCE, Reason.SOFT_BOUNCE, Reason.UNDELIVERED, Reason.COMPL
 
 
 class ProviderCall(Struct, frozen=True):
-    """A call: of this message's attempt, by an account, when its bytes left (s). `taken` is `None` where nobody will
-    know, since the answer is lost."""
+    """A call: of this message's attempt, by an account, when its bytes left (s), and what came of it."""
 
     message: str
     attempt: int
@@ -152,7 +151,7 @@ class _Account:
         except Unavailable:
             return answers.NotNow("no connection")
         await asyncio.sleep(seconds)
-        return given
+        return cast("Answer", given)
 
     async def close(self) -> None:
         """Nothing is open."""

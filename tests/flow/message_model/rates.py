@@ -1,8 +1,8 @@
 """How fast calls of an account may come, whatever its rate was lately.
 
-Calls are due one interval apart, which is longer than 1/rate by its part of the guard. A call may be late by so much,
-and two clocks may differ by so much. So however many follow each other, they take as long as their intervals, less these
-two. That there are never more than the rate, rounded up, within a second, follows from it; both are checked.
+Calls are due one interval apart, which is longer than 1/rate by its part of the guard. A call may be a little late, and
+two clocks may differ a little. So however many calls follow each other, they take as long as their intervals, less
+these two. That there are never more than the rate, rounded up, within a second, follows from it; both are checked.
 """
 
 from collections import defaultdict

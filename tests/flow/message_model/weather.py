@@ -23,8 +23,8 @@ class MessageWeather(Struct, frozen=True, kw_only=True):
     - A user's `click` comes at any time.
 
     `patience` is in seconds: how long work must stand still before upkeep takes it for lost. In `uneven` weather some
-    processes hardly move while others run. It is fair until the jobs are planned, unless troubles come `early`. In a `crowded` world two jobs share
-    an account, and have many messages.
+    processes hardly move while others run. It is fair until the jobs are planned, unless troubles come `early`. In a
+    `crowded` world two jobs share an account, and have many messages.
     """
 
     length: int = 0

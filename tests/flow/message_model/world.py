@@ -71,7 +71,6 @@ class World:
         self.weather = weather or draw(self.chance)
         self.simulation = Simulation(self.chance, self.weather if self.weather.early else self.weather.clear_up())
         self.simulation.choose = self._choose
-        self.simulation.check = lambda step, result: self.promises.check(step, result)
         self.simulation.rest = self._rest
         loop = self.simulation.loop
         self.clock = DatabaseClock(loop.time)
@@ -83,6 +82,7 @@ class World:
         self.servers = Servers(database, people, provider, self.clock, lambda _: None)
         self.settings = settings_for(self.weather.patience)
         self.promises = Promises(self.servers, self.weather, loop.time)
+        self.simulation.check = self.promises.check
         self._workers = self.chance.choice((1, 2, 2))
         self._finished: asyncio.Future[None] | None = None
         self._users = 0

@@ -27,8 +27,8 @@ _READS = {"find_one", "count_documents", "estimated_document_count", "distinct",
 
 
 class Database:
-    """One database for many worlds, one after the other. `now` tells its time by a `clock`; `written` are the collections
-    that were written to."""
+    """One database for many worlds, one after the other. `now` tells its time, by this `clock`; `written` are the
+    collections that were written to."""
 
     def __init__(self, url: str) -> None:
         self._client: MongoClient[Document] = MongoClient(url, tz_aware=True)
