@@ -28,6 +28,10 @@ def test_a_call_that_waits_for_a_connection_does_not_outlast_the_clock(database:
     World(database, 3, MessageWeather(length=300, crowded=True, another_clock=0.02, slow=0.6)).run()
 
 
+def test_who_was_about_to_close_a_job_does_not_undo_its_retry(database: Database) -> None:
+    World(database, 2, MessageWeather(length=600, crowded=True, click=0.15)).run()
+
+
 def test_the_seeds_see_what_the_protocol_is_for(database: Database) -> None:
     """Lest a change of the model takes the troubles out of it."""
     steps = "\n".join(line for seed in range(AT_ONCE) for line in World(database, seed).run().trace)
