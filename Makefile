@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
-STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/chaos/test_storm.py tests/upgrade
+STORMS ?= tests/security tests/flow/push_model/test_storm.py tests/flow/message_model/test_storm.py tests/chaos/test_storm.py tests/upgrade
 
 BIN := .venv/bin
 RUN := $(BIN)/python -m
@@ -30,7 +30,7 @@ up: $(DEMO_READY) ## Run all four services in one process, with servers of their
 test: $(DEV_READY) java-or-say ## Run every test but the slow ones, on real servers that it starts itself (ARGS=-n0: one by one)
 	$(RUN) pytest -n auto --maxschedchunk=1 -m "not slow and not storm" $(ARGS)
 
-storm: $(DEV_READY) java-or-say ## Attack the API, simulate push, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7"); then the slow tests
+storm: $(DEV_READY) java-or-say ## Attack the API, simulate push and messages, kill processes: ten minutes each (ARGS="--seconds=60 --seed=7"); then the slow tests
 	$(RUN) pytest -n0 -s --storm $(STORMS) $(ARGS)
 	$(RUN) pytest -n auto --maxschedchunk=1 -m slow
 

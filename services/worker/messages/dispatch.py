@@ -184,18 +184,18 @@ class Dispatch:
             self._instants.popleft()
             if reserved.generation != self._clock.generation:
                 self._instants.clear()
-            elif why := self._why_lost(instant):
+            elif why := self._why_lost(instant, reserved):
                 if self._pending or self._ready:
                     self._count_lost(why)
             else:
-                call = asyncio.create_task(self._call(self._ready.popleft(), instant))
+                call = asyncio.create_task(self._call(self._ready.popleft(), instant, reserved))
                 self._under_way.add(call)
                 call.add_done_callback(self._under_way.discard)
             self._reserving.set()
             self._writing.set()
 
-    def _why_lost(self, instant: int) -> LostInstant | None:
-        if not self._is_in_time(instant):
+    def _why_lost(self, instant: int, reserved: Reserved) -> LostInstant | None:
+        if not self._is_in_time(instant, reserved):
             return LostInstant.LATE
         if not self._ready or self._covered_until_us(self._ready[0]) < instant:
             return LostInstant.NOT_READY
@@ -205,18 +205,20 @@ class Dispatch:
         self.lost[why] += 1
         INSTANTS_LOST.labels(why.value).inc()
 
-    def _is_in_time(self, instant: int) -> bool:
-        return self._end is None and self._clock.now_us() <= instant + self._guard.late_us
+    def _is_in_time(self, instant: int, reserved: Reserved) -> bool:
+        """By another clock than it was granted by, an instant means nothing: it may seem to lie ahead again."""
+        is_known = reserved.generation == self._clock.generation
+        return self._end is None and is_known and self._clock.now_us() <= instant + self._guard.late_us
 
     def _covered_until_us(self, prepared: Prepared) -> int:
         """The last instant at which a call of it ends before others may judge what became of it."""
         assert prepared.message.until is not None
         return (prepared.message.until - EPOCH) // _MICROSECOND - self._noted_us
 
-    async def _call(self, prepared: Prepared, instant: int) -> None:
+    async def _call(self, prepared: Prepared, instant: int, reserved: Reserved) -> None:
         began, attempt = time.monotonic(), prepared.message.attempt
         try:
-            given = await self._ask_provider(prepared, instant)
+            given = await self._ask_provider(prepared, instant, reserved)
         except NotCalled:
             self._count_lost(LostInstant.LATE)
             self._ready.appendleft(prepared)
@@ -237,12 +239,14 @@ class Dispatch:
             case _:
                 pass
 
-    async def _ask_provider(self, prepared: Prepared, instant: int) -> Answer:
+    async def _ask_provider(self, prepared: Prepared, instant: int, reserved: Reserved) -> Answer:
         message = prepared.message
         key = f"{message.id}~{message.attempt}"
         await fault("message.before_bytes")
         try:
-            return await self._provider.send(prepared.content, message.to, key, lambda: self._is_in_time(instant))
+            return await self._provider.send(
+                prepared.content, message.to, key, lambda: self._is_in_time(instant, reserved)
+            )
         except NotCalled:
             raise
         except Exception:

@@ -74,6 +74,7 @@ class Finish:
             totals=totals,
             summed=summed,
             completed_at=now,
+            round=job.round,
             control_group_csv_path=written.path,
             events=_events(written, now),
             failures=[Event(FINISH, EventState.FAIL, written.failure, now)] if written.failure else (),

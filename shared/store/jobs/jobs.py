@@ -148,6 +148,7 @@ class Jobs:
         totals: Totals,
         summed: Receipt,
         completed_at: int,
+        round: int = 0,  # noqa: A002 - the field
         control_group_csv_path: str = "",
         events: Sequence[Event] = (),
         failures: Sequence[Event] = (),
@@ -156,7 +157,7 @@ class Jobs:
     ) -> Job | None:
         """Write the final sums and close the job: a running one is completed at this time, with these events, this mail
         and this milestone, a stopped one stays stopped; `failures` are events of either. `None` when it was closed
-        before, or may not be closed now."""
+        before, was taken up again since this `round`, or may not be closed now."""
         sums = {
             "open": False,
             "totals": msgspec.to_builtins(totals),
@@ -165,7 +166,7 @@ class Jobs:
             "control_group_csv_path": control_group_csv_path,
         }
         completed = {"status": JobStatus.COMPLETED.value, "completed_at": completed_at}
-        query = one_job(job_id) | {"open": True}
+        query = one_job(job_id) | {"open": True, "round": round or {"$in": [0, None]}}
         dated = NOW | {"kept_since": True}
         runs = {"status": {"$in": sorted(sources(TRANSITIONS, JobStatus.COMPLETED))}}
         ended = await change_job(

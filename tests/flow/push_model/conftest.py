@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.flow.push_model.database import Database
+from tests.flow.simulated.database import Database
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@
 
 from bisect import insort
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 from shared.audience import Audience
 from shared.domain.audience.cuts import Cut
@@ -17,6 +17,9 @@ _ALL = 2**63 - 1
 
 class PushTable:
     """One table for all apps and services; a device is its key."""
+
+    connections: Any = None
+    scan_rows = 0
 
     def __init__(self, keys: list[int]) -> None:
         self.keys = sorted(keys)

@@ -16,9 +16,9 @@ from shared.flow.jobs.upkeep import Found, Upkeep
 from shared.store.jobs.batches import Batches, Head, PlanEnd
 from shared.store.jobs.jobs import Jobs
 from shared.stream import Aborted
-from tests.flow.push_model.simulation import Process
 from tests.flow.push_model.stream import ModelLane, ModelStream, sent_by_owner
 from tests.flow.push_model.transactions import Content, Marker, Sent
+from tests.flow.simulated.simulation import Process
 
 _Method = Callable[..., Awaitable[Any]]
 

@@ -20,12 +20,12 @@ from shared.flow.jobs.upkeep import Upkeep
 from shared.store.jobs.batches import Batches
 from shared.store.jobs.jobs import Jobs
 from tests.flow.push_model import flaws
-from tests.flow.push_model.database import Database
-from tests.flow.push_model.fixed import replaced
 from tests.flow.push_model.promises import Promise
 from tests.flow.push_model.stream import ModelLane, ModelStream
 from tests.flow.push_model.weather import Weather
 from tests.flow.push_model.world import Failure, World
+from tests.flow.simulated.database import Database
+from tests.flow.simulated.fixed import replaced
 
 
 class Mutant(NamedTuple):

@@ -17,12 +17,12 @@ from shared.flow.time import DatabaseTime
 from shared.mail.none import NoMail
 from shared.runtime.lifecycle import Component
 from shared.runtime.settings import SchedulerSettings, Settings, StreamSettings, WorkerSettings
-from tests.flow.push_model.database import Database
 from tests.flow.push_model.devices import PushTable, as_audience
-from tests.flow.push_model.gates import GatedBroker, as_broker, gated
-from tests.flow.push_model.simulation import Process
 from tests.flow.push_model.stream import ModelStream
 from tests.flow.push_model.transactions import Kafka
+from tests.flow.simulated.database import Database
+from tests.flow.simulated.gates import GatedBroker, as_broker, gated
+from tests.flow.simulated.simulation import Process
 
 BATCH_SIZE = 2
 TRANSACTION_SECONDS = 30.0

@@ -22,9 +22,9 @@ from shared.domain.jobs.jobs import TRANSITIONS as JOB_MOVES
 from shared.domain.jobs.jobs import JobStatus
 from shared.store.documents import Document
 from tests.flow.push_model.processes import MARGIN_SECONDS, TRANSACTION_SECONDS, Servers
-from tests.flow.push_model.simulation import Step
 from tests.flow.push_model.transactions import Marker, Sent
 from tests.flow.push_model.weather import Weather
+from tests.flow.simulated.simulation import Step
 
 _SENDING = BatchStatus.SENDING
 _IN_FLIGHT = {BatchStatus.QUEUED, _SENDING}

@@ -11,8 +11,8 @@ from shared.domain.errors import LaneLost, Unavailable
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.stream import Aborted
 from shared.stream.reading import Chunk, Positions
-from tests.flow.push_model.steps import AtOnce, Gate
 from tests.flow.push_model.transactions import Content, Fenced, Kafka, Marker, Sent
+from tests.flow.simulated.steps import AtOnce, Gate
 
 _LOOK_SECONDS = 0.01
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.flow.push_model.database import Database
 from tests.flow.push_model.mutants import MUTANTS
 from tests.flow.push_model.world import World
+from tests.flow.simulated.database import Database
 
 pytestmark = pytest.mark.native
 

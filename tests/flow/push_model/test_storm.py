@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from tests.flow.push_model.database import Database
 from tests.flow.push_model.mutants import MUTANTS
 from tests.flow.push_model.world import World
+from tests.flow.simulated.database import Database
 
 pytestmark = [pytest.mark.native, pytest.mark.storm]
 

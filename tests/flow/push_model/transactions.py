@@ -26,6 +26,9 @@ class Marker(Struct, frozen=True):
     lane: str
     part: BatchPart
 
+    def __str__(self) -> str:
+        return f"{self.batch} by {self.lane} part {self.part.number}"
+
 
 class Sent(Struct, frozen=True):
     """The records of a part of a batch."""

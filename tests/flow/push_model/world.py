@@ -14,14 +14,14 @@ from shared.domain.jobs.jobs import Job
 from shared.domain.jobs.templates import Template
 from shared.flow.jobs.jobs import JobFlow
 from tests.flow.push_model import processes
-from tests.flow.push_model.database import Database
 from tests.flow.push_model.devices import PushTable
-from tests.flow.push_model.fixed import fixed
 from tests.flow.push_model.processes import ModelClock, Servers, settings_for
 from tests.flow.push_model.promises import Broken, Promise, Promises
-from tests.flow.push_model.simulation import Process, Simulation, Step
-from tests.flow.push_model.steps import finish
 from tests.flow.push_model.weather import Weather, draw
+from tests.flow.simulated.database import Database
+from tests.flow.simulated.fixed import fixed
+from tests.flow.simulated.simulation import Process, Simulation, Step
+from tests.flow.simulated.steps import finish
 from tests.queues import QUEUES
 
 APP = "shop"

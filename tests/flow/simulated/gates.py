@@ -11,7 +11,7 @@ from shared.broker import Broker, Delivery
 from shared.broker.memory import MemoryBroker, MemoryDelivery
 from shared.domain.clock.deliveries import Outcome, QueueMessage
 from shared.domain.console.queues import QueueState
-from tests.flow.push_model.simulation import Process
+from tests.flow.simulated.simulation import Process
 
 T = TypeVar("T")
 

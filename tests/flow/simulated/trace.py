@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from shared.domain.jobs.batches import Batch, BatchPart
 from shared.domain.jobs.jobs import Job, Standing
-from tests.flow.push_model.transactions import Marker
 
 _SHOWN = 48
 
@@ -51,8 +50,6 @@ def shown(value: object) -> str:
         case Batch():
             owner = f" of {value.owner}" if value.owner else ""
             return f"{value.id} {value.status} turn {value.turn} take {value.attempts} parts {value.parts}{owner}"
-        case Marker():
-            return f"{value.batch} by {value.lane} part {value.part.number}"
         case BatchPart():
             return f"part {value.number}"
         case Job():

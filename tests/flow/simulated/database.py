@@ -4,32 +4,39 @@ So a call of the store runs to its end at once, with nothing else running, and t
 has no time. The server is real, and so is everything in `shared.store`; but its clock is the model's.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime
-from typing import Any, cast
+from itertools import count
+from typing import Any, Self, cast
 
 from pymongo import MongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.asynchronous.mongo_client import AsyncMongoClient
+from pymongo.synchronous.client_session import ClientSession
 
 from shared.store import Store
 from shared.store.documents import Document
-from tests.flow.push_model.steps import finish
+from tests.flow.simulated.steps import finish
 
-KEPT = ("jobs", "batches", "occurrences", "templates")
+KEPT = (
+    "jobs", "batches", "occurrences", "templates", "milestones", "messages", "tallies", "credentials", "suppressions",
+)  # fmt: skip
 """The collections that a world writes."""
 
 _READS = {"find_one", "count_documents", "estimated_document_count", "distinct", "aggregate"}
 
 
 class Database:
-    """One database for many worlds, one after the other. `now` tells its time; `written` are the collections that were
-    written to."""
+    """One database for many worlds, one after the other. `now` tells its time, by this `clock`; `written` are the
+    collections that were written to."""
 
     def __init__(self, url: str) -> None:
         self._client: MongoClient[Document] = MongoClient(url, tz_aware=True)
         self._database = self._client.get_default_database()
+        self._running = self._client.start_session()
+        self._sessions = count(1)
         self.now: Callable[[], datetime] = datetime.now
+        self.clock = "one"
         self.written: set[str] = set()
         finish(self.store().setup())
 
@@ -42,7 +49,15 @@ class Database:
 
     async def command(self, name: str) -> Document:
         """`hello`, which tells the time as the server does: naive, in UTC."""
-        return {"localTime": self.now().replace(tzinfo=None)}
+        return {"localTime": self.now().replace(tzinfo=None), "me": self.clock}
+
+    def start_session(self) -> "_Session":
+        """A session of one process. It needs no server: a transaction is one step, so none is ever left open."""
+        return _Session(next(self._sessions), self._running)
+
+    @property
+    def admin(self) -> "_Admin":
+        return _Admin()
 
     async def create_collection(self, name: str) -> None:
         self._database.create_collection(name)
@@ -53,6 +68,7 @@ class Database:
 
     def clear(self) -> None:
         """Forget what an earlier world left."""
+        self._sessions, self.clock = count(1), "one"
         for name in KEPT:
             self._database[name].delete_many({})
 
@@ -72,13 +88,26 @@ class _Collection:
     def name(self) -> str:
         return str(self._real.name)
 
+    @property
+    def write_concern(self) -> Any:
+        return self._real.write_concern
+
+    @property
+    def read_preference(self) -> Any:
+        return self._real.read_preference
+
+    def with_options(self, **options: Any) -> "_Collection":
+        return _Collection(self.database, self._real.with_options(**options))
+
     def find(self, *args: Any, **named: Any) -> "_Cursor":
         return _Cursor(self._real.find(*args, **named))
 
     def __getattr__(self, verb: str) -> Any:
         method = getattr(self._real, verb)
 
-        async def call(*args: Any, **named: Any) -> Any:
+        async def call(*args: Any, session: "_Session | None" = None, **named: Any) -> Any:
+            if session is not None:
+                named["session"] = session.real
             if verb not in _READS:
                 self.database.written.add(self.name)
             answer = method(*(self._dated(arg) for arg in args), **named)
@@ -93,6 +122,31 @@ class _Collection:
         change = {key: value for key, value in argument.items() if key != "$currentDate"}
         dates = dict.fromkeys(argument["$currentDate"], self.database.now())
         return change | {"$set": change.get("$set", {}) | dates}
+
+
+class _Session:
+    """A session with an id of its own. A transaction is made in one go."""
+
+    def __init__(self, number: int, real: ClientSession) -> None:
+        self.real = real
+        self.session_id = {"id": number.to_bytes(16)}
+
+    async def with_transaction(self, transact: Callable[[Any], Coroutine[Any, Any, None]], **options: Any) -> None:
+        self.real.with_transaction(lambda _: finish(transact(self)), **options)
+
+    async def end_session(self) -> None:
+        """Late steps of a dead process may still come in it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """As `end_session`."""
+
+
+class _Admin:
+    async def command(self, command: Document) -> None:
+        """`killSessions`: no transaction is open."""
 
 
 class _Cursor:

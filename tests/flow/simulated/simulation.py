@@ -10,16 +10,15 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from enum import Enum
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from shared.broker.memory import MemorySubscription
 from shared.domain.errors import Unavailable
-from tests.flow.push_model.loop import VirtualLoop
-from tests.flow.push_model.steps import Action, finish
-from tests.flow.push_model.trace import Trace
-from tests.flow.push_model.weather import Weather
+from tests.flow.simulated.loop import VirtualLoop
+from tests.flow.simulated.steps import Action, finish
+from tests.flow.simulated.trace import Trace
 
 _running: ContextVar["Process | None"] = ContextVar("_running", default=None)
 
@@ -28,8 +27,22 @@ _PACES = (0.02, 1.0, 1.0)
 _NEW_PACES = 0.03
 _LATE_COMES = 0.05
 _ABANDONED_COMES = 0.3
-SURE = frozenset({"deliver", "ack", "reject", "requeue"})
-"""Steps between a process and the message in its hands: their replies are not lost, but the connection may be."""
+SURE = frozenset({"deliver", "ack", "reject", "requeue", "provider.send"})
+"""Steps between a process and the message in its hands: their replies are not lost, but the connection may be. What
+becomes of a call, its provider says itself."""
+
+
+class Weather(Protocol):
+    """Which troubles a run meets. In `uneven` weather some processes hardly move while others run; in `fair` weather
+    there is no trouble at all."""
+
+    @property
+    def uneven(self) -> bool: ...
+    @property
+    def fair(self) -> bool: ...
+
+    def strikes(self, trouble: str, chance: Random, *, at: str = "") -> bool:
+        """Whether this trouble comes now, at this step."""
 
 
 class Fate(Enum):

@@ -1,0 +1,356 @@
+"""The world of one seed: accounts, jobs, processes and trouble, until everything has settled."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from random import Random
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from services.parts import Parts
+from services.parts.jobs.common import JobsPart
+from services.parts.messages.common import MessagesPart
+from shared.domain.errors import CarillonError, Conflict, Unavailable
+from shared.domain.jobs.events import Doer
+from shared.domain.jobs.jobs import Job
+from shared.domain.jobs.templates import Template
+from shared.domain.messages.channels import Channel
+from shared.domain.messages.credentials import Credential, CredentialStatus, OnUnknown, SendOrder, SendRetry
+from shared.domain.messages.jobs import MESSAGE_SERVICE, Halt, MessageOptions, options_as_fields
+from shared.domain.messages.ledger import MessageState, News, hear
+from shared.store.messages.ledger import EntryChange, WriteResult
+from tests.flow.message_model import processes
+from tests.flow.message_model.people import APP, COLUMN, People
+from tests.flow.message_model.processes import BEGINNING, DatabaseClock, Servers, settings_for
+from tests.flow.message_model.promises import Broken, Promise, Promises
+from tests.flow.message_model.provider import KIND, ModelProvider, Told
+from tests.flow.message_model.weather import MessageWeather, draw
+from tests.flow.simulated.database import Database
+from tests.flow.simulated.fixed import fixed
+from tests.flow.simulated.simulation import Process, Simulation
+from tests.flow.simulated.steps import finish
+from tests.queues import QUEUES
+
+PATIENCE_SECONDS = 3_600.0
+"""After the end of all troubles: what has not settled by then never will."""
+
+MOST_CHOICES = 30_000
+_TURNS_OF_THE_END = 20
+_RESTART = (0.0, 0.0, 5.0, 60.0)
+_LAGS = (0.002, 0.01, 0.05)
+_RATES = (0.5, 1.5, 4.0, 10.0, 40.0)
+_RETRIES = 2
+_CLICKS = ("pause", "pause", "resume", "resume", "stop", "retry", "rate", "suspend", "activate")
+_RESENT = (MessageState.FAILED, MessageState.UNSENT, MessageState.UNKNOWN)
+ANA = Doer("user", "ana@example.com")
+
+
+class Failure(AssertionError):
+    """A broken promise, with the seed and the way to it."""
+
+    def __init__(self, seed: int, broken: Broken, weather: MessageWeather, trace: Iterator[str]) -> None:
+        super().__init__("\n".join([f"seed {seed}: {broken}", str(weather), *trace]))
+        self.promise = broken.promise
+
+
+class Run(Struct, frozen=True):
+    """What a seed came to."""
+
+    choices: int
+    weather: MessageWeather
+    trace: list[str]
+
+
+class World:
+    """Everything of one seed."""
+
+    def __init__(self, database: Database, seed: int, weather: MessageWeather | None = None) -> None:
+        self.chance = Random(seed)
+        self.seed = seed
+        self.weather = weather or draw(self.chance)
+        self.simulation = Simulation(self.chance, self.weather if self.weather.early else self.weather.clear_up())
+        self.simulation.choose = self._choose
+        self.simulation.rest = self._rest
+        loop = self.simulation.loop
+        self.clock = DatabaseClock(loop.time)
+        accounts, jobs, most = ((1,), (2,), 12) if self.weather.crowded else ((1, 1, 2), (1, 1, 2), 6)
+        self.credentials = [self._draw_credential(name) for name in ("x", "y")[: self.chance.choice(accounts)]]
+        self.jobs = [self._draw_job(number) for number in range(self.chance.choice(jobs))]
+        people = People({job.table: range(1, 1 + self.chance.randint(most // 3, most)) for job in self.jobs})
+        provider = ModelProvider(self.chance, loop.time, self.simulation.strikes)
+        self.servers = Servers(database, people, provider, self.clock, lambda _: None)
+        self.settings = settings_for(self.weather.patience)
+        self.promises = Promises(self.servers, self.weather, loop.time)
+        self.simulation.check = self.promises.check
+        self._workers = self.chance.choice((1, 2, 2))
+        self._finished: asyncio.Future[None] | None = None
+        self._users = 0
+        self._retries = self.chance.randint(0, _RETRIES)
+        self._over_at: float | None = None
+        self._begun = 0
+
+    def run(self) -> Run:
+        """All of it. Raises `Failure`."""
+        simulation = self.simulation
+        with fixed(self.seed, 2, simulation.loop.time, self.promises.log), processes.tables_of_the_model():
+            try:
+                self._begin()
+                simulation.loop.run_until_complete(self._finish())
+            except Broken as broken:
+                raise Failure(self.seed, broken, self.weather, iter(simulation.trace)) from None
+            finally:
+                self._end()
+        return Run(simulation.choices, self.weather, list(simulation.trace))
+
+    def _draw_credential(self, name: str) -> Credential:
+        chance = self.chance
+        return Credential(
+            id=name,
+            app_id=APP,
+            name=name,
+            kind=KIND,
+            fields={"safe": chance.random() < 0.2},
+            rate=chance.choice(_RATES),
+            max_in_flight=chance.choice((1, 20) if self.weather.crowded else (1, 2, 20)),
+            order=chance.choice((SendOrder.AGE, SendOrder.AGE, SendOrder.SHARES)),
+            retry=SendRetry(attempts=chance.choice((2, 3)), first_delay_seconds=chance.choice((0.5, 5.0))),
+            test_recipient="ana",
+            created_by="ana",
+            created_at=BEGINNING,
+            updated_at=BEGINNING,
+        )
+
+    def _draw_job(self, number: int) -> Job:
+        chance = self.chance
+        options = MessageOptions(
+            channel=Channel.OTHER,
+            recipient_column=COLUMN,
+            on_unknown=chance.choice((OnUnknown.HOLD, OnUnknown.HOLD, OnUnknown.RETRY)),
+            halt=chance.choice((None, None, Halt(0.1, 1))),
+            share=chance.choice((1, 3)),
+            batch_size=2 if self.weather.crowded else chance.choice((2, 3, 6)),
+        )
+        name = "abc"[number]
+        return Job(
+            id=name,
+            incarnation=f"1{name}",
+            app_id=APP,
+            app_name=APP,
+            service=MESSAGE_SERVICE,
+            credential_id=chance.choice(self.credentials).id,
+            table_kind=name,
+            options=options_as_fields(options),
+            template_names=("hello",),
+            created_by="ana",
+            group_id="",
+            created_at=number + 1,
+        )
+
+    def _begin(self) -> None:
+        database = self.servers.database
+        database.clear()
+        database.now = self.clock.now
+        store = database.store()
+        finish(store.templates.add(TEMPLATE))
+        for credential in self.credentials:
+            finish(store.credentials.add(credential))
+        finish(self.servers.broker.setup(QUEUES))
+        for number in range(self._workers):
+            self._start(f"worker {number}")
+        self._start("scheduler")
+        for job in self.jobs:
+            self._start(f"client {job.id}")
+
+    def _end(self) -> None:
+        """Nothing may be left of it, whatever it came to."""
+        loop = self.simulation.loop
+        for process in list(self.simulation.processes):
+            process.die()
+        for _ in range(_TURNS_OF_THE_END):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        loop.close()
+
+    async def _finish(self) -> None:
+        self._finished = asyncio.get_running_loop().create_future()
+        await self._finished
+
+    def _start(self, name: str) -> None:
+        """A process; or a client, which posts its job until somebody answers."""
+        if name.startswith("client"):
+            self._act(name, next(partial(_post, job) for job in self.jobs if name.endswith(job.id)))
+            return
+        make = processes.scheduler if name == "scheduler" else processes.worker
+        process = self.simulation.start(name)
+        for component in make(process, self.servers, self.settings):
+            _ = process.run(component.start())
+
+    def _act(self, name: str, work: Callable[[Parts], Awaitable[None]]) -> None:
+        """Somebody does something, by an API process of their own."""
+        process = self.simulation.start(name)
+        done = process.run(_try(work, processes.parts_of(process, self.servers, self.settings)))
+        done.add_done_callback(lambda _: self.simulation.forget(process))
+
+    def _choose(self) -> bool:
+        """Whether something comes now that is no step of a process."""
+        simulation = self.simulation
+        if simulation.choices > MOST_CHOICES:
+            raise Broken(Promise.NEVER, f"{MOST_CHOICES} choices")
+        if not self._begun and (self.weather.early or self.promises.are_planned(len(self.jobs))):
+            self._begun, simulation.weather = simulation.choices, self.weather
+        if self._over_at is None and self._begun and simulation.choices >= self._begun + self.weather.length:
+            self._clear_up()
+            return False
+        if self.servers.provider.news and simulation.strikes("news"):
+            self._tell()
+            return True
+        return self._over_at is None and self._begun > 0 and self._trouble()
+
+    def _trouble(self) -> bool:
+        simulation = self.simulation
+        process = self.chance.choice(simulation.processes) if simulation.processes else None
+        if process and simulation.strikes("dies"):
+            self._kill(process)
+        elif process and simulation.strikes("sleeps"):
+            simulation.put_to_sleep(process)
+        elif process and process.subscriptions and simulation.strikes("cut"):
+            self.chance.choice(process.subscriptions).leave("the connection was cut")
+        elif self.servers.published and simulation.strikes("doubled"):
+            finish(self.servers.broker.publish(*self.chance.choice(self.servers.published)))
+        elif simulation.strikes("lag"):
+            simulation.loop.now += self.chance.choice(_LAGS)
+        elif simulation.strikes("another_clock"):
+            self.clock.give_way(self.chance)
+            self.servers.database.clock = self.clock.name
+        elif simulation.strikes("click"):
+            self._click()
+        else:
+            return False
+        return True
+
+    def _kill(self, process: Process) -> None:
+        self.simulation.kill(process)
+        if not process.name.startswith(("user", "news")):
+            delay = self.chance.choice(_RESTART)
+            self.simulation.loop.call_later(delay, self._start, process.name)
+
+    def _tell(self) -> None:
+        """The provider calls back, with any of its news."""
+        news = self.servers.provider.news
+        told = news.pop(self.chance.randrange(len(news)))
+        self._act(f"news {len(self.servers.provider.calls)}", partial(_fold, told))
+
+    def _click(self) -> None:
+        verb = self.chance.choice(_CLICKS)
+        job, credential = self.chance.choice(self.jobs), self.chance.choice(self.credentials)
+        self.simulation.trace.add(self.simulation.loop.now, "", f"a user wants to {verb}", (job, credential.id))
+        self._users += 1
+        match verb:
+            case "retry":
+                work = self._retry(job)
+            case "rate":
+                work = partial(_change_rate, credential.id, self.chance.choice(_RATES))
+            case "suspend":
+                work = partial(_move, credential.id, CredentialStatus.SUSPENDED)
+            case "activate":
+                work = partial(_move, credential.id, CredentialStatus.ACTIVE)
+            case _:
+                work = partial(_ask, verb, job)
+        self._act(f"user {self._users}", work)
+
+    def _retry(self, job: Job) -> Callable[[Parts], Awaitable[None]]:
+        states = self.chance.sample(_RESENT, self.chance.randint(1, len(_RESENT)))
+        return partial(_take_up, job, states)
+
+    def _clear_up(self) -> None:
+        """The troubles end."""
+        self._over_at = self.simulation.loop.now
+        self.simulation.weather = self.weather.clear_up()
+        self.simulation.wake_all()
+        self.simulation.trace.add(self._over_at, "", "all troubles end")
+
+    def _rest(self) -> None:
+        """Nobody can go on but with time: all is over, or has to be helped."""
+        if self.promises.all_closed and not self.simulation.late and not self.simulation.waiting:
+            self._close()
+        elif self._over_at is None:
+            return
+        elif self.simulation.loop.now > self._over_at + PATIENCE_SECONDS:
+            raise Broken(Promise.NEVER, "; ".join(self.promises.unsettled()))
+        else:
+            self._help()
+
+    def _close(self) -> None:
+        if self._retries:
+            self._retries -= 1
+            self._users += 1
+            self._act(f"user {self._users}", self._retry(self.chance.choice(self.jobs)))
+            return
+        self.promises.check_end()
+        assert self._finished is not None
+        if not self._finished.done():
+            self._finished.set_result(None)
+
+    def _help(self) -> None:
+        for credential in self.credentials:
+            if self.promises.is_shut(credential.id):
+                self._act("user", partial(_move, credential.id, CredentialStatus.ACTIVE))
+        for job in self.jobs:
+            if self.promises.is_held(job.key):
+                self._act("user", partial(_ask, "resume", job))
+
+
+TEMPLATE = Template(id="t", app_id=APP, name="hello", locale="en", body={"text": "hi"})
+
+
+async def _ask(verb: str, job: Job, parts: Parts) -> None:
+    await getattr(parts.of(JobsPart).flow, verb)(job.key)
+
+
+async def _take_up(job: Job, states: list[MessageState], parts: Parts) -> None:
+    now = await parts.capabilities.store.jobs.view(job.key)
+    if now is not None:
+        await parts.of(MessagesPart).retry.retry(now, states, by=ANA)
+
+
+async def _change_rate(credential_id: str, rate: float, parts: Parts) -> None:
+    flow = parts.of(MessagesPart).credentials
+    await flow.change(await flow.require(credential_id), lambda present: replace(present, rate=rate))
+
+
+async def _move(credential_id: str, to: CredentialStatus, parts: Parts) -> None:
+    flow, feed = parts.of(MessagesPart).credentials, parts.of(MessagesPart).feed
+    await flow.move(await flow.require(credential_id), to)
+    await feed.feed_credential(credential_id)
+
+
+async def _fold(told: Told, parts: Parts) -> None:
+    """As whoever hears callbacks does."""
+    store = parts.capabilities.store
+    while True:
+        entry = (await store.messages.with_ids([told.message])).get(told.message)
+        news = News(state=told.state, at=await store.now(), attempt=told.attempt, reason=told.reason)
+        after = None if entry is None else hear(entry, news)
+        if after is None or await store.messages.fold([EntryChange(entry, after)]) is not WriteResult.STALE:
+            return
+
+
+async def _post(job: Job, parts: Parts) -> None:
+    """As a client does that has no answer."""
+    while True:
+        try:
+            await parts.of(JobsPart).flow.start(job)
+        except Unavailable:
+            await asyncio.sleep(1)
+        except Conflict:
+            return
+        else:
+            return
+
+
+async def _try(work: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
+    try:
+        await work(parts)
+    except CarillonError:
+        return
