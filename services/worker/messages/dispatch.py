@@ -328,7 +328,7 @@ class Dispatch:
         """When there is something to write, if nothing happens before: an answer has waited, an instant comes near, or
         a note covers no instant any more."""
         moments = [self._answers[0][0] + _ANSWER_US] if self._answers else []
-        if self._ready:
+        if self._ready and not self._instants and self._end is None:
             moments.append(self._covered_until_us(self._ready[0]) + 1)
         if self._pending and len(self._instants) > len(self._ready):
             near = self._instants[len(self._ready)][0] - self._ahead_us
