@@ -1,10 +1,9 @@
 """`carillon jobs`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from carillon.jobs import RetriedState
 from services.cli import complete, options
 from services.cli.exits import Exit, Failure
 from services.cli.job_options import OF_MESSAGES, job_body, job_options, message_fields, message_options
@@ -17,6 +16,9 @@ from services.cli.output.tables import Json, group_digits
 from services.cli.output.text import visible
 from services.cli.session import NAMED_FROM_DEVICES, Session
 from services.cli.verb import noun
+
+if TYPE_CHECKING:  # it brings httpx along, and not every verb needs that
+    from carillon.jobs import RetriedState
 
 command = noun("jobs")
 
@@ -125,7 +127,7 @@ def stop(session: Session, job_name: str) -> None:
     "--state", "states", multiple=True, type=click.Choice(["failed", "unsent", "unknown"]), default=("failed",),
     show_default=True, help="Messages in this state; may be given several times.",
 )  # fmt: skip
-def retry(session: Session, job_name: str, states: tuple[RetriedState, ...]) -> None:
+def retry(session: Session, job_name: str, states: "tuple[RetriedState, ...]") -> None:
     """Send messages of a job again that has ended."""
     app_id, job_id = find_job(session, job_name)
     session.api.jobs.retry(app_id, job_id, states=states)

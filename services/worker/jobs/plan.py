@@ -129,7 +129,7 @@ class Planner(Stage[PlanJob]):
         standing = await self._store.jobs.get_standing(job.key)
         if standing is not None and not standing.stopped:
             return False
-        await self._flow.drop_unsent(job.key)
+        await self._flow.drop_unsent(job.key, job.round)
         return True
 
     async def _stop_job(self, job: Job, error: Invalid) -> None:

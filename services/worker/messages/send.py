@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import assert_never
 
 import structlog
+from cachetools import LRUCache
 from msgspec import Struct
 
 from services.worker.jobs.grace import Grace
@@ -53,6 +54,8 @@ from shared.store import Store
 from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResult, WritingSession, turn_of
 
 log = structlog.get_logger(__name__)
+
+_REMEMBERED_OWNERS = 10_000
 
 
 class SendRules(Struct, frozen=True, kw_only=True):
@@ -119,6 +122,7 @@ class MessageSender(Stage[SendMessages]):
         self._clock = clock
         self._rules = rules
         self._in_hand = BatchesInHand(store, bounces, clock)
+        self._own: LRUCache[str, bool] = LRUCache(_REMEMBERED_OWNERS)
 
     async def run(self, task: SendMessages) -> None:
         """Send what is to be sent of the batch now, and feed its credential. Raises `Unavailable`."""
@@ -166,11 +170,14 @@ class MessageSender(Stage[SendMessages]):
         if batch is None or batch.id in self._in_hand:
             return None
         if batch.turn == task.turn and batch.is_on_its_way:
-            # Its owner has this very message: it came twice. Should the owner be gone, upkeep gives another turn.
-            return None if turn_of(batch.owner) == task.turn else batch
+            return None if self._has_come_twice(task, batch) else batch
         if not batch.is_on_its_way:
             await self._leave_place(batch)
         return None
+
+    def _has_come_twice(self, task: SendMessages, batch: Batch) -> bool:
+        """Whether another worker owns the batch by this very message. Should it be gone, upkeep gives another turn."""
+        return turn_of(batch.owner) == task.turn and batch.owner not in self._own
 
     async def _take(self, batch: Batch, session: WritingSession) -> Batch | None:
         """The batch as ours, to be written for in this session; `None` where somebody else was faster."""
@@ -181,7 +188,9 @@ class MessageSender(Stage[SendMessages]):
                 return None
             await fault("message.after_disown")
             batch = disowned
-        owned = await self._store.batches.take(batch, owner=session.owner(batch.turn))
+        owner = session.owner(batch.turn)
+        self._own[owner] = True
+        owned = await self._store.batches.take(batch, owner=owner)
         await fault("message.after_take")
         return owned
 

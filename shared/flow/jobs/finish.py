@@ -59,7 +59,7 @@ class Finish:
             return None
         if job.standing.stopped:
             await self._end_plan(job.key)
-            await self._store.batches.drop_unsent(job.key)
+            await self._store.batches.drop_unsent(job.key, job.round)
             job = await self._store.jobs.view(job.key)
         if job is None or job.plan.end is None or await self._store.batches.has_unsettled(job.key):
             return None

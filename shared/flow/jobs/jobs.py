@@ -144,9 +144,9 @@ class JobFlow:
             await self._attempt(self._store.occurrences.remove_of(start_of(job_key)), job_key)
         return withdrawn
 
-    async def drop_unsent(self, job_key: str) -> None:
-        """Drop what no lane owns of a stopped job, and have it closed."""
-        await self._store.batches.drop_unsent(job_key)
+    async def drop_unsent(self, job_key: str, job_round: int) -> None:
+        """Drop what no lane owns of a job that was stopped in this round, and have it closed."""
+        await self._store.batches.drop_unsent(job_key, job_round)
         await self._feed.finish_if_done(job_key)
 
     async def _await_start(self, job: Job) -> None:
@@ -173,7 +173,7 @@ class JobFlow:
     async def _end(self, job: Job) -> None:
         if job.starts_at:
             await self._store.occurrences.remove_of(start_of(job.key))
-        await self.drop_unsent(job.key)
+        await self.drop_unsent(job.key, job.round)
 
     async def _attempt(self, work: Awaitable[None], job_id: str) -> None:
         try:

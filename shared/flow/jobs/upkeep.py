@@ -180,7 +180,7 @@ class Upkeep:
         if job.standing.may_finish and await self._is_put_off(job.key, JobStage.FINISH):
             return Found(jobs=1, owned=owned)
         if job.standing.stopped:
-            await self._flow.drop_unsent(job.key)
+            await self._flow.drop_unsent(job.key, job.round)
             return Found(jobs=1, owned=owned)
         plans = await self._plan_again(job, since.plans)
         # Held jobs too: the worker that takes the batch puts it back, so that it is fed when the job goes on.

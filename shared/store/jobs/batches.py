@@ -162,10 +162,10 @@ class Batches:
         """queued → dropped, if it still has this turn."""
         return await self._move(_as_read(batch), BatchStatus.QUEUED, BatchStatus.DROPPED, {"settled": True})
 
-    async def drop_unsent(self, job_id: str) -> int:
-        """Drop every batch of a stopped job that no lane owns; how many."""
+    async def drop_unsent(self, job_id: str, job_round: int = 0) -> int:
+        """Drop every batch of a job that was stopped in this round and that no lane owns; how many."""
         unsent = {"$in": sorted(sources(TRANSITIONS, BatchStatus.DROPPED))}
-        query = {"job_id": job_id, "settled": False, "status": unsent}
+        query = {"job_id": job_id, "settled": False, "status": unsent, "round": job_round or {"$in": [0, None]}}
         dropped = {"status": BatchStatus.DROPPED.value, "settled": True}
         with translate_errors():
             result = await self._batches.update_many(query, {"$set": dropped, "$currentDate": {"changed_at": True}})

@@ -57,7 +57,7 @@ class Reopening:
         if MessageState.UNSENT in states:
             queries.append({"status": BatchStatus.DROPPED.value})
         settled = {"job_id": job.key, "settled": True, "status": {"$in": sorted(SETTLED)}}
-        planned = {"status": BatchStatus.PLANNED.value, "settled": False, "owner": ""}
+        planned = {"status": BatchStatus.PLANNED.value, "settled": False, "owner": "", "round": job.round}
         change = {"$set": planned, "$unset": {"failed_of": "", "not_before": ""}, "$currentDate": {"changed_at": True}}
         with translate_errors():
             await self._batches.update_many(settled | {"$or": queries}, change)

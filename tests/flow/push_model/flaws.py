@@ -149,10 +149,10 @@ async def run_any_turn(self: Sender, task: SendBatch) -> None:
 _drop_unsent = Batches.drop_unsent
 
 
-async def drop_owned(self: Batches, job_id: str) -> int:
+async def drop_owned(self: Batches, job_id: str, job_round: int = 0) -> int:
     owned = {"job_id": job_id, "status": BatchStatus.SENDING.value}
     await self._batches.update_many(owned, {"$set": {"status": BatchStatus.DROPPED.value, "settled": True}})
-    return await _drop_unsent(self, job_id)
+    return await _drop_unsent(self, job_id, job_round)
 
 
 _view, _get_standing = Jobs.view, Jobs.get_standing

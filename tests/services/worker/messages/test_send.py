@@ -19,6 +19,7 @@ from shared.domain.messages.jobs import Halt
 from shared.domain.messages.ledger import MessageState
 from shared.domain.messages.tasks import MESSAGE_QUEUE, SendMessages
 from shared.domain.tasks import encode
+from shared.runtime import faults
 from tests.broker.eventually import eventually
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
@@ -187,6 +188,7 @@ async def test_a_stopped_job_is_taken_up_again_and_leaves_alone_what_has_arrived
         await retry.retry(replace(stopped, round=7), [MessageState.UNSENT], by=ANA)
     again = await retry.retry(stopped, [MessageState.UNSENT], by=ANA)
     assert again.open
+    assert not await post.store.batches.drop_unsent(job.key, stopped.round), "who stopped it may come late"
     with pytest.raises(Conflict):
         await retry.retry(stopped, [MessageState.UNSENT], by=ANA)
     closed = await post.closed(job)
@@ -266,3 +268,26 @@ async def test_a_job_for_later_holds_up_nobody(post: Post) -> None:
     later = await post.job(credential, 20, starts_in=3600)
     await post.closed(await post.job(credential, 20))
     assert (await post.store.jobs.view(later.key)).status is JobStatus.SCHEDULED
+
+
+async def test_a_batch_that_nobody_can_send_is_given_up(post: Post) -> None:
+    faults.arm(",".join(f"message.after_take@{nth}=raise" for nth in (1, 2, 3)))
+    try:
+        job = await post.job(await post.credential(), 5)
+        closed = await post.closed(job, seconds=60)
+    finally:
+        faults.arm("")
+    assert closed.totals is not None
+    assert (closed.totals.settled, closed.totals.planned, closed.totals.done) == (1, 5, 0)
+    assert await post.called() == []
+
+
+async def test_a_fault_that_passes_costs_one_more_try(post: Post) -> None:
+    faults.arm("message.before_settle=raise")
+    try:
+        job = await post.job(await post.credential(), 5)
+        await post.closed(job, seconds=30)
+    finally:
+        faults.arm("")
+    assert await post.states(job) == {MessageState.SENT: 5}
+    assert len(await post.called()) == 5
