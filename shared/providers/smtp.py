@@ -53,6 +53,10 @@ from shared.providers.smtp_connections import SmtpConnection, SmtpConnections, S
 _STRANGERS = frozenset({530, 534, 535, 538})  # log in, in another way, rightly, over TLS
 _TOO_FAST = re.compile(r"\brate\b|throttl|too (many|fast)|limit exceeded|4\.7\.28|4\.4\.5", re.IGNORECASE)
 _POLICY = re.compile(r"^5\.7\.")
+# What a server says of the recipient is of that one, unless it closes the connection or says that it means us.
+_OF_US = re.compile(r"^4\.[347]\.")
+_OF_A_MAILBOX = re.compile(r"^4\.[12]\.")
+_CLOSING, _THROTTLING = 421, 454
 _REFUSALS = range(400, 600)
 
 
@@ -102,6 +106,13 @@ class SmtpReply(Struct, frozen=True):
     def is_doubtful(self) -> bool:
         """Whether the server may have taken the mail for all that it says."""
         return self.of_mail and self.code not in _REFUSALS
+
+    @property
+    def is_too_fast(self) -> bool:
+        """Whether the account's mails come too fast. A mailbox that gets too many holds up nobody else."""
+        of_us = not self.of_recipient or self.code in {_CLOSING, _THROTTLING} or _OF_US.match(self.words)
+        of_a_mailbox = _OF_A_MAILBOX.match(self.words)
+        return bool(of_us and not of_a_mailbox and _TOO_FAST.search(self.words))
 
 
 class SmtpManner(Struct, frozen=True):
@@ -234,7 +245,7 @@ def judge_reply(reply: SmtpReply) -> Answer:
     if reply.code in _STRANGERS:
         return LoginRefused(reply.detail)
     if not 500 <= reply.code <= 599 or reply.of_greeting:
-        return NotNow(reply.detail, too_fast=_TOO_FAST.search(reply.words) is not None)
+        return NotNow(reply.detail, too_fast=reply.is_too_fast)
     at_fault = reply.of_recipient and not _POLICY.match(reply.words)
     return CallRefused(Reason.UNREGISTERED if at_fault else Reason.REFUSED, reply.detail)
 

@@ -98,6 +98,9 @@ async def test_what_no_server_can_be_told_is_not_connected_to(server: FakeProces
         (530, "5.7.0 log in", LoginRefused("SMTP 530: 5.7.0 log in")),
         (451, "4.7.1 greylisted", NotNow("SMTP 451: 4.7.1 greylisted")),
         (421, "4.7.28 slow down", NotNow("SMTP 421: 4.7.28 slow down", too_fast=True)),
+        (450, "4.7.1 too many messages from you", NotNow("SMTP 450: 4.7.1 too many messages from you", too_fast=True)),
+        (450, "4.2.1 gets mail at a rate that", NotNow("SMTP 450: 4.2.1 gets mail at a rate that")),
+        (452, "too many messages in the mailbox", NotNow("SMTP 452: too many messages in the mailbox")),
         (454, "Throttling failure", NotNow("SMTP 454: Throttling failure", too_fast=True)),
     ],
 )

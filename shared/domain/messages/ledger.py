@@ -40,6 +40,9 @@ from shared.domain.messages.answers import (
 from shared.domain.messages.singles import Pending, SingleContent
 
 EARLIER_ATTEMPTS = 5
+TOO_FAST_OF_AN_ATTEMPT = 20
+"""How often in a row a message may be refused since calls come too fast. Then that counts as an attempt: what refuses
+one recipient alone, for ever, must not hold back all others for ever."""
 PROVIDER_ID_CHARACTERS = 255
 REPEATED = "repeated"
 """What a tally calls messages that were called a second time, though the first call may have succeeded."""
@@ -89,8 +92,9 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of the ledger: a message to one recipient.
 
     `attempt` counts its calls, `round` the retries of its job when it was last called. While it is `sending`, `owner`
-    names who calls, and until `until` (the database's time) nobody else may judge what became of that. `ref` is what
-    the provider calls it (`ref_of`). `v` is raised by every change. A message of no job is a `single` one, and
+    names who calls, and until `until` (the database's time) nobody else may judge what became of that. `refused` counts
+    attempts that came to nothing, `too_fast` the calls since the last of them. `ref` is what the provider calls it
+    (`ref_of`). `v` is raised by every change. A message of no job is a `single` one, and
     `pending` until nothing is left to be done.
     """
 
@@ -108,6 +112,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: datetime | None = None
     ref: str = ""
     refused: int = 0
+    too_fast: int = 0
     repeated: int = 0
     earlier: tuple[EarlierAttempt, ...] = ()
     answered_at: datetime | None = None
@@ -194,6 +199,7 @@ def write_ahead(message: Message, *, owner: str, until: datetime, round: int = 0
         detail="",
         ref="",
         refused=message.refused if round == message.round else 0,
+        too_fast=message.too_fast if round == message.round else 0,
         earlier=_with_last(message),
     )
 
@@ -215,7 +221,9 @@ def answer(
         case CallRefused(reason, detail):
             return _end(message, state_of_refusal(reason), at, reason=reason, detail=detail)
         case NotNow(detail, too_fast):
-            return _refused_for_now(message, detail, counts=not too_fast, at=at, attempts=attempts)
+            refused_so_often = message.too_fast + 1 if too_fast else 0
+            message = replace(message, too_fast=refused_so_often % TOO_FAST_OF_AN_ATTEMPT)
+            return _refused_for_now(message, detail, counts=not message.too_fast, at=at, attempts=attempts)
         case LoginRefused(detail):
             return _refused_for_now(message, detail, counts=False, at=at, attempts=attempts)
         case CallUnanswered(detail):

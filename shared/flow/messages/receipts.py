@@ -6,7 +6,8 @@
 
 What concurrent requests bring goes together, so many at a time and one transaction after the other. An entry only ever
 rises in rank (`ledger.hear`), so news may come twice, in any order, by several processes, and after a write whose reply
-was lost. An error that nobody expected is that of its own news: the others are stored without. Hard bounces and complaints suppress the address in the same transaction.
+was lost. An error that nobody expected is that of its own news: the others are stored without. Hard bounces and
+complaints suppress the address in the same transaction.
 
 A message is found by our own key where the provider carries one, else by the provider's id. News of a message that
 nobody knows may have overtaken the record of its call: while it is young, the provider is asked to come again.

@@ -21,6 +21,7 @@ from shared.domain.messages.answers import (
 from shared.domain.messages.ledger import (
     EARLIER_ATTEMPTS,
     RANKS,
+    TOO_FAST_OF_AN_ATTEMPT,
     Message,
     MessageState,
     News,
@@ -99,6 +100,15 @@ def test_too_fast_and_a_refused_login_are_no_attempts() -> None:
         message = answered(sending(message), given_answer)
     assert message.state is MessageState.UNSENT
     assert message.refused == 0
+
+
+def test_too_fast_again_and_again_is_an_attempt() -> None:
+    """Some providers say so of one recipient: others must not wait for that one for ever."""
+    message, calls = BLANK, 0
+    while message.state is MessageState.UNSENT:
+        message, calls = answered(sending(message), NotNow(too_fast=True)), calls + 1
+    assert (message.state, message.reason) == (MessageState.FAILED, "gave-up")
+    assert calls == 3 * TOO_FAST_OF_AN_ATTEMPT
 
 
 def test_an_answer_to_another_attempt_changes_nothing() -> None:
