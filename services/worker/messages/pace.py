@@ -104,7 +104,7 @@ class AccountPace:
         traffic, now, generation = await self._read(), self._clock.read(), self._clock.generation
         if now.bound_us > self._guard.clock_us:
             return Wait(now.now_us + _SECOND, Limit.CLOCK)
-        if traffic.pace.clock != now.clock or generation != self._generation:
+        if generation != self._generation or self._goes_by_another_clock(traffic, now):
             return await self._adopt(traffic, now, generation)
         got = pacing.reserve(
             traffic.pace,
@@ -146,6 +146,11 @@ class AccountPace:
         kept = tuple(replace(one, until_us=until + self._call_us) if one is mine else one for one in others)
         changed = await self._change(traffic, replace(traffic.pace, seq=traffic.pace.seq + 1), kept)
         return wait if changed else None
+
+    def _goes_by_another_clock(self, traffic: Traffic, now: Reading) -> bool:
+        return pacing.is_of_another_clock(
+            traffic.pace, clock=now.clock, rate=traffic.rate, now_us=now.now_us, guard=self._guard
+        )
 
     async def _adopt(self, traffic: Traffic, now: Reading, generation: int) -> Wait | None:
         """Have the pace go by the clock that we read; `None` where somebody else was faster."""
