@@ -230,10 +230,13 @@ def _judge(answer: PostedAnswer, to: str, hidden: tuple[str, ...]) -> Answer:
         return judged
     detail = tell(f"{error.code}: {error.message}", to, hidden)
     match error.code:
-        case "UNREGISTERED" | "NOT_FOUND":
+        case "UNREGISTERED":
             return CallRefused(Reason.UNREGISTERED, detail)
         case "INVALID_ARGUMENT":
             return CallRefused(Reason.MALFORMED if error.blames_the_token else Reason.REFUSED, detail)
+        # Without a word of FCM's own, what was not found may be the project: that is no token's fault.
+        case "NOT_FOUND":
+            return CallRefused(Reason.REFUSED, detail)
         # The token is another project's, or Apple's key for this one is missing: no word about who we are.
         case "SENDER_ID_MISMATCH" | "THIRD_PARTY_AUTH_ERROR":
             return CallRefused(Reason.REFUSED, detail)

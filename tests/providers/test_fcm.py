@@ -158,7 +158,8 @@ def quota_passed(subject: str, description: str) -> Rule:
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        (fcm_fake.error(404, "NOT_FOUND", "no"), CallRefused(Reason.UNREGISTERED, "NOT_FOUND: no")),
+        (fcm_fake.error(404, "NOT_FOUND", "no", "UNREGISTERED"), CallRefused(Reason.UNREGISTERED)),
+        (fcm_fake.error(404, "NOT_FOUND", "no"), CallRefused()),  # the project, perhaps
         (fcm_fake.error(401, "UNAUTHENTICATED", "no", "THIRD_PARTY_AUTH_ERROR"), CallRefused()),
         (fcm_fake.error(400, "INVALID_ARGUMENT", "no", "", ("message.token",)), CallRefused(Reason.MALFORMED)),
         (fcm_fake.error(400, "INVALID_ARGUMENT", "no", "", ("message.data",)), CallRefused()),
