@@ -38,6 +38,9 @@ class MessageFeeder(BatchFeeder):
     async def end_owner(self, owner: str) -> None:
         await self._store.messages.end_session(owner)
 
+    async def drain(self, job: Job) -> None:
+        await self._feed.drain(job)
+
     async def reopen(self, job: Job) -> None:
         await self._retry.go_on(job)
 
