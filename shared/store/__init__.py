@@ -57,8 +57,10 @@ from shared.store.jobs.uploads import FileUploads
 from shared.store.messages.batches import MessageBatches
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.jobs import MessageJobs
+from shared.store.messages.kept_ledgers import KeptLedgers
 from shared.store.messages.ledger import MessageLedger
 from shared.store.messages.ledger_lists import LedgerLists
+from shared.store.messages.redaction import Redaction
 from shared.store.messages.reopening import Reopening
 from shared.store.messages.sums import MessageSums
 from shared.store.messages.suppressions import Suppressions
@@ -143,6 +145,8 @@ class Store:
         self.messages = self.add("messages", lambda database: MessageLedger(client, database))
         self.message_lists = self.add("message_lists", LedgerLists)
         self.message_sums = self.add("message_sums", MessageSums)
+        self.kept_ledgers = self.add("kept_ledgers", lambda database: KeptLedgers(client, database))
+        self.redaction = self.add("redaction", Redaction)
         self.suppressions = self.add("suppressions", Suppressions)
         self.schema = self.add("schema", Schema)
 

@@ -1,36 +1,36 @@
 """What the ledger counts of jobs: one aggregate at one moment, over their batches and over what callbacks have told.
 
-Once a job's batches are removed, its document keeps what they counted (`tally`). What callbacks tell is counted apart
-(`tallies`), and goes on being added.
+What callbacks tell is counted apart (`tallies`). What was counted of batches that are removed stands in their job
+(`tally`). Each step of their removal moves counts from the ones to the other in one transaction.
 """
 
 from collections.abc import Sequence
 
-import msgspec
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from shared.domain.jobs.jobs import split_key
 from shared.domain.messages.figures import MessageCounts, counted_states
 from shared.domain.messages.ledger import add_tallies
-from shared.store.documents import Document, json_text, translate_errors
+from shared.store.documents import Document, translate_errors
 from shared.store.jobs.batch_documents import END
 from shared.store.jobs.job_documents import one_job
 from shared.store.messages.ledger import beginning_with, flatten_tally
+
+_NOTHING_KEPT: Document = {"planned": 0, "duplicates": 0, "counts": {}}
 
 
 class MessageSums:
     """Reads `batches`, `tallies`, and the field `tally` of jobs. All raise `Unavailable`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
-        self._jobs = database["jobs"]
         self._batches = database["batches"].with_options(read_concern=ReadConcern("snapshot"))
 
     async def setup(self) -> None:
         """Nothing to make: jobs and the ledger have made the indexes."""
 
     async def count(self, job_key: str) -> MessageCounts:
-        """The messages of a job, all at one moment; without its duplicates as long as its batches are there."""
+        """The messages of a job, all at one moment; without its duplicates as long as it has its batches."""
         incarnation = split_key(job_key)[1]
         pipeline: list[Document] = [
             {"$match": {"job_id": job_key, "status": {"$ne": END}}},
@@ -40,14 +40,12 @@ class MessageSums:
         ]
         with translate_errors():
             found = await (await self._batches.aggregate(pipeline)).to_list()
-        kept = next((_read_kept(document["kept"]) for document in found if "kept" in document), None)
-        heard = [flatten_tally(document["heard"]) for document in found if "heard" in document]
-        if kept is not None:  # the batches are being removed: some may be left
-            return msgspec.structs.replace(kept, tally=add_tallies([kept.tally, *heard]))
-        batches = [document for document in found if "size" in document]
-        tallies = [flatten_tally(document["batch"]) for document in batches if "batch" in document]
+        kept = next((document["kept"] for document in found if "kept" in document), _NOTHING_KEPT)
+        tallies = [document[part] for document in found for part in ("batch", "heard") if part in document]
         return MessageCounts(
-            planned=sum(document["size"] for document in batches), tally=add_tallies([*tallies, *heard])
+            planned=kept["planned"] + sum(document.get("size", 0) for document in found),
+            duplicates=kept["duplicates"],
+            tally=add_tallies(map(flatten_tally, [kept["counts"], *tallies])),
         )
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
@@ -62,26 +60,6 @@ class MessageSums:
         with translate_errors():
             found = await (await self._batches.aggregate(pipeline)).to_list()
         return max(found[0]["unsent"], 0) if found else 0
-
-    async def keep(self, job_key: str, *, duplicates: int) -> None:
-        """Write into the job what its batches count, which are removed next. What is kept already stays."""
-        query = one_job(job_key) | {"tally": {"$exists": False}}
-        with translate_errors():
-            if await self._jobs.find_one(query, {"_id": 1}) is None:
-                return
-            pipeline: list[Document] = [
-                {"$match": {"job_id": job_key, "status": {"$ne": END}}},
-                {"$project": {"_id": 0, "size": 1, "tally": 1}},
-            ]
-            found = await (await self._batches.aggregate(pipeline)).to_list()
-            tally = add_tallies(flatten_tally(document.get("tally", {})) for document in found)
-            planned = sum(document["size"] for document in found)
-            kept = json_text(MessageCounts(planned=planned, duplicates=duplicates, tally=tally))
-            await self._jobs.update_one(query, {"$set": {"tally": kept}})
-
-
-def _read_kept(text: str) -> MessageCounts:
-    return msgspec.json.decode(text, type=MessageCounts)
 
 
 def _union(collection: str, query: Document, shown: Document) -> Document:
