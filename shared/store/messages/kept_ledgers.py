@@ -11,7 +11,6 @@ which the job keeps. So at any moment what is left and the job's tally add up, a
 message goes or finds none.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -86,7 +85,7 @@ class KeptLedgers:
     async def begin_forgetting(self, kept: KeptJob, *, duplicates: int) -> bool:
         """Note that the job's batches and messages are removed next; `False` where it has been taken up again since it
         was read."""
-        tally = {"planned": 0, "duplicates": duplicates, "counts": {}}
+        tally = {"planned": 0, "duplicates": duplicates, "steps": 0, "counts": {}}
         change = {"$set": {"forgetting": True, "tally": tally}}
         query = one_job(kept.job.key) | {"open": False, "ledger_since": kept.since, "tally": {"$exists": False}}
         with translate_errors():
@@ -104,8 +103,7 @@ class KeptLedgers:
                 return 0
             bounds = _bounds(incarnation, batches)
             heard = await self._tallies.find({"_id": bounds}, session=session).to_list()
-            if change := _increments(batches, heard):
-                await self._jobs.update_one(one_job(job_key), {"$inc": change}, session=session)
+            await self._jobs.update_one(one_job(job_key), {"$inc": _increments(batches, heard)}, session=session)
             await self._tallies.delete_many({"_id": bounds}, session=session)
             await self._messages.delete_many({"_id": bounds}, session=session)
             await self._batches.delete_many({"_id": {"$in": [batch["_id"] for batch in batches]}}, session=session)
@@ -167,6 +165,5 @@ def _bounds(incarnation: str, batches: Sequence[Document]) -> dict[str, str]:
 
 def _increments(batches: Sequence[Document], heard: Sequence[dict[str, Any]]) -> dict[str, int]:
     tallies = [flatten_tally(document) for document in (*(batch.get("tally", {}) for batch in batches), *heard)]
-    change = Counter({f"tally.counts.{name}": count for name, count in add_tallies(tallies).items()})
-    change["tally.planned"] = sum(batch.get("size", 0) for batch in batches)
-    return {path: count for path, count in change.items() if count}
+    counts = {f"tally.counts.{name}": count for name, count in add_tallies(tallies).items()}
+    return counts | {"tally.planned": sum(batch.get("size", 0) for batch in batches), "tally.steps": 1}
