@@ -134,6 +134,8 @@ class Resource:
             guards=[permit],
             opt={"who": route.who, "route": route, "streams": route.streams},
             request_max_body_size=Empty if limit is None else limit,
+            # Litestar takes a DELETE to have no answer. Every answer brings its own status along.
+            status_code=HTTPStatus.OK if route.method == "DELETE" and any(route.answers.values()) else None,
         )(self._with_act(route, function) if route.act else function)
 
     def _with_act(self, route: Route, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -41,9 +41,14 @@ class RecipientsResource(Resource):
         summary="Have an app's messages to one address, by all channels, forget it, and what providers said of them. "
                 "They count as before. What is still to be sent is sent: to stop that, suppress the address first.",
         act="recipient.redact", who=OPERATE_APP, answers={HTTPStatus.OK: RedactedView},
-        problems=(HTTPStatus.NOT_FOUND,), segments={"address": _ADDRESS}, masks={"address": mask},
+        problems=(HTTPStatus.NOT_FOUND,), segments={"address": _ADDRESS}, masks={"address": lambda path: mask(_address_in(path))},
     )  # fmt: skip
     async def redact_recipient(self, app_id: FromPath[str], address: FromPath[str]) -> Response[bytes]:
         app = await app_of(self._store, app_id)
-        redacted, more = await self._redaction.redact(app.id, address.removeprefix("/"))
+        redacted, more = await self._redaction.redact(app.id, _address_in(address))
         return wire.answer(RedactedView(redacted=redacted, more=more))
+
+
+def _address_in(path: str) -> str:
+    """The address that is the end of a path: it may have slashes of its own."""
+    return path.removeprefix("/")
