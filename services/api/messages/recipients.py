@@ -22,6 +22,15 @@ _ADDRESS = {
 }
 
 
+def _address_in(path: str) -> str:
+    """The address that is the end of a path: it may have slashes of its own."""
+    return path.removeprefix("/")
+
+
+def _mask(path: str) -> str:
+    return mask(_address_in(path))
+
+
 class RedactedView(Struct, frozen=True, kw_only=True, rename="camel"):
     """How many messages have forgotten their recipient, and whether there may be more: then ask again."""
 
@@ -41,14 +50,9 @@ class RecipientsResource(Resource):
         summary="Have an app's messages to one address, by all channels, forget it, and what providers said of them. "
                 "They count as before. What is still to be sent is sent: to stop that, suppress the address first.",
         act="recipient.redact", who=OPERATE_APP, answers={HTTPStatus.OK: RedactedView},
-        problems=(HTTPStatus.NOT_FOUND,), segments={"address": _ADDRESS}, masks={"address": lambda path: mask(_address_in(path))},
+        problems=(HTTPStatus.NOT_FOUND,), segments={"address": _ADDRESS}, masks={"address": _mask},
     )  # fmt: skip
     async def redact_recipient(self, app_id: FromPath[str], address: FromPath[str]) -> Response[bytes]:
         app = await app_of(self._store, app_id)
         redacted, more = await self._redaction.redact(app.id, _address_in(address))
         return wire.answer(RedactedView(redacted=redacted, more=more))
-
-
-def _address_in(path: str) -> str:
-    """The address that is the end of a path: it may have slashes of its own."""
-    return path.removeprefix("/")

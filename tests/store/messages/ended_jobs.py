@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Any
 
 from shared.domain.audience.ranges import KeyRange
 from shared.domain.jobs.batches import Batch, Receipt
@@ -16,12 +17,18 @@ from tests.store.made import a_job
 NOW = datetime(2026, 12, 24, tzinfo=UTC)
 EVER = datetime(2100, 1, 1, tzinfo=UTC)
 OWNER = "w"
-OPTIONS = {"channel": "mail", "recipient_column": "recipient", "batch_size": 20}
+OPTIONS = {"channel": "mail", "recipient_column": "recipient"}
 
 
-async def add_job(store: Store, sizes: list[int], *, unsent: int = 0) -> Job:
+async def add_job(store: Store, sizes: list[int], *, unsent: int = 0, batch_size: int = 20, **fields: Any) -> Job:
     """A job that has ended: its batches have so many messages that were sent, and as many unsent ones."""
-    job = a_job(credential_id="c", service="message", incarnation=fresh_incarnation(), options=OPTIONS)
+    job = a_job(
+        credential_id="c",
+        service="message",
+        incarnation=fresh_incarnation(),
+        options=OPTIONS | {"batch_size": batch_size},
+        **fields,
+    )
     await store.jobs.add(job)
     batches = [
         Batch(job_id=job.key, ordinal=ordinal, range=KeyRange(ordinal, ordinal + 1), size=size + unsent, owner=OWNER)
@@ -87,5 +94,9 @@ async def count_rows(store: Store, job: Job) -> Counter[str]:
 async def left(store: Store, job: Job) -> dict[str, int]:
     """How much is stored of the job."""
     prefix = {"$regex": f"^{job.incarnation}"}
-    of_job = {"messages": {"_id": prefix}, "tallies": {"_id": prefix}, "batches": {"job_id": job.key}}
+    of_job: dict[str, dict[str, Any]] = {
+        "messages": {"_id": prefix},
+        "tallies": {"_id": prefix},
+        "batches": {"job_id": job.key},
+    }
     return {name: await store._database[name].count_documents(query) for name, query in of_job.items()}

@@ -44,6 +44,7 @@ async def fill(campaign: Campaign) -> Job:
     await campaign.plan(small, [3])
     await campaign.note(small, 0, {0: {}})
     await campaign.plan(job, [ROWS])
+    rows = []
     for first in range(0, ROWS, 100):
         rows = await campaign.note(job, 0, {row: {} for row in range(first, first + 100)})
     after = hear(rows[0], News(state=MessageState.DELIVERED, at=NOW, attempt=1))
