@@ -17,9 +17,9 @@ class JobRemains:
         reads."""
         await self._store.batches.remove_of(job_keys)
         await self._store.held_out.remove_of(job_keys)
-        finished = await self._find_finished_plans(job_keys)
-        await self._store.files.remove_of(finished)
-        await self._store.divisions.remove_of(finished)
+        if finished := await self._find_finished_plans(job_keys):
+            await self._store.files.remove_of(finished)
+            await self._store.divisions.remove_of(finished)
 
     async def _find_finished_plans(self, job_keys: Sequence[str]) -> list[str]:
         """The plans of files, and the divisions, that nobody will read any more, now that these jobs are closed."""
