@@ -76,6 +76,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("jobs", "samples", *APP, ID),
     ("jobs", "messages", *APP, ID),
     ("messages", "find", *APP, "ana@example.com"),
+    ("messages", "redact", *APP, "ana@example.com", "--yes"),
     ("messages", "show", *APP, ID),
     ("minutes", "list"),
     ("namespaces", "list"),
