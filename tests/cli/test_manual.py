@@ -26,7 +26,7 @@ def verbs() -> Iterator[tuple[str, click.Command]]:
 
 VERBS = dict(verbs())
 # What cannot be taken back. A verb that only changes something can be followed by another that changes it again.
-DESTROYING = {"cancel", "stop", "delete", "discard", "revoke", "purge", "start"}
+DESTROYING = {"cancel", "stop", "delete", "discard", "revoke", "purge", "redact", "start"}
 
 
 def test_the_page_is_what_the_commands_say() -> None:
