@@ -65,15 +65,15 @@ class AccountPace:
         self._first_in_line = first_in_line
         self._generation = clock.generation
 
-    async def reserve(self, *, count: int, ahead_us: int, lasting_us: int) -> Reserved | Wait:
+    async def reserve(self, *, count: int, ahead_us: int, lasting_us: int, under_way: int = 0) -> Reserved | Wait:
         """Up to `count` instants, at least `ahead_us` from now, and room for the calls that will be under way where
-        each lasts so long, as far as others leave it.
+        each lasts so long, as far as others leave it; of those that are `under_way` already nothing is given away.
 
         Raises:
             PlaceLost: nothing is to be sent any more.
         """
         for _ in range(_TRIES):
-            got = await self._reserve_once(count, ahead_us, lasting_us)
+            got = await self._reserve_once(count, ahead_us, lasting_us, under_way)
             if got is not None:
                 GRANTS.labels(got.limit.value if isinstance(got, Wait) else _GRANTED).inc()
                 return got
@@ -99,7 +99,7 @@ class AccountPace:
                 log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
                 return
 
-    async def _reserve_once(self, count: int, ahead_us: int, lasting_us: int) -> Reserved | Wait | None:
+    async def _reserve_once(self, count: int, ahead_us: int, lasting_us: int, under_way: int) -> Reserved | Wait | None:
         """`None` where somebody else was faster."""
         traffic, now, generation = await self._read(), self._clock.read(), self._clock.generation
         if now.bound_us > self._guard.clock_us:
@@ -125,6 +125,7 @@ class AccountPace:
             until_us=grant.last_us + self._call_us + _SECOND,
             wanted=_SPARE_CALLS + 2 * lasting_us // grant.interval_us,
             max_in_flight=traffic.max_in_flight,
+            under_way=under_way,
         )
         mine = places.place_of(kept, self._holder)
         if mine is None:
