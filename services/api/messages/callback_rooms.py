@@ -1,7 +1,7 @@
 """Room for callbacks, of which strangers can send any number: nobody who reads slowly or comes often takes it all.
 
 A body is read before anything else is spent on it. Many are read at once; where there is no room for another one, the
-oldest of whoever has most of them is told to come again. So slow bodies shut out nobody: they go, and who comes gets in.
+oldest of whoever has most of them is told to come again. So slow bodies shut out nobody: they go, and others get in.
 What has been read is worked on, so many at once, half of them for one app.
 """
 
