@@ -28,6 +28,8 @@ from carillon.calls import Async, Sync
 from carillon.credentials import (
     Credential,
     CredentialChange,
+    CredentialDetail,
+    CredentialQueue,
     Credentials,
     CredentialStatus,
     Reencrypted,
@@ -111,6 +113,8 @@ __all__ = [
     "Conflict",
     "Credential",
     "CredentialChange",
+    "CredentialDetail",
+    "CredentialQueue",
     "CredentialStatus",
     "Credentials",
     "DeadLetter",

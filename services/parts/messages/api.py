@@ -17,6 +17,7 @@ from services.api.messages.unsubscribing import UnsubscribeResource
 from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.messages.common import MessagesPart
+from shared.flow.messages.credential_figures import CredentialFigures
 from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
 
@@ -30,8 +31,9 @@ class MessagesApi(Part):
 
     def resources(self) -> Sequence[Resource]:
         part, given = self.parts.of(MessagesPart), self.capabilities
+        standing = CredentialFigures(self.store)
         return (
-            CredentialsResource(self.store, part.credentials, given.key_ring, given.clock),
+            CredentialsResource(self.store, part.credentials, standing, given.key_ring, given.clock),
             SecretKeysResource(part.credentials),
             JobMessagesResource(self.store, part.figures),
             MessagesResource(self.store),

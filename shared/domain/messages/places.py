@@ -15,6 +15,8 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
+from shared.domain.messages.pacing import Limit
+
 _CALLS_A_PLACE = 1_000
 _FEWEST, _MOST = 2, 10
 _BATCH_SECONDS = 60
@@ -27,13 +29,14 @@ Rank = tuple[float, int, str]
 
 class AccountPlace(Struct, frozen=True, kw_only=True):
     """One of an account's places. `holder` is the id of a batch, or of a worker that sends single messages. Times are
-    the database's, in microseconds."""
+    the database's, in microseconds. `limit` is what has bounded the holder of late."""
 
     holder: str
     rank: Rank
     until_us: int
     calls: int = 0
     yields: bool = False
+    limit: Limit = Limit.RATE
 
 
 Places = tuple[AccountPlace, ...]
@@ -78,14 +81,17 @@ def have_one_yield(places: Places, rank: Rank) -> Places:
     return tuple(replace(place, yields=True) if place is last else place for place in places)
 
 
-def renew(places: Places, holder: str, *, until_us: int, wanted: int, max_in_flight: int) -> Places:
+def renew(
+    places: Places, holder: str, *, until_us: int, wanted: int, max_in_flight: int, limit: Limit = Limit.RATE
+) -> Places:
     """The places in which this holder's counts until then, with as many of the `wanted` calls as the others leave, and
     no more than its part of all: nobody waits for one that took too many for longer than that one's grant."""
     others = sum(place.calls for place in places if place.holder != holder)
     part = max(max_in_flight // len(places), 1) if places else 0
     calls = max(min(wanted, part, max_in_flight - others), 0)
     return tuple(
-        replace(place, until_us=until_us, calls=calls) if place.holder == holder else place for place in places
+        replace(place, until_us=until_us, calls=calls, limit=limit) if place.holder == holder else place
+        for place in places
     )
 
 

@@ -11,8 +11,10 @@ from msgspec import Struct
 from pymongo import ASCENDING
 from pymongo.asynchronous.database import AsyncDatabase
 
+from shared.domain.instants import from_ns
 from shared.domain.jobs.events import DueMail, Event, Milestone
 from shared.domain.jobs.jobs import TRANSITIONS, Job, JobStatus, Standing
+from shared.domain.messages.flowing import WaitingJob
 from shared.domain.messages.halting import Bounces
 from shared.domain.messages.jobs import Resending, options_of
 from shared.domain.messages.ledger import MessageState
@@ -55,6 +57,12 @@ class MessageJobs:
         with translate_errors():
             found = self._jobs.find(query, _WITHOUT).sort("created_at", ASCENDING).limit(limit)
             return [_running_job(document) async for document in found]
+
+    async def find_waiting(self, credential_id: str, *, limit: int) -> list[WaitingJob]:
+        """The oldest of the open jobs by this credential, whether they run or not."""
+        with translate_errors():
+            found = self._jobs.find(_open_of(credential_id), _WITHOUT).sort("created_at", ASCENDING).limit(limit)
+            return [_waiting_job(document) async for document in found]
 
     async def get_standings(self, job_keys: Sequence[str]) -> dict[str, Standing]:
         """What decides about the batches of those of these jobs that there are, by their keys."""
@@ -112,6 +120,11 @@ class MessageJobs:
 
 def _open_of(credential_id: str) -> Document:
     return {"credential_id": credential_id, "open": True}
+
+
+def _waiting_job(document: Document) -> WaitingJob:
+    job = job_of(document | {"context": "{}"})
+    return WaitingJob(job.key, max(from_ns(job.created_at), job.starts), job.standing.feeds)
 
 
 def _running_job(document: Document) -> RunningJob:

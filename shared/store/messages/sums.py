@@ -51,17 +51,21 @@ class MessageSums:
         )
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
-        """How many messages of these jobs nobody has called. Callbacks only move what was called."""
+        """How many messages of these jobs nobody has called."""
+        return sum((await self.count_unsent_of(job_keys)).values())
+
+    async def count_unsent_of(self, job_keys: Sequence[str]) -> dict[str, int]:
+        """How many messages of each of these jobs nobody has called. Callbacks only move what was called."""
+        if not job_keys:
+            return {}
         states = [{"$ifNull": [f"$tally.{state}", 0]} for state in counted_states()]
         pipeline: list[Document] = [
             {"$match": {"job_id": {"$in": list(job_keys)}, "status": {"$ne": END}}},
-            {"$group": {"_id": None, "unsent": {"$sum": {"$subtract": ["$size", {"$add": states}]}}}},
+            {"$group": {"_id": "$job_id", "unsent": {"$sum": {"$subtract": ["$size", {"$add": states}]}}}},
         ]
-        if not job_keys:
-            return 0
         with translate_errors():
             found = await (await self._batches.aggregate(pipeline)).to_list()
-        return max(found[0]["unsent"], 0) if found else 0
+        return {document["_id"]: max(document["unsent"], 0) for document in found}
 
     async def keep(self, job_key: str, *, duplicates: int) -> None:
         """Write into the job what its batches count, which are removed next. What is kept already stays."""
