@@ -10,6 +10,7 @@ from services.api.messages.job_messages import JobMessagesResource
 from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
+from services.api.messages.recipient_counting import RecipientCounting
 from services.api.messages.retries import RetriesResource
 from services.api.messages.suppression_bulk import BulkSuppressionsResource
 from services.api.messages.suppressions import SuppressionsResource
@@ -27,7 +28,8 @@ class MessagesApi(Part):
 
     def account_jobs(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)
-        return MessageAccountJobs(self.store, messages.credentials, lambda: messages.tables, messages.figures)
+        counting = RecipientCounting(self.store, lambda: messages.tables, self.capabilities.blobs)
+        return MessageAccountJobs(self.store, messages.credentials, lambda: messages.tables, messages.figures, counting)
 
     def resources(self) -> Sequence[Resource]:
         part, given = self.parts.of(MessagesPart), self.capabilities

@@ -21,6 +21,11 @@ class NamedColumns(Struct, frozen=True):
 
     def check(self, recipients: int) -> None:
         """Raise `Invalid` where these are too many."""
-        if 0 < self.most < recipients:
-            reason = f"the audience has more than the {self.most:,} recipients that maxRecipients allows"
-            raise Invalid(reason, field="maxRecipients", value=self.most)
+        check_count(recipients, self.most)
+
+
+def check_count(recipients: int, most: int) -> None:
+    """Raise `Invalid` where there are more than so many; 0: no limit."""
+    if 0 < most < recipients:
+        reason = f"the audience has more than the {most:,} recipients that maxRecipients allows"
+        raise Invalid(reason, field="maxRecipients", value=most)

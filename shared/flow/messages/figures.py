@@ -36,6 +36,12 @@ class MessageFigures:
         """How the job stands, up to a second ago; `exact`: at a moment after this call."""
         return await self._looks.look(job.key, lambda: self._read(job), exact=exact)
 
+    async def foresee(self, job: Job, messages: int) -> Forecast:
+        """When so many messages of a job would leave that nobody has made yet."""
+        now = await self._store.now()
+        counts = MessageCounts(planned=messages)
+        return forecast(job, counts, await self._look_ahead(job, now), now=now)
+
     async def _read(self, job: Job) -> JobFigures:
         counts = await self.count(job)
         now = await self._store.now()

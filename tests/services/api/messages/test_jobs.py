@@ -186,12 +186,6 @@ async def test_a_table_is_looked_at(desk: Desk, campaign: Campaign) -> None:
     assert filled.status == 201, filled.body
 
 
-async def test_a_preview_of_messages_is_refused(campaign: Campaign) -> None:
-    body = {"credential": "play", "csvPath": await campaign.file()}
-    refused = await campaign.desk.admin.post(f"{campaign.jobs}/preview?template=hello", body)
-    assert (refused.status, refused.json["field"]) == (422, "credential")
-
-
 async def test_a_credential_is_deleted_or_a_job_is_made_and_never_both(desk: Desk, campaign: Campaign) -> None:
     for _ in range(10):
         credential = await campaign.credential()
