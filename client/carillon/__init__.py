@@ -83,6 +83,7 @@ from carillon.push_jobs import JobEvent, JobStage, PushJob, StoredJob, ZoneStart
 from carillon.queues import DeadTask, DeadTasks, Queue, Queues, Returned
 from carillon.schedules import Schedules
 from carillon.signing_secrets import SigningSecret, SigningSecrets
+from carillon.single_messages import SendResult, SingleMessage
 from carillon.suppressions import StoredSuppression, Suppression, SuppressionResult, Suppressions
 from carillon.templates import Rendering, StoredTemplate, Template, Templates
 from carillon.tokens import IssuedToken, StoredToken, Token, Tokens
@@ -177,11 +178,13 @@ __all__ = [
     "Schedule",
     "ScheduleState",
     "Schedules",
+    "SendResult",
     "SendRetry",
     "Setting",
     "Sign",
     "SigningSecret",
     "SigningSecrets",
+    "SingleMessage",
     "StoredCredential",
     "StoredJob",
     "StoredSchedule",

@@ -59,6 +59,8 @@ POINTS: dict[str, str] = {
     "audit.after_system_records": "A scheduler that has told the audit, and not noted that it has.",
     "feed.after_place": "Whoever has taken a place of a credential for a batch and not queued it.",
     "message.after_disown": "A worker that has found a batch of a dead one and not taken it.",
+    "single.after_insert": "An API process that has stored a single message and told no worker of it.",
+    "single.after_take": "A worker that has taken the lease of a credential's single messages, and sent none.",
     "message.after_take": "A worker that owns a batch of messages and has looked at nothing of it.",
     "message.after_grant": "A worker that was granted instants and has noted no message for them.",
     "message.before_bytes": "A worker whose message is noted as `sending` and about to be called.",

@@ -12,6 +12,7 @@ from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
 from services.api.messages.recipient_counting import RecipientCounting
 from services.api.messages.retries import RetriesResource
+from services.api.messages.single_sends import SingleSendsResource
 from services.api.messages.suppression_bulk import BulkSuppressionsResource
 from services.api.messages.suppressions import SuppressionsResource
 from services.api.messages.unsubscribing import UnsubscribeResource
@@ -19,12 +20,13 @@ from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.messages.common import MessagesPart
 from shared.flow.messages.credential_figures import CredentialFigures
+from shared.flow.messages.singles import SendLimiter
 from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
 
 class MessagesApi(Part):
-    """Credentials and their keys, jobs that send by them, what became of messages, what providers call back,
-    suppressions, and the links to unsubscribe by."""
+    """Credentials and their keys, jobs that send by them, single messages, what became of messages, what providers
+    call back, suppressions, and the links to unsubscribe by."""
 
     def account_jobs(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)
@@ -39,6 +41,14 @@ class MessagesApi(Part):
             SecretKeysResource(part.credentials),
             JobMessagesResource(self.store, part.figures),
             MessagesResource(self.store),
+            SingleSendsResource(
+                self.store,
+                part.singles,
+                SendLimiter(self.store, given.time),
+                part.credentials,
+                part.links,
+                given.time,
+            ),
             RetriesResource(self.store, part.retry, self.parts.of(JobsApi).answers),
             SuppressionsResource(self.store, given.clock),
             BulkSuppressionsResource(self.store, given.clock),

@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import islice
@@ -67,7 +68,8 @@ class DispatchEnd(Enum):
 
 class Dispatch:
     """Sends the messages of one batch; a call lasts `call_us` at most. `lost` counts the instants that went unused.
-    Where it ends as `LATER`, something is granted again at `free_us`."""
+    Where it ends as `LATER`, something is granted again at `free_us`; where as `REJECTED`, `refusal` is what the
+    provider said."""
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class Dispatch:
         self.free_us = 0
         self._counts = InstantCounts()
         self.lost = self._counts.lost
+        self.refusal = ""
         self._pace = pace
         self._writer = writer
         self._provider = provider
@@ -93,6 +96,8 @@ class Dispatch:
         self._instants: deque[tuple[int, Reserved]] = deque()
         self._answers: deque[tuple[int, Note]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._held: set[str] = set()
+        self._expects_more = False
         self._uncalled = 0
         self._calls = 0
         self._end: DispatchEnd | None = None
@@ -100,14 +105,14 @@ class Dispatch:
         self._writing_us = _AHEAD_US[0] / 3
         self._lasting_us = float(_FIRST_LASTING_US)
 
-    async def run(self, prepared: Iterable[Prepared]) -> DispatchEnd:
+    async def run(self, prepared: Iterable[Prepared], *, expects_more: bool = False) -> DispatchEnd:
         """Send these in their order, until all are answered and recorded, or until there is a reason to stop. Then
-        nothing is under way, and what was not called is `unsent`.
+        nothing is under way, and what was not called is `unsent`. One that `expects_more` goes on until `finish`.
 
         Raises `Unavailable` where that cannot be recorded: the notes of what is left end by themselves.
         """
-        self._pending.extend(prepared)
-        self._uncalled = len(self._pending)
+        self._expects_more = expects_more
+        self.add(prepared)
         loops = [asyncio.create_task(loop()) for loop in (self._keep_reserving, self._keep_calling, self._keep_writing)]
         try:
             await asyncio.gather(*loops)
@@ -123,6 +128,29 @@ class Dispatch:
             await self._leave()
         return self._end or DispatchEnd.DONE
 
+    def add(self, prepared: Iterable[Prepared]) -> None:
+        """Send these too, behind the others."""
+        added = list(prepared)
+        self._pending.extend(added)
+        self._uncalled += len(added)
+        self._held.update(one.message.id for one in added)
+        self._wake_all()
+
+    def finish(self) -> None:
+        """Expect no more: end when all are answered."""
+        self._expects_more = False
+        self._wake_all()
+
+    @property
+    def held(self) -> AbstractSet[str]:
+        """The ids of those that are still to be called, or to be recorded."""
+        return self._held
+
+    @property
+    def uncalled(self) -> int:
+        """How many have not been called yet."""
+        return self._uncalled
+
     def stop(self, end: DispatchEnd = DispatchEnd.STOPPED) -> None:
         """Begin no further call."""
         self._end = self._end or end
@@ -132,7 +160,7 @@ class Dispatch:
     @property
     def _is_over(self) -> bool:
         """Whether no further call begins."""
-        return self._end is not None or not self._uncalled
+        return self._end is not None or not (self._uncalled or self._expects_more)
 
     async def _keep_reserving(self) -> None:
         while not self._is_over:
@@ -228,7 +256,8 @@ class Dispatch:
         self._answers.append((self._clock.now_us(), note))
         self._wake_all()
         match given:
-            case LoginRefused():
+            case LoginRefused(detail):
+                self.refusal = self.refusal or detail
                 self.stop(DispatchEnd.REJECTED)
             case NotNow(too_fast=True, retry_after=retry_after):
                 self._instants.clear()
@@ -311,13 +340,14 @@ class Dispatch:
         back = []
         for note in notes:
             if note.purpose is Purpose.ANSWER:
-                continue
-            if self._writer.is_ours(note.prepared):
+                self._held.discard(note.prepared.message.id)
+            elif self._writer.is_ours(note.prepared):
                 self._ready.append(note.prepared)
             elif self._writer.is_to_be_sent(note.prepared):
                 back.append(note.prepared)
             else:
-                self._uncalled -= 1  # a callback has told what became of it
+                self._uncalled -= 1  # a callback has told what became of it, or somebody has cancelled it
+                self._held.discard(note.prepared.message.id)
         self._pending.extendleft(reversed(back))
         self._wake_all()
 

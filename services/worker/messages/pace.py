@@ -54,6 +54,7 @@ class AccountPace:
         credential_id: str,
         holder: str,
         call_us: int,
+        first_in_line: bool = False,
     ) -> None:
         self._credentials = credentials
         self._clock = clock
@@ -61,6 +62,7 @@ class AccountPace:
         self._id = credential_id
         self._holder = holder
         self._call_us = call_us
+        self._first_in_line = first_in_line
         self._generation = clock.generation
 
     async def reserve(
@@ -115,6 +117,7 @@ class AccountPace:
             clock=now.clock,
             ahead_us=ahead_us,
             guard=self._guard,
+            first_in_line=self._first_in_line,
         )
         if isinstance(got, Wait):
             return await self._outlast(traffic, got, now.now_us)

@@ -28,6 +28,7 @@ from services.worker.messages.kept_clock import KeptClock
 from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.pace import AccountPace
 from services.worker.messages.reading import RecipientRows, RowsReader
+from services.worker.messages.rules import SendRules
 from services.worker.messages.screening import Screened, ids_of, screen
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unavailable
@@ -39,7 +40,6 @@ from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
 from shared.domain.messages.ledger import Message, recover
-from shared.domain.messages.pacing import PaceGuard
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
@@ -56,19 +56,6 @@ from shared.store.messages.ledger import WRITTEN_AT_ONCE, EntryChange, WriteResu
 log = structlog.get_logger(__name__)
 
 _REMEMBERED_OWNERS = 10_000
-
-
-class SendRules(Struct, frozen=True, kw_only=True):
-    """What a deployment decides for all senders. A batch of which more than `max_failed_share` failed has failed."""
-
-    guard: PaceGuard
-    call_seconds: float
-    max_failed_share: float
-
-    @property
-    def call_us(self) -> int:
-        """How long a call lasts at most, in microseconds."""
-        return int(self.call_seconds * 1_000_000)
 
 
 class _Batch(Struct, frozen=True):
@@ -291,7 +278,7 @@ class MessageSender(Stage[SendMessages]):
                 dispatch.stop()
             end = await dispatch.run(screened.prepared)
             if end is DispatchEnd.REJECTED:
-                await self._reject_credential(ours.credential, screened)
+                await self._reject_credential(ours.credential, dispatch.refusal)
             return end, dispatch.free_us
 
     def _writer(self, ours: _Batch) -> EntryWriter:
@@ -380,8 +367,7 @@ class MessageSender(Stage[SendMessages]):
             await self._flow.stop(job.key, failure=error.reason, stage=SEND)
         return await self._settle(batch, BatchStatus.DROPPED, size=batch.size)
 
-    async def _reject_credential(self, credential: Credential, screened: Screened) -> None:
-        said = next((one.message.detail for one in screened.prepared if one.message.detail), "")
+    async def _reject_credential(self, credential: Credential, said: str) -> None:
         if await self._credentials.reject(credential, said):
             log.error("a provider refuses a credential", credential=credential.id, reason=said)
 

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from shared.domain.messages.answers import (
     ADDRESS_AT_FAULT,
     DETAIL_CHARACTERS,
+    NEVER_IN_TIME,
     Answer,
     CallAccepted,
     CallRefused,
@@ -36,6 +37,7 @@ from shared.domain.messages.answers import (
     NotNow,
     Reason,
 )
+from shared.domain.messages.singles import Pending, SingleContent
 
 EARLIER_ATTEMPTS = 5
 PROVIDER_ID_CHARACTERS = 255
@@ -69,6 +71,7 @@ RANKS: dict[MessageState, int] = {
 """A callback only ever raises the rank of an entry."""
 
 _OPEN = frozenset({MessageState.SENDING, MessageState.UNKNOWN})
+_PENDING = frozenset({MessageState.UNSENT, MessageState.SENDING})
 _GOOD = frozenset({MessageState.SENT, MessageState.DELIVERED, MessageState.READ})
 
 
@@ -87,7 +90,8 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `attempt` counts its calls, `round` the retries of its job when it was last called. While it is `sending`, `owner`
     names who calls, and until `until` (the database's time) nobody else may judge what became of that. `ref` is what
-    the provider calls it (`ref_of`). `v` is raised by every change.
+    the provider calls it (`ref_of`). `v` is raised by every change. A message of no job is a `single` one, and
+    `pending` until nothing is left to be done.
     """
 
     id: str
@@ -109,6 +113,13 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     answered_at: datetime | None = None
     delivered_at: datetime | None = None
     read_at: datetime | None = None
+    single: SingleContent | None = None
+    pending: Pending | None = None
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether it has not been sent, and nobody is at it."""
+        return self.state is MessageState.UNSENT
 
     @property
     def is_sending(self) -> bool:
@@ -254,7 +265,15 @@ def give_back(message: Message) -> Message:
 
 def reject(message: Message, reason: Reason, *, at: datetime, detail: str = "") -> Message:
     """The entry of a recipient who is not called at all."""
-    return _end(message, MessageState.INVALID, at, reason=reason, detail=detail)
+    state = MessageState.FAILED if reason in NEVER_IN_TIME else MessageState.INVALID
+    return _end(message, state, at, reason=reason, detail=detail)
+
+
+def postpone(message: Message, due: datetime) -> Message | None:
+    """The entry of a single message that is looked at again then; `None` where nothing is left to be looked at."""
+    if message.pending is None or message.pending.due >= due:
+        return None
+    return _change(message, pending=replace(message.pending, due=due))
 
 
 def is_to_be_sent(message: Message | None, *, round: int, states: frozenset[MessageState]) -> bool:  # noqa: A002
@@ -317,7 +336,18 @@ def _end(message: Message, state: MessageState, at: datetime, **fields: object) 
 
 
 def _change(message: Message, **fields: object) -> Message:
-    return replace(message, v=message.v + 1, **fields)
+    changed = replace(message, v=message.v + 1, **fields)
+    return changed if changed.single is None else _with_what_is_needed(changed, changed.single)
+
+
+def _with_what_is_needed(message: Message, single: SingleContent) -> Message:
+    """A single message, pending as long as something is to be done, and with its content as long as that may be
+    sent: a late answer may say that it was not taken."""
+    if message.state in _PENDING:
+        waits = Pending(credential_id=message.credential_id, namespace=single.namespace, due=single.due)
+        return replace(message, pending=message.pending or waits)
+    content = single.content if message.is_unknown else ""
+    return replace(message, pending=None, single=replace(single, content=content))
 
 
 def _with_last(message: Message) -> tuple[EarlierAttempt, ...]:

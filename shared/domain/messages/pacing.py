@@ -28,6 +28,10 @@ HORIZON_US = _SECOND // 2
 FARTHEST_US = 10 * _SECOND
 """No grant begins more than `HORIZON_US` or one interval ahead, and none more than `FARTHEST_US`."""
 
+FIRST_IN_LINE_US = 3 * _SECOND // 2
+"""How far ahead the grants begin of whoever is first in line: behind any grant of others, which is a second long at
+most. They end within `FIRST_IN_LINE_US` and half a second."""
+
 _CHANGE_OF_CLOCK_US = 5 * _SECOND // 2
 _SMALLEST_SHARE = 1 / 64
 _RECOVERY_US = 10 * _SECOND
@@ -124,10 +128,18 @@ def effective_rate(pace: Pace, rate: float, now_us: int) -> float:
 
 
 def reserve(
-    pace: Pace, *, rate: float, count: int, now_us: int, clock: str, ahead_us: int, guard: PaceGuard
+    pace: Pace,
+    *,
+    rate: float,
+    count: int,
+    now_us: int,
+    clock: str,
+    ahead_us: int,
+    guard: PaceGuard,
+    first_in_line: bool = False,
 ) -> tuple[Pace, Grant] | Wait:
     """Up to `count` instants, the first at least `ahead_us` from now, and the pace to store with them. `clock` names
-    the clock that `now_us` was read from."""
+    the clock that `now_us` was read from. Who is `first_in_line` need not wait for the end of others' grants."""
     if pace.clock != clock:
         return Wait(now_us, Limit.CLOCK)
     interval = interval_us(effective_rate(pace, rate, now_us), guard)
@@ -138,9 +150,11 @@ def reserve(
     )
     first = max(blocked_until, now_us + ahead_us)
     horizon = _horizon_us(interval)
-    if first > now_us + max(horizon, ahead_us):
+    farthest = now_us + max(FIRST_IN_LINE_US if first_in_line and interval <= HORIZON_US else horizon, ahead_us)
+    if first > farthest:
         return Wait(first - horizon, limit)
-    grant = Grant(pace.seq + 1, first, interval, min(count, max(_SECOND // interval, 1)), pace.last_us)
+    longest = _SECOND if first <= now_us + max(horizon, ahead_us) else farthest + HORIZON_US - first
+    grant = Grant(pace.seq + 1, first, interval, min(count, max(longest // interval, 1)), pace.last_us)
     return replace(pace, seq=grant.seq, last_us=grant.last_us), grant
 
 

@@ -29,6 +29,9 @@ from shared.runtime.tracing import current_trace
 from shared.store import Store
 from shared.store.messages.jobs import RunningJob
 
+FIRST_IN_LINE: Rank = (-1.0, 0, "")
+"""The rank of single messages."""
+
 QUEUED_FOR = timedelta(seconds=60)
 """For how long a batch keeps its place while it waits for a worker."""
 
@@ -68,14 +71,25 @@ class CredentialFeed:
 
     async def keep_place(self, credential_id: str, batch: Batch, rank: Rank) -> bool:
         """Renew the place of a batch that a worker has; `False` where it has none any more, and none is free."""
+        return await self._keep_place(credential_id, batch.id, rank, beside=0)
+
+    async def enter_first(self, credential_id: str, holder: str) -> bool:
+        """Take a place before all batches, beside the places that these may have; `False` where nothing is sent now or
+        somebody else has it."""
+        return await self._keep_place(credential_id, holder, FIRST_IN_LINE, beside=1)
+
+    async def _keep_place(self, credential_id: str, holder: str, rank: Rank, *, beside: int) -> bool:
         for _ in range(_TRIES):
             traffic = await self._store.credentials.get_traffic(credential_id)
             if traffic is None or not traffic.flows:
                 return False
             now = await self._store.now()
-            known = places.leave(_without_expired(traffic, now, keep=batch.id), batch.id)
-            mine = places.place_of(traffic.places, batch.id)
-            kept = places.enter(known, batch.id, rank if mine is None else mine.rank, **_room(traffic, now))
+            known, room = places.leave(_without_expired(traffic, now, keep=holder), holder), _room(traffic, now)
+            mine = places.place_of(traffic.places, holder)
+            most = room["most"] + beside
+            kept = places.enter(
+                known, holder, rank if mine is None else mine.rank, until_us=room["until_us"], most=most
+            )
             if kept is None:
                 return False
             if await self._change(credential_id, traffic, kept):
@@ -188,4 +202,5 @@ def _without_expired(traffic: Traffic, now: datetime, *, keep: str = "") -> Plac
 
 def _room(traffic: Traffic, now: datetime) -> "_Room":
     until_us = ms(now + QUEUED_FOR) * 1_000
-    return {"until_us": until_us, "most": places.capacity(traffic.rate, traffic.max_in_flight)}
+    beside = sum(place.rank == FIRST_IN_LINE for place in traffic.places)
+    return {"until_us": until_us, "most": places.capacity(traffic.rate, traffic.max_in_flight) + beside}

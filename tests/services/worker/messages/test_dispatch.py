@@ -193,9 +193,9 @@ class SlowLedger:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
-    async def write(self, *arguments: Any) -> WriteResult:
+    async def write(self, *arguments: Any, **named: Any) -> WriteResult:
         await asyncio.sleep(self._seconds)
-        return await self._ledger.write(*arguments)
+        return await self._ledger.write(*arguments, **named)
 
 
 async def test_a_store_that_is_slow_slows_down_and_stops_nothing(store: Store, fake: FakeProcess) -> None:
