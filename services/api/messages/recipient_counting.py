@@ -53,9 +53,12 @@ class RecipientCounting:
         """
         options, counted = options_of(job), RecipientCount()
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds), aclosing(self._parts(job, options)) as parts:
+            async with asyncio.timeout(seconds) as limit, aclosing(self._parts(job, options)) as parts:
                 async for part in parts:
                     counted = await self._add(counted, job, options, part)
+                    # A driver may take the time-out for its own, where its answer comes at the same moment.
+                    if limit.expired():
+                        return counted
                 counted = replace(counted, exact=True)
         return counted
 
