@@ -37,6 +37,8 @@ from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.references import find_credential
 from shared.store import Store
 
+DRY_RUN = "dryRun"
+
 
 class MessageAccountJobs(AccountJobs):
     """Jobs that send messages."""
@@ -61,7 +63,7 @@ class MessageAccountJobs(AccountJobs):
         _check_fitting(names, body)
         credential = await find_credential(self._store, app.id, body.credential)
         channel = self._credentials.channel_of(credential.kind)
-        options = read_options(content, credential, channel)
+        options = replace(read_options(content, credential, channel), dry_run=body.metadata.get(DRY_RUN, False))
         check_sends(credential)
         texts = await self._read_texts(app, names[0], body, credential, options)
         if not body.csv_path:
@@ -171,5 +173,5 @@ def _check_fitting(names: tuple[str, ...], body: JobBody) -> None:
     if body.control_group:
         reason = "a job with a credential has no control group"
         raise Invalid(reason, field="controlGroup", value=body.control_group)
-    if body.metadata.get("dryRun"):
-        raise Invalid("a job with a credential has no dry run", field="metadata.dryRun", value=True)
+    if not isinstance(dry_run := body.metadata.get(DRY_RUN, False), bool):
+        raise Invalid(f"invalid metadata: {DRY_RUN} must be true or false", field=f"metadata.{DRY_RUN}", value=dry_run)

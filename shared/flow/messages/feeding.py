@@ -43,6 +43,7 @@ class _Room(TypedDict):
 
 _TRIES = 20
 _JOBS_LOOKED_AT = 200
+_DRY_RUN_BATCHES = 2
 _REMEMBERED = 1_000
 
 
@@ -59,6 +60,8 @@ class CredentialFeed:
         """Queue batches as long as there are places and batches that may be sent now."""
         while await self._feed_one(credential_id):
             pass
+        for job in await self._store.message_jobs.find_dry_runs(credential_id, limit=_JOBS_LOOKED_AT):
+            await self._feed_dry_run(job)
 
     async def feed_due(self, occurrence: Occurrence) -> None:
         """Feed the credential that waited for this instant."""
@@ -140,11 +143,9 @@ class CredentialFeed:
             await self._leave_unless_on_its_way(credential_id, found)
             return
         await fault("feed.after_queue")
-        task = SendMessages(batch.job_id, batch.ordinal, batch.turn, trace=current_trace())
         try:
-            await self._broker.publish(task.queue, encode(task))
+            await self._publish(batch)
         except Unavailable:
-            await self._store.batches.put_back(batch)
             await self.leave(credential_id, batch.id)
             raise
         if order is SendOrder.SHARES:
@@ -154,6 +155,26 @@ class CredentialFeed:
         batch = await self._store.batches.get(found.job_id, found.ordinal)
         if batch is None or not batch.is_on_its_way:
             await self.leave(credential_id, found.id)
+
+    async def _feed_dry_run(self, job: RunningJob) -> None:
+        """Queue batches of a job that calls nobody: it needs no place, and has a few on their way at a time, so that it
+        keeps no worker from sending."""
+        on_their_way = sum(map(len, (await self._store.batches.find_on_their_way(job.key)).values()))
+        for _ in range(on_their_way, _DRY_RUN_BATCHES):
+            found = await self._find_planned(job.key, await self._store.now())
+            batch = None if found is None else await self._store.batches.queue(job.key, found.ordinal)
+            if batch is None:
+                return
+            await self._publish(batch)
+
+    async def _publish(self, batch: Batch) -> None:
+        """Raises `Unavailable`; the batch is planned again then."""
+        task = SendMessages(batch.job_id, batch.ordinal, batch.turn, trace=current_trace())
+        try:
+            await self._broker.publish(task.queue, encode(task))
+        except Unavailable:
+            await self._store.batches.put_back(batch)
+            raise
 
     async def _find_next(
         self, credential_id: str, order: SendOrder, now: datetime, *, before: Rank | None

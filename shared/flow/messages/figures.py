@@ -45,7 +45,8 @@ class MessageFigures:
     async def _read(self, job: Job) -> JobFigures:
         counts = await self.count(job)
         now = await self._store.now()
-        ahead = await self._look_ahead(job, now) if moves_on(job) else Ahead()
+        sends = moves_on(job) and not options_of(job).dry_run
+        ahead = await self._look_ahead(job, now) if sends else Ahead()
         return JobFigures(counts, forecast(job, counts, ahead, now=now))
 
     async def count(self, job: Job) -> MessageCounts:

@@ -107,7 +107,7 @@ async def test_null_is_another_answer_than_none(campaign: Campaign) -> None:
         ({"credential": "00000000-0000-4000-8000-00000000ffff"}, "credential", "no credential"),
         ({"localized": True, "startsAt": 4 * 10**18}, "localized", "cannot be localized"),
         ({"controlGroup": 0.1}, "controlGroup", "no control group"),
-        ({"metadata": {"dryRun": True}}, "metadata.dryRun", "no dry run"),
+        ({"metadata": {"dryRun": "yes"}}, "metadata.dryRun", "true or false"),
         ({"expiresAt": 1}, "expiresAt", "in the future"),
         ({"template": "hello,hello"}, "template", "one template"),
         ({"template": "nothing"}, "template", "no template named"),
@@ -140,6 +140,15 @@ async def test_what_is_wrong_is_told_and_nothing_is_stored(
     assert (refused.status, refused.json["field"]) == (422, field), refused.body
     assert words in refused.json["detail"]
     assert await jobs_of(desk.house.store, campaign) == before
+
+
+async def test_a_dry_run_is_one_by_its_metadata(campaign: Campaign) -> None:
+    dry = await campaign.made(metadata={"dryRun": True})
+    assert options_of(dry).dry_run
+    assert not options_of(await campaign.made(metadata={"dryRun": False})).dry_run
+    shown = await campaign.shown(dry)
+    assert shown["metadata"] == {"dryRun": True}
+    assert shown["queue"] == {"jobs": 0, "messages": 0, "startsIn": None}, "it waits for nobody"
 
 
 async def test_another_apps_credential_is_none(desk: Desk, campaign: Campaign) -> None:
