@@ -10,7 +10,8 @@ from shared.domain.errors import Invalid
 
 
 class NamedColumns(Struct, frozen=True):
-    """How a file is cut whose columns have names: which of them holds the ids (others are not needed for that), the
+    """How a file is cut whose columns have names: which of them holds the ids (others are not needed for that; in a
+    table it is the one called `ids`), the
     normal form of ids, and whether one that stands in the file again is a repeat, and no recipient. There must be no
     more than `most` recipients, where it is not 0."""
 
@@ -18,6 +19,7 @@ class NamedColumns(Struct, frozen=True):
     normalize: Normalize | None = None
     once: bool = True
     most: int = 0
+    ids: str = ""
 
     def check(self, recipients: int) -> None:
         """Raise `Invalid` where these are too many."""

@@ -18,6 +18,9 @@ from shared.store.jobs.batch_documents import END
 from shared.store.jobs.job_documents import one_job
 from shared.store.messages.ledger import beginning_with, flatten_tally
 
+# Those of a file's ranges are bits, and are counted in its plan.
+_REPEATS: Document = {"$cond": [{"$isArray": "$range.repeated"}, {"$size": "$range.repeated"}, 0]}
+
 
 class MessageSums:
     """Reads `batches`, `tallies`, and the field `tally` of jobs. All raise `Unavailable`."""
@@ -30,11 +33,12 @@ class MessageSums:
         """Nothing to make: jobs and the ledger have made the indexes."""
 
     async def count(self, job_key: str) -> MessageCounts:
-        """The messages of a job, all at one moment; without its duplicates as long as its batches are there."""
+        """The messages of a job, all at one moment; without the duplicates of its file as long as its batches are
+        there."""
         incarnation = split_key(job_key)[1]
         pipeline: list[Document] = [
             {"$match": {"job_id": job_key, "status": {"$ne": END}}},
-            {"$project": {"_id": 0, "size": 1, "batch": "$tally"}},
+            {"$project": {"_id": 0, "size": 1, "batch": "$tally", "repeats": _REPEATS}},
             _union("tallies", beginning_with(f"{incarnation}."), {"heard": "$$ROOT"}),
             _union("jobs", one_job(job_key) | {"tally": {"$exists": True}}, {"kept": "$tally"}),
         ]
@@ -47,7 +51,9 @@ class MessageSums:
         batches = [document for document in found if "size" in document]
         tallies = [flatten_tally(document["batch"]) for document in batches if "batch" in document]
         return MessageCounts(
-            planned=sum(document["size"] for document in batches), tally=add_tallies([*tallies, *heard])
+            planned=sum(document["size"] for document in batches),
+            duplicates=sum(document["repeats"] for document in batches),
+            tally=add_tallies([*tallies, *heard]),
         )
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
@@ -75,11 +81,12 @@ class MessageSums:
                 return
             pipeline: list[Document] = [
                 {"$match": {"job_id": job_key, "status": {"$ne": END}}},
-                {"$project": {"_id": 0, "size": 1, "tally": 1}},
+                {"$project": {"_id": 0, "size": 1, "tally": 1, "repeats": _REPEATS}},
             ]
             found = await (await self._batches.aggregate(pipeline)).to_list()
             tally = add_tallies(flatten_tally(document.get("tally", {})) for document in found)
             planned = sum(document["size"] for document in found)
+            duplicates += sum(document["repeats"] for document in found)
             kept = json_text(MessageCounts(planned=planned, duplicates=duplicates, tally=tally))
             await self._jobs.update_one(query, {"$set": {"tally": kept}})
 
