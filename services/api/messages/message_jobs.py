@@ -31,10 +31,11 @@ from shared.domain.messages.counting import RecipientCount
 from shared.domain.messages.credentials import Credential, check_sends
 from shared.domain.messages.jobs import MESSAGE_SERVICE, MessageOptions, options_as_fields, options_of
 from shared.domain.messages.rendering import MessageTexts
-from shared.domain.messages.tags import check_filled_tags
+from shared.domain.messages.tags import UNSUBSCRIBE_URL, check_filled_tags, find_tag
 from shared.flow.messages.credentials import CredentialFlow
 from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.references import find_credential
+from shared.flow.messages.unsubscribing import UnsubscribeLinks
 from shared.store import Store
 
 DRY_RUN = "dryRun"
@@ -52,12 +53,14 @@ class MessageAccountJobs(AccountJobs):
         load_tables: Callable[[], RecipientTables],
         figures: MessageFigures,
         counting: RecipientCounting,
+        links: UnsubscribeLinks,
     ) -> None:
         self._store = store
         self._credentials = credentials
         self._load_tables = load_tables
         self._figures = figures
         self._counting = counting
+        self._links = links
 
     async def read(self, app: App, names: tuple[str, ...], body: JobBody, content: bytes) -> OwnFields:
         _check_fitting(names, body)
@@ -146,12 +149,21 @@ class MessageAccountJobs(AccountJobs):
     ) -> MessageTexts:
         texts = MessageTexts(templates, context, locale=options.locale)
         for template in templates:
+            self._check_links(template)
             try:
                 self._credentials.check_content(credential, template.body)
             except Invalid as error:
                 where = f"{template.name!r} in {template.locale!r}"
                 raise Invalid(f"invalid template: {where}: {error.reason}", field="template") from None
         return texts
+
+    def _check_links(self, template: Template) -> None:
+        """Raise `Invalid` for a link to unsubscribe by that would be empty."""
+        if missing := self._links.missing_setting:
+            path = find_tag(template.body, UNSUBSCRIBE_URL)
+            if path:
+                where = f"{{{{{UNSUBSCRIBE_URL}}}}} in {path} of {template.name!r} in {template.locale!r}"
+                raise Invalid(f"invalid template: {where}: no links are made unless {missing} is set", field="template")
 
 
 def _find_flaw(job: Job, counted: RecipientCount, unfilled: tuple[str, ...]) -> Invalid | None:

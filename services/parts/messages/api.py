@@ -31,7 +31,14 @@ class MessagesApi(Part):
     def account_jobs(self) -> AccountJobs:
         messages = self.parts.of(MessagesPart)
         counting = RecipientCounting(self.store, lambda: messages.tables, self.capabilities.blobs)
-        return MessageAccountJobs(self.store, messages.credentials, lambda: messages.tables, messages.figures, counting)
+        return MessageAccountJobs(
+            self.store,
+            messages.credentials,
+            lambda: messages.tables,
+            messages.figures,
+            counting,
+            messages.links,
+        )
 
     def resources(self) -> Sequence[Resource]:
         part, given = self.parts.of(MessagesPart), self.capabilities

@@ -173,6 +173,19 @@ async def test_a_template_that_the_provider_does_not_take_is_refused(campaign: C
     assert "'hello' in 'en'" in refused.json["detail"]
 
 
+async def test_a_link_that_would_be_empty_is_refused(desk: Desk, campaign: Campaign) -> None:
+    mail = await campaign.credential(kind="smtp")
+    body = {"subject": "Hi", "text": "Hi", "html": "<a href='{{ Unsubscribe_URL }}'>no more</a>"}
+    template = {"name": "linked", "locale": "en", "body": body}
+    assert (await desk.admin.post(f"/apps/{campaign.app_id}/templates", template)).status == 201
+    for path in (campaign.jobs, f"{campaign.jobs}/preview"):
+        given = {"credential": mail.id, "csvPath": await campaign.file()}
+        refused = await desk.admin.post(f"{path}?template=linked", given)
+        assert (refused.status, refused.json["field"]) == (422, "template"), refused.body
+        for words in ("{{unsubscribe_url}} in body.html of 'linked' in 'en'", "api.public_url"):
+            assert words in refused.json["detail"]
+
+
 async def test_a_table_is_looked_at(desk: Desk, campaign: Campaign) -> None:
     made = await campaign.post(filters={"level": "3"})
     assert made.status == 201, made.body
