@@ -111,7 +111,7 @@ class Credentials:
         query: Document = {"_id": credential_id, "status": {"$in": before}}
         query |= {} if secret is None else {"secret": secret}
         change: Document = {"status": to.value, "why": why, "updated_at": at}
-        change |= {"mail_due": at} if to is CredentialStatus.REJECTED else {}
+        change |= {"mail_due": at} if to.is_news else {}
         return await self._update(query, {"$set": change, "$inc": {"version": 1}})
 
     async def lease_mail(self, *, now: datetime, until: datetime) -> Credential | None:
