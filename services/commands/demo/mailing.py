@@ -85,7 +85,7 @@ def find_faults(story: MailingStory) -> list[str]:
         (counts["sent"] != MAILS or counts["unsent"] != 0, f"the ledger does not add up: {counts}"),
         (
             not MAILS <= len(story.calls) <= MAILS + counts["repeated"],
-            f"{len(story.calls):,} calls arrived, and the ledger knows of {counts['repeated']:,} that may be second ones",
+            f"{len(story.calls):,} calls arrived, {counts['repeated']:,} of which may be second ones",
         ),
         (most > RATE, f"{most:,} calls arrived within one second, {RATE:,} are allowed"),
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def summarize(story: MailingStory) -> str:
     lines = {
         "mails": f"{len(story.messages):,} of {MAILS:,} arrived, at most {story.most_in_a_second:,} within a second",
         "ledger": f"sent {counts['sent']:,}, unsent {counts['unsent']:,}, unknown {counts['unknown']:,}",
-        "open then": f"{counts['repeated']:,}, of which nobody could tell whether they were called; they were called again",
+        "open then": f"{counts['repeated']:,}, of which nobody could tell whether they were called, and so they were again",
     }
     return "\n".join(f"  {name:<13} {text}" for name, text in lines.items())
 
