@@ -98,7 +98,7 @@ def summarize(story: MailingStory) -> str:
     lines = {
         "mails": f"{len(story.messages):,} of {MAILS:,} arrived, at most {story.most_in_a_second:,} within a second",
         "ledger": f"sent {counts['sent']:,}, unsent {counts['unsent']:,}, unknown {counts['unknown']:,}",
-        "open then": f"{counts['repeated']:,}, of which nobody could tell whether they were called, and so they were again",
+        "open then": f"{counts['repeated']:,}, of which nobody could tell whether they were called: they were again",
     }
     return "\n".join(f"  {name:<13} {text}" for name, text in lines.items())
 

@@ -11,6 +11,7 @@ from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
 from services.api.messages.recipient_counting import RecipientCounting
+from services.api.messages.recipients import RecipientsResource
 from services.api.messages.retries import RetriesResource
 from services.api.messages.single_sends import SingleSendsResource
 from services.api.messages.suppression_bulk import BulkSuppressionsResource
@@ -20,6 +21,7 @@ from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.messages.common import MessagesPart
 from shared.flow.messages.credential_figures import CredentialFigures
+from shared.flow.messages.redacting import RecipientRedaction
 from shared.flow.messages.singles import SendLimiter
 from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
@@ -56,6 +58,7 @@ class MessagesApi(Part):
                 part.links,
                 given.time,
             ),
+            RecipientsResource(self.store, RecipientRedaction(self.store)),
             RetriesResource(self.store, part.retry, self.parts.of(JobsApi).answers),
             SuppressionsResource(self.store, given.clock),
             BulkSuppressionsResource(self.store, given.clock),

@@ -51,6 +51,8 @@ _STARVED_US = 10_000
 _FIRST_LASTING_US = 500_000
 _LONGEST_WAIT_US = 10 * _SECOND
 _LEAVING_SECONDS = 10.0
+_AWAY_SECONDS = 0.2
+_LOOKED_AT_SECONDS = 0.5
 _WEIGHT = 0.2  # of the newest in a running mean
 
 
@@ -122,11 +124,15 @@ class Dispatch:
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, *self._under_way, return_exceptions=True)
+            await self._end_records()
+        return self._end or DispatchEnd.DONE
+
+    async def _end_records(self) -> None:
+        """Tell what our calls came to, in whatever way sending has ended."""
         if self._end is DispatchEnd.TAKEN:
             await self._record_late()
         else:
             await self._leave()
-        return self._end or DispatchEnd.DONE
 
     def add(self, prepared: Iterable[Prepared]) -> None:
         """Send these too, behind the others."""
@@ -175,10 +181,16 @@ class Dispatch:
                     ahead_us=self._ahead_us,
                     lasting_us=int(self._lasting_us),
                     limit=self._counts.limit,
+                    under_way=len(self._under_way),
                 )
             except PlaceLost:
                 self.stop(DispatchEnd.FORBIDDEN)
                 return
+            except Unavailable as error:
+                # Calls that are under way have answers, which wait for the store too.
+                log.warning("nothing can be reserved", reason=str(error))
+                await pause(self._stopping, _AWAY_SECONDS)
+                continue
             if isinstance(got, Wait):
                 await self._outlast(got)
                 continue
@@ -192,10 +204,11 @@ class Dispatch:
 
     async def _outlast(self, wait: Wait) -> None:
         """Wait until there is something to reserve. Where that takes long, end once nothing is granted any more."""
+        generation = self._clock.generation
         if wait.until_us - self._clock.now_us() <= _LONGEST_WAIT_US:
-            await self._sleep_until(wait.until_us)
+            await self._sleep_until(wait.until_us, generation)
         elif self._instants:
-            await self._sleep_until(self._instants[-1][0] + self._guard.late_us)
+            await self._sleep_until(self._instants[-1][0] + self._guard.late_us, generation)
         else:
             self.free_us = wait.until_us
             self.stop(DispatchEnd.LATER)
@@ -206,7 +219,7 @@ class Dispatch:
                 await self._rest(self._calling, None)
                 continue
             instant, reserved = self._instants[0]
-            await self._sleep_until(instant)
+            await self._sleep_until(instant, reserved.generation)
             if not self._instants or self._instants[0][0] != instant or self._end is not None:
                 continue
             self._instants.popleft()
@@ -271,7 +284,7 @@ class Dispatch:
         await fault("message.before_bytes")
         try:
             return await self._provider.send(
-                prepared.content, message.to, key, lambda: self._is_in_time(instant, reserved)
+                prepared.content, prepared.to, key, lambda: self._is_in_time(instant, reserved)
             )
         except NotCalled:
             raise
@@ -328,7 +341,8 @@ class Dispatch:
         began = time.monotonic()
         try:
             await self._writer.write(notes, patience_seconds=patience_seconds)
-        except BatchTaken:
+        except (BatchTaken, asyncio.CancelledError):
+            # Written or not: who records an answer twice changes nothing.
             self._answers.extendleft((0, note) for note in notes if note.purpose is Purpose.ANSWER)
             raise
         if Purpose.AHEAD in purposes:
@@ -394,10 +408,12 @@ class Dispatch:
         await pause(event, seconds)
         event.clear()
 
-    async def _sleep_until(self, instant_us: int) -> None:
-        """Sleep until then, or until we are to stop."""
-        if (seconds := (instant_us - self._clock.now_us()) / _SECOND) > 0:
-            await pause(self._stopping, seconds)
+    async def _sleep_until(self, instant_us: int, generation: int) -> None:
+        """Sleep until then, or until we are to stop, or the clock of this generation counts no more."""
+        while (seconds := (instant_us - self._clock.now_us()) / _SECOND) > 0:
+            if self._stopping.is_set() or generation != self._clock.generation:
+                return
+            await pause(self._stopping, min(seconds, _LOOKED_AT_SECONDS))
 
     def _now(self) -> datetime:
         return EPOCH + timedelta(milliseconds=self._clock.now_us() // 1_000)

@@ -66,16 +66,17 @@ class AccountPace:
         self._generation = clock.generation
 
     async def reserve(
-        self, *, count: int, ahead_us: int, lasting_us: int, limit: Limit = Limit.RATE
+        self, *, count: int, ahead_us: int, lasting_us: int, under_way: int = 0, limit: Limit = Limit.RATE
     ) -> Reserved | Wait:
         """Up to `count` instants, at least `ahead_us` from now, and room for the calls that will be under way where
-        each lasts so long, as far as others leave it. `limit` is what has bounded the holder so far.
+        each lasts so long, as far as others leave it; of those that are `under_way` already nothing is given away.
+        `limit` is what has bounded the holder so far.
 
         Raises:
             PlaceLost: nothing is to be sent any more.
         """
         for _ in range(_TRIES):
-            got = await self._reserve_once(count, ahead_us, lasting_us, limit)
+            got = await self._reserve_once(count, ahead_us, lasting_us, under_way, limit)
             if got is not None:
                 GRANTS.labels(got.limit.value if isinstance(got, Wait) else _GRANTED).inc()
                 return got
@@ -101,7 +102,9 @@ class AccountPace:
                 log.warning("account slowed down", credential=self._id, share=pace.share, strikes=pace.strikes)
                 return
 
-    async def _reserve_once(self, count: int, ahead_us: int, lasting_us: int, limit: Limit) -> Reserved | Wait | None:
+    async def _reserve_once(
+        self, count: int, ahead_us: int, lasting_us: int, under_way: int, limit: Limit
+    ) -> Reserved | Wait | None:
         """`None` where somebody else was faster."""
         traffic, now, generation = await self._read(), self._clock.read(), self._clock.generation
         if now.bound_us > self._guard.clock_us:
@@ -128,6 +131,7 @@ class AccountPace:
             until_us=grant.last_us + self._call_us + _SECOND,
             wanted=_SPARE_CALLS + 2 * lasting_us // grant.interval_us,
             max_in_flight=traffic.max_in_flight,
+            under_way=under_way,
             limit=limit,
         )
         mine = places.place_of(kept, self._holder)

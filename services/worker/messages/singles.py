@@ -54,6 +54,7 @@ _FEWEST_AHEAD = 20
 _SOON, _LATER = timedelta(seconds=1), timedelta(seconds=5)
 _NO_RETRY = Resending()
 _NO_ACCOUNT = "the credential is gone"
+_NOT_SHARED = "the app may not use the credential any more"
 
 
 class _Turn(Struct, eq=False):
@@ -320,6 +321,8 @@ class SingleSender(Stage[SendSingles]):
             return None
         if message.single.is_over(now):
             return Note(prepared, Purpose.REJECT, at=now, reason=Reason.EXPIRED)
+        if message.app_id not in work.credential.usable_by:
+            return Note(prepared, Purpose.REJECT, at=now, detail=_NOT_SHARED)
         if (reason := barred.get(message.id)) is not None:
             return Note(prepared, Purpose.REJECT, at=now, reason=reason)
         due = due_at(message, _NO_RETRY, work.credential.retry, now=now)

@@ -158,6 +158,14 @@ def reserve(
     return replace(pace, seq=grant.seq, last_us=grant.last_us), grant
 
 
+def earliest_us(pace: Pace, *, rate: float, now_us: int) -> int | None:
+    """When somebody should look again, where nothing is granted for so long that nobody waits for it; `None` where
+    something is granted soon."""
+    interval = interval_us(effective_rate(pace, rate, now_us), PaceGuard(0, 0, 0))
+    until = max(pace.last_us + interval - _horizon_us(interval), pace.free_us, pace.hold_until_us)
+    return until if until > now_us + FARTHEST_US else None
+
+
 def give_back(pace: Pace, grant: Grant, *, used: int) -> Pace | None:
     """The pace without the instants of the grant behind the first `used` ones. `None` where there is nothing to give
     back, or where somebody else has reserved since."""

@@ -15,11 +15,13 @@ from cachetools import LRUCache
 from shared.broker import Broker
 from shared.domain.clock.occurrences import Occurrence, once
 from shared.domain.errors import Unavailable
-from shared.domain.instants import ms
+from shared.domain.instants import LATEST, from_ms, ms
 from shared.domain.jobs.batches import Batch
+from shared.domain.jobs.jobs import Job
 from shared.domain.messages import places
 from shared.domain.messages.credentials import SendOrder, Traffic
 from shared.domain.messages.owners import credential_owner, read_credential_owner
+from shared.domain.messages.pacing import earliest_us
 from shared.domain.messages.places import Places, Rank, Share
 from shared.domain.messages.tasks import SendMessages
 from shared.domain.tasks import encode
@@ -62,6 +64,11 @@ class CredentialFeed:
             pass
         for job in await self._store.message_jobs.find_dry_runs(credential_id, limit=_JOBS_LOOKED_AT):
             await self._feed_dry_run(job)
+
+    async def drain(self, job: Job) -> None:
+        """Queue all planned batches of a stopped job, without places: their workers send nothing, and end them."""
+        while (batch := await self._store.message_batches.find_planned(job.key, since=0, now=LATEST)) is not None:
+            await self._publish(batch)
 
     async def feed_due(self, occurrence: Occurrence) -> None:
         """Feed the credential that waited for this instant."""
@@ -112,9 +119,14 @@ class CredentialFeed:
     async def _feed_one(self, credential_id: str) -> bool:
         """Whether there may be more to feed."""
         traffic = await self._store.credentials.get_traffic(credential_id)
-        if traffic is None or not traffic.flows:
+        if traffic is None:
+            return await self._end_jobs(credential_id)
+        if not traffic.flows:
             return False
         now = await self._store.now()
+        if (until_us := earliest_us(traffic.pace, rate=traffic.rate, now_us=ms(now) * 1_000)) is not None:
+            await self.feed_at(credential_id, from_ms(until_us // 1_000))
+            return False
         known, room = _without_expired(traffic, now), _room(traffic, now)
         # Where no place is free, only who comes before a holder makes a difference.
         last = max((place.rank for place in known), default=None) if len(known) >= room["most"] else None
@@ -137,19 +149,40 @@ class CredentialFeed:
             await self._queue(credential_id, traffic.order, job, batch)
         return True
 
+    async def _end_jobs(self, credential_id: str) -> bool:
+        """Have jobs ended whose credential is gone: the worker of a batch stops its job."""
+        now = await self._store.now()
+        for job in await self._store.message_jobs.find_running(credential_id, limit=_JOBS_LOOKED_AT):
+            batch = await self._store.message_batches.find_planned(job.key, since=0, now=now)
+            if batch is not None:
+                await self._publish(batch)
+        return False
+
     async def _queue(self, credential_id: str, order: SendOrder, job: RunningJob, found: Batch) -> None:
-        batch = await self._store.batches.queue(job.key, found.ordinal)
+        try:
+            batch = await self._publish(found)
+        except Unavailable:
+            await self._leave_unless_on_its_way(credential_id, found)
+            raise
         if batch is None:
             await self._leave_unless_on_its_way(credential_id, found)
-            return
-        await fault("feed.after_queue")
-        try:
-            await self._publish(batch)
-        except Unavailable:
-            await self.leave(credential_id, batch.id)
-            raise
-        if order is SendOrder.SHARES:
+        elif order is SendOrder.SHARES:
             await self._store.message_jobs.count_share(job.key, batch.size / job.share)
+
+    async def _publish(self, found: Batch) -> Batch | None:
+        """The batch, on its way to a worker; `None` where somebody else was faster. Raises `Unavailable`: then it is in
+        its plan, if the store is there."""
+        batch = await self._store.batches.queue(found.job_id, found.ordinal)
+        if batch is None:
+            return None
+        await fault("feed.after_queue")
+        task = SendMessages(batch.job_id, batch.ordinal, batch.turn, trace=current_trace())
+        try:
+            await self._broker.publish(task.queue, encode(task))
+        except Unavailable:
+            await self._store.batches.put_back(batch)
+            raise
+        return batch
 
     async def _leave_unless_on_its_way(self, credential_id: str, found: Batch) -> None:
         batch = await self._store.batches.get(found.job_id, found.ordinal)
@@ -162,19 +195,8 @@ class CredentialFeed:
         on_their_way = sum(map(len, (await self._store.batches.find_on_their_way(job.key)).values()))
         for _ in range(on_their_way, _DRY_RUN_BATCHES):
             found = await self._find_planned(job.key, await self._store.now())
-            batch = None if found is None else await self._store.batches.queue(job.key, found.ordinal)
-            if batch is None:
+            if found is None or await self._publish(found) is None:
                 return
-            await self._publish(batch)
-
-    async def _publish(self, batch: Batch) -> None:
-        """Raises `Unavailable`; the batch is planned again then."""
-        task = SendMessages(batch.job_id, batch.ordinal, batch.turn, trace=current_trace())
-        try:
-            await self._broker.publish(task.queue, encode(task))
-        except Unavailable:
-            await self._store.batches.put_back(batch)
-            raise
 
     async def _find_next(
         self, credential_id: str, order: SendOrder, now: datetime, *, before: Rank | None
