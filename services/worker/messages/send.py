@@ -22,6 +22,7 @@ from msgspec import Struct
 from services.worker.jobs.grace import Grace
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from services.worker.messages.dry_run import judge_rows
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
@@ -39,7 +40,7 @@ from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message, recover
+from shared.domain.messages.ledger import Message, add_tallies, difference, recover
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
@@ -218,6 +219,8 @@ class MessageSender(Stage[SendMessages]):
                 pass
             case other:
                 assert_never(other)
+        if ours.mailing.options.dry_run:
+            return await self._count_only(ours)
         rank = (0.0, ours.mailing.job.created_at, ours.mailing.job.key)
         if not await self._credential_feed.keep_place(ours.credential.id, batch, rank):
             return await self._store.message_batches.put_back(batch)
@@ -226,6 +229,18 @@ class MessageSender(Stage[SendMessages]):
         end, free_us = await self._dispatch(held, ours, screened)
         await fault("message.before_settle")
         return await self._leave_batch(ours, rows, end, free_us)
+
+    async def _count_only(self, ours: _Batch) -> Batch | None:
+        """Settle a batch of a dry run with what it would send."""
+        rows = await self._reader.read(ours.mailing, ours.batch)
+        entries = await judge_rows(self._store, self._links, ours.mailing, ours.credential, ours.batch, rows)
+        return await self._store.message_batches.settle(
+            ours.batch,
+            to=BatchStatus.SENT,
+            receipt=receipt_of_entries(entries),
+            size=len(rows.numbers),
+            tally=add_tallies(difference(None, entry) for entry in entries),
+        )
 
     async def _recover(self, batch: Batch, session: WritingSession, *, repeats: bool) -> Mapping[str, Message]:
         """The batch's entries; what a dead worker left behind is decided, as far as that can be told by now."""
