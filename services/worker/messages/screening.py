@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from services.worker.messages.entries import Note, Prepared, Purpose
+from services.worker.messages.entries import BatchTaken, Note, Prepared, Purpose
 from services.worker.messages.mailings import MessagesOfJob
 from services.worker.messages.reading import RecipientRows
 from shared.domain.jobs.batches import Batch
@@ -81,6 +81,23 @@ def ids_of(batch: Batch, rows: RecipientRows) -> Sequence[str]:
     """The ids of the entries of these rows."""
     incarnation = split_key(batch.job_id)[1]
     return [entry_id(incarnation, batch.ordinal, number) for number in rows.numbers]
+
+
+async def fit_size(store: Store, batch: Batch, rows: RecipientRows, entries: Mapping[str, Message]) -> Batch:
+    """The batch with the size that it has: the rows that there are now, and the entries of rows that have gone. So what
+    the ledger counts never exceeds what is planned.
+
+    Raises:
+        BatchTaken: the batch has another owner.
+        Unavailable: the store is away.
+    """
+    size = len({*ids_of(batch, rows), *entries})
+    if size == batch.size:
+        return batch
+    resized = await store.message_batches.resize(batch, size)
+    if resized is None:
+        raise BatchTaken
+    return resized
 
 
 def _due_rows(

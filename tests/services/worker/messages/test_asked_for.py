@@ -11,8 +11,10 @@ import pytest_asyncio
 
 from services import assembly
 from services.parts import Parts
+from services.parts.jobs.common import JobsPart
 from shared.domain.jobs.jobs import Job
 from shared.domain.messages.credentials import Credential
+from tests.broker.eventually import eventually
 from tests.providers.fakes import FakeProcess, fake_process
 from tests.providers.rules import Rule
 from tests.services.api.client import ADMIN, Client
@@ -128,3 +130,22 @@ async def test_a_table_with_too_many_recipients_stops_the_job(
         shown["messages"][state]
         for state in ("unsent", "sending", "sent", "delivered", "read", "failed", "invalid", "unknown")
     )
+
+
+async def test_the_states_add_up_though_rows_have_left_the_table(
+    post: Post, api: Client, table: str, push_database: str
+) -> None:
+    job = await ask(post, api, await post.credential(rate=2), filters={"name": "n1,n2,n3,n4"})
+    await post.has_calls(1)
+    await post.parts.of(JobsPart).flow.pause(job.key)
+
+    async def is_put_back() -> bool:
+        return not any((await post.store.batches.find_on_their_way(job.key)).values())
+
+    await eventually(is_put_back)
+    gone = [entry.to for entry in await post.entries(job)]
+    await _execute(push_database, *(f"DELETE FROM {table} WHERE recipient = '{to}'" for to in gone))
+    await post.parts.of(JobsPart).flow.resume(job.key)
+    await post.closed(job)
+    counts = await post.store.message_sums.count(job.key)
+    assert sum(counts.by_state.values()) + counts.unsent == counts.planned, counts
