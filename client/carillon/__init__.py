@@ -62,7 +62,7 @@ from carillon.errors import (
 from carillon.groups import Group, Groups, ZoneJob
 from carillon.jobs import Jobs
 from carillon.message_jobs import HaltRule, JobQueue, MessageCounts, MessageJob
-from carillon.messages import Attempt, Message, Messages
+from carillon.messages import Attempt, Message, Messages, Redacted
 from carillon.moves import Move, MoveFigures
 from carillon.overview import OpenJobs, Overview, Sign, Unknown
 from carillon.previews import (
@@ -160,6 +160,7 @@ __all__ = [
     "RabbitCallback",
     "Rate",
     "RatePoint",
+    "Redacted",
     "Reencrypted",
     "Rendering",
     "Retry",

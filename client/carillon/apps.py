@@ -56,7 +56,8 @@ class Apps(Resource[M]):
 
     @call
     async def delete(self, app_id: str, *, reason: str = "") -> None:
-        """Delete an app with its templates and jobs. Raises `NotFound`, `Conflict` where a job is unfinished."""
+        """Delete an app with its templates, credentials and jobs; where there is much, the server goes on with it after
+        its answer, and the app is there until then. Raises `NotFound`, `Conflict` where a job is unfinished."""
         await self._transport.call("DELETE", _one(app_id), reason=reason, done_before=_GONE)
 
 

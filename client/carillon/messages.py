@@ -37,7 +37,8 @@ class Message(Struct, frozen=True, kw_only=True, rename="camel"):
     `invalid`. `attempt` counts its calls, `round` the retries of its job, `repeated` second calls after one that may
     have succeeded. `reason` is one word, `detail` what the provider said, `provider_id` what it calls the message. The
     `earlier` attempts are only there where it is shown alone. `send_at`, `expires_at` and `template` are those of a
-    message of no job. `redacted` says that recipient and details are left out."""
+    message of no job. `redacted` says that recipient and details are left out, `redacted_at` since when they are
+    forgotten."""
 
     id: str
     credential_id: str
@@ -55,13 +56,22 @@ class Message(Struct, frozen=True, kw_only=True, rename="camel"):
     send_at: datetime | None = None
     expires_at: datetime | None = None
     template: str = ""
+    redacted_at: datetime | None = None
     earlier: tuple[Attempt, ...] = ()
     redacted: bool = False
+
+
+class Redacted(Struct, frozen=True, kw_only=True, rename="camel"):
+    """So many messages were `redacted`. Where there may be `more`, ask again."""
+
+    redacted: int
+    more: bool
 
 
 message_decoder = msgspec.json.Decoder(Message)
 messages_decoder = msgspec.json.Decoder(list[Message])
 _results = msgspec.json.Decoder(SendResult)
+_redacted = msgspec.json.Decoder(Redacted)
 
 
 class Messages(Resource[M]):
@@ -134,6 +144,13 @@ class Messages(Resource[M]):
         or id) calls so. Read page by page."""
         query = query_of(recipient=recipient, credential=credential, providerId=provider_id)
         return items(self._transport, _of(app_id), query, messages_decoder, limit=limit, page_size=page_size)
+
+    @call
+    async def redact(self, app_id: str, recipient: str, *, reason: str = "") -> Redacted:
+        """Have the app's messages to this address forget it, and what providers said of them. They count as before.
+        What is still to be sent is sent: to stop that, suppress the address first. Raises `NotFound`, `Invalid`."""
+        path = path_of("apps", app_id, "recipients", text=recipient)
+        return (await self._transport.call("DELETE", path, reason=reason)).read(_redacted)
 
 
 def _of(app_id: str, *message_id: str) -> str:

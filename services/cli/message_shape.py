@@ -13,7 +13,7 @@ MESSAGE_STATES = ("unsent", "sending", "unknown", "sent", "delivered", "read", "
 _COLOURS = {"failed": "red", "invalid": "red", "unknown": "yellow", "delivered": "green", "read": "green"}
 _COLUMNS = (
     "id", "recipient", "state", "reason", "detail", "attempt", "round", "repeated", "providerId", "answeredAt",
-    "deliveredAt", "readAt",
+    "deliveredAt", "readAt", "redactedAt",
 )  # fmt: skip
 _SAID_BY_OTHERS = {"reason", "detail", "providerId"}
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r")
@@ -23,7 +23,7 @@ def message_columns(out: Output) -> Sequence[TableColumn]:
     """The columns of a list of messages."""
     return (
         TableColumn("ID", lambda message: message["id"], "id"),
-        TableColumn("RECIPIENT", lambda message: message["recipient"]),
+        TableColumn("RECIPIENT", lambda message: "(redacted)" if message["redactedAt"] else message["recipient"]),
         TableColumn("STATE", lambda message: message["state"], "word", _colour_of),
         TableColumn("REASON", lambda message: message["reason"], "word"),
         TableColumn("ANSWERED", lambda message: _when(out, message["answeredAt"]), "word"),
@@ -33,7 +33,7 @@ def message_columns(out: Output) -> Sequence[TableColumn]:
 
 def message_fields(out: Output, message: Json) -> Fields:
     """All of a message that tells something."""
-    times = {name: message[f"{name}At"] for name in ("answered", "delivered", "read")}
+    times = {name: message[f"{name}At"] for name in ("answered", "delivered", "read", "redacted")}
     return [
         ("id", message["id"]),
         ("credential", message["credentialId"]),
@@ -49,8 +49,14 @@ def message_fields(out: Output, message: Json) -> Fields:
         ("provider's id", message["providerId"]),
         *((name, _when(out, at)) for name, at in times.items()),
         ("earlier", [_attempt_line(each) for each in message.get("earlier", [])]),
-        ("left out", "personal data: you are a viewer" if message["redacted"] else ""),
+        ("left out", _what_is_left_out(message)),
     ]
+
+
+def _what_is_left_out(message: Json) -> str:
+    if not message["redacted"]:
+        return ""
+    return "personal data: " + ("it is forgotten" if message["redactedAt"] else "you are a viewer")
 
 
 def write_csv(messages: Iterable[Json]) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a part names all of them, and no process loads all of them
     from services.connections import Capabilities
     from services.scheduler.fire import OnDue
     from services.worker.stage import Stage
+    from shared.flow.accounts.belongings import Belongings
     from shared.flow.jobs.kinds import JobKind
     from shared.runtime.lifecycle import Component
 
@@ -83,6 +84,10 @@ class Part:
         """What the readiness of this process depends on, by its name in `/readyz`."""
         return {}
 
+    def belongings(self) -> "Sequence[Belongings]":
+        """What the subject has stored for apps, which goes when they are deleted."""
+        return ()
+
     async def take_up(self) -> None:
         """Find all unfinished work at once. Only for the start of a store's only process: nobody is at work, so no
         patience is needed. Raises `Unavailable`."""
@@ -129,6 +134,11 @@ class Parts:
         if not all(queue.startswith(TASK_PREFIXES) and not queue.endswith(".dlq") for queue in queues):
             raise ValueError(f"a queue begins with one of {TASK_PREFIXES}, and does not end in .dlq: {queues}")
         return stages
+
+    @cached_property
+    def belongings(self) -> "list[Belongings]":
+        """What all subjects have stored for apps."""
+        return [owned for part in self for owned in part.belongings()]
 
     @cached_property
     def on_due(self) -> "dict[str, OnDue]":

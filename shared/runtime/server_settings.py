@@ -218,6 +218,16 @@ class ProviderSettings(Section, frozen=True):
     clock_ms: Annotated[
         int, Meta(ge=1, le=1_000), rarely("How well a process must know the database's time to send anything.")
     ] = 5
+    redact_days: Annotated[
+        float,
+        Meta(ge=0.0001, le=3_650),
+        rarely("After how long messages of a job that has ended forget their recipients and what providers said."),
+    ] = 30.0
+    ledger_days: Annotated[
+        float,
+        Meta(ge=0.0001, le=3_650),
+        rarely("After how long they are forgotten, and a job cannot be retried any more; its figures stay."),
+    ] = 180.0
     network_ms: Annotated[
         int, Meta(ge=1, le=1_000), rarely("By how much the way to a provider may vary. It costs as much of the rate.")
     ] = 7

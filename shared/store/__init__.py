@@ -57,8 +57,10 @@ from shared.store.jobs.uploads import FileUploads
 from shared.store.messages.batches import MessageBatches
 from shared.store.messages.credentials import Credentials
 from shared.store.messages.jobs import MessageJobs
+from shared.store.messages.kept_ledgers import KeptLedgers
 from shared.store.messages.ledger import MessageLedger
 from shared.store.messages.ledger_lists import LedgerLists
+from shared.store.messages.redaction import Redaction
 from shared.store.messages.reopening import Reopening
 from shared.store.messages.send_limits import SendLimits
 from shared.store.messages.singles import SingleMessages
@@ -147,6 +149,8 @@ class Store:
         self.message_sums = self.add("message_sums", MessageSums)
         self.singles = self.add("singles", SingleMessages)
         self.send_limits = self.add("send_limits", SendLimits)
+        self.kept_ledgers = self.add("kept_ledgers", lambda database: KeptLedgers(client, database))
+        self.redaction = self.add("redaction", Redaction)
         self.suppressions = self.add("suppressions", Suppressions)
         self.schema = self.add("schema", Schema)
 

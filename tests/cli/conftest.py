@@ -64,7 +64,12 @@ class Program:
 
     def variables(self, **more: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("CARILLON_", "_CARILLON_"))}
-        own |= {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(self.home), "HOME": str(self.home), "TZ": "UTC"}
+        own |= {
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "client"))),
+            "XDG_CONFIG_HOME": str(self.home),
+            "HOME": str(self.home),
+            "TZ": "UTC",
+        }
         return own | self.environment | more
 
     async def run(self, *words: str, given: str = "", **environment: str) -> Ended:

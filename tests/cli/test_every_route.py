@@ -79,6 +79,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("messages", "import", *APP, "messages.ndjson"),
     ("messages", "cancel", *APP, ID, "--yes"),
     ("messages", "find", *APP, "ana@example.com"),
+    ("messages", "redact", *APP, "ana@example.com", "--yes"),
     ("messages", "show", *APP, ID),
     ("minutes", "list"),
     ("namespaces", "list"),

@@ -72,4 +72,12 @@ async def test_messages_are_listed_found_and_shown(cli: Program, house: House, d
     document.check("get", "/apps/{appId}/messages/{messageId}", shown.json)
     assert "SM0" in (await cli.done("messages", "show", entries[0].id, *app)).out
     assert (await cli.run("messages", "show", "nothing", *app)).code == 4
+    unsure = await cli.run("messages", "redact", "+65 9123 4560", *app)
+    assert (unsure.code, "--yes" in unsure.err) == (2, True)
+    redacted = await cli.done("messages", "redact", "+65 9123 4560", *app, "--yes", "--json")
+    document.check("delete", "/apps/{appId}/recipients/{address}", redacted.json | {"more": False})
+    assert redacted.json == {"redacted": 1}
+    shown = await cli.done("messages", "show", entries[0].id, *app)
+    assert ("it is forgotten" in shown.out, "+659123456" in shown.out) == (True, False)
+    assert "(redacted)" in (await cli.done("jobs", "messages", job_id, *app)).out
     assert (await cli.run("messages", "find", *app)).code == 2

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from carillon import AsyncCarillon, Credential, HaltRule, Invalid, JobQueue, MessageJob, NotFound
+from carillon import AsyncCarillon, Credential, HaltRule, Invalid, JobQueue, MessageJob, NotFound, Redacted
 from shared.domain.messages.ledger import Message
 from shared.store.messages.ledger import EntryChange
 from tests.services.api.conftest import House
@@ -52,6 +52,13 @@ async def test_messages_are_found(client: AsyncCarillon, house: House) -> None:
         assert [message.id async for message in found] == [entry.id]
     with pytest.raises(NotFound):
         await client.messages.get(app_id, "nothing")
+    redacted = await client.messages.redact(app_id, "ana@EXAMPLE.com", reason="she asked for it")
+    assert redacted == Redacted(redacted=1, more=False)
+    shown = await client.messages.get(app_id, entry.id)
+    assert (shown.recipient, shown.redacted, shown.redacted_at is None) == ("", True, False)
+    for none in ("", ".", ".."):
+        with pytest.raises(ValueError, match=r"called|empty"):
+            await client.messages.redact(app_id, none)
 
 
 async def test_what_is_wrong_comes_back(client: AsyncCarillon, house: House) -> None:

@@ -95,6 +95,7 @@ class Town:
             "name": "swagger-ui.css",
             "queue": "push.mail",
             "messageId": "none~1",
+            "address": "nobody@example.com",
         }
         tenant.ids["uploadId"] = (await self._made("PUT", f"{app}/uploads?part=1", bodies.csv(ids), mine, 200))[
             "uploadId"

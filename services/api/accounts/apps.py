@@ -1,6 +1,5 @@
 """`/apps`: the mobile apps that jobs push to."""
 
-from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -15,10 +14,10 @@ from services.api.http.ids import fresh_id
 from services.api.http.rights import ADMIN, KNOWN, OWN_APP, VIEW_APP
 from services.api.http.routes import Resource, Route
 from shared.domain.accounts.apps import App, check_app, name_key
-from shared.domain.errors import Conflict, Forbidden, NotFound
+from shared.domain.errors import Forbidden, NotFound
 from shared.domain.ids import read_uuid
+from shared.flow.accounts.app_removal import AppRemoval
 from shared.runtime.clock import Clock
-from shared.runtime.loops import repeat
 from shared.store import Store
 
 AppName = Annotated[
@@ -38,7 +37,6 @@ BundleId = Annotated[
 
 APPS = "/apps"
 APP = "/apps/{app_id:str}"
-PAGE = 500
 
 
 class AppBody(wire.Body, frozen=True, kw_only=True):
@@ -92,14 +90,12 @@ def _check_own_name(app: App, name: str) -> None:
 
 
 class AppsResource(Resource):
-    """The routes of apps. `before_forgetting` is called with the keys of jobs that are about to be removed."""
+    """The routes of apps."""
 
-    def __init__(
-        self, store: Store, clock: Clock, before_forgetting: Callable[[Sequence[str]], Awaitable[None]]
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, removal: AppRemoval) -> None:
         self._store = store
         self._clock = clock
-        self._before_forgetting = before_forgetting
+        self._removal = removal
 
     @Route(
         "GET", APPS, summary="List the apps, the oldest first.",
@@ -165,39 +161,15 @@ class AppsResource(Resource):
 
     @Route(
         "DELETE", APP,
-        summary="Delete an app with its templates, credentials, suppressions and jobs, if none of these is unfinished.",
+        summary="Delete an app with its templates, credentials, suppressions and jobs, if none of these is unfinished. "
+                "202: its secrets are gone, and it takes nothing new; the rest goes by itself. Its name is taken until "
+                "then.",
         act="app.delete", who=OWN_APP,
-        answers={HTTPStatus.NO_CONTENT: None}, problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+        answers={HTTPStatus.NO_CONTENT: None, HTTPStatus.ACCEPTED: AppView},
+        problems=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )  # fmt: skip
-    async def delete_app(self, app_id: FromPath[str]) -> Response[None]:
-        """The app takes no new jobs once this has begun; the same request again does what was cut off."""
+    async def delete_app(self, app_id: FromPath[str]) -> Response[Any]:
         app = await app_of(self._store, app_id)
-        await self._check_idle(app)
-        await self._store.apps.begin_removal(app.id)
-        await self._store.groups.remove_of(app.id)
-        # A job that was made before that is seen now; whoever makes one after it finds the app being deleted.
-        await self._check_idle(app)
-        await self._store.templates.remove_of(app.id)
-        await self._store.credentials.remove_of(app.id)
-        await self._remove_jobs(app.id)
-        # Upkeep finds those that are more than one request can take.
-        await repeat(lambda: self._store.suppressions.remove_some_of(app.id, limit=PAGE), while_full=PAGE)
-        # Nor is one forgotten whose maker died before looking. Without templates, a later one never begins.
-        await self._check_idle(app)
-        await self._store.apps.remove(app.id)
+        gone = await self._removal.remove(app)
         note_change(app_view(app), None)
-        return wire.empty()
-
-    async def _check_idle(self, app: App) -> None:
-        if await self._store.open_jobs.has_open(app.id):
-            raise Conflict("the app has unfinished jobs: stop them or wait", field="appId", value=app.id)
-
-    async def _remove_jobs(self, app_id: str) -> None:
-        while job_keys := await self._store.closed_jobs.find_of_app(app_id, limit=PAGE):
-            await self._before_forgetting(job_keys)
-            await self._store.batches.remove_of(job_keys)
-            await self._store.held_out.remove_of(job_keys)
-            jobs = (await self._store.jobs.with_ids(job_keys)).values()
-            await self._store.files.remove_of([job.file_plan_id for job in jobs if job.csv_path])
-            await self._store.divisions.remove_of(sorted({job.file_plan_id for job in jobs if job.divided}))
-            await self._store.closed_jobs.remove(job_keys)
+        return wire.empty() if gone else wire.answer(app_view(app), HTTPStatus.ACCEPTED)

@@ -1,6 +1,6 @@
 """Acts: what a route does, written down before it is done and when it has ended (`shared.domain.console.audit`)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
@@ -57,6 +57,7 @@ _connection: ContextVar[Connection] = ContextVar("connection")
 _record: ContextVar[str] = ContextVar("record", default="")
 
 Change = tuple[Fields, Fields]
+Masks = Mapping[str, Callable[[str], str]]
 Method = Callable[..., Awaitable[Response[Any]]]
 log = structlog.get_logger(__name__)
 
@@ -78,9 +79,9 @@ class Acts:
         self._of_services = settings.services == "written"
         self._demands_reasons = settings.reasons == "required"
 
-    async def begin(self, act: str, connection: Connection) -> AuditRecord | None:
+    async def begin(self, act: str, connection: Connection, masks: Masks) -> AuditRecord | None:
         """Write down that an act begins; `None` for one that is not written down. It must not be done where this
-        fails.
+        fails. Of the path, what has `masks` is written down as these show it.
 
         Raises:
             Invalid: its reason is too long, or the deployment demands one.
@@ -89,7 +90,7 @@ class Acts:
         caller = caller_of(connection)
         if self._leaves_out(act, caller, connection):
             return None
-        reason, on = self._read_reason(act, connection), _acted_on(act, caller, connection)
+        reason, on = self._read_reason(act, connection), _acted_on(act, caller, connection, masks)
         now = await self._time.now()
         record = AuditRecord(
             id=fresh_id(ns(now)),
@@ -170,7 +171,7 @@ def current_record() -> str:
     return _record.get()
 
 
-def record_act(act: str, method: Method, *, may_be_dry: bool) -> Method:
+def record_act(act: str, method: Method, *, may_be_dry: bool, masks: Masks) -> Method:
     """The same method of a route, whose act is written down around it. One that `may_be_dry` does nothing when asked
     so: then there is nothing to be written down."""
 
@@ -180,7 +181,7 @@ def record_act(act: str, method: Method, *, may_be_dry: bool) -> Method:
         if may_be_dry and is_dry_run(connection):
             return await method(*args, **kwargs)
         acts: Acts = connection.app.state[ACTS]
-        record = await acts.begin(act, connection)
+        record = await acts.begin(act, connection, masks)
         if record is None:
             return await method(*args, **kwargs)
         _record.set(record.id)
@@ -202,10 +203,12 @@ def _actor(caller: Caller, connection: Connection) -> Actor:
     return Actor(namespace=caller.namespace, name=caller.name, way=way, address=peer[0] if peer else "")
 
 
-def _acted_on(act: str, caller: Caller, connection: Connection) -> ActedOn:
+def _acted_on(act: str, caller: Caller, connection: Connection, masks: Masks) -> ActedOn:
     """What the path names: the app where the act is on the app, else what stands first beside it. What is not made yet
     has no id."""
-    named = {name: _canonical(name, str(value)) for name, value in connection.path_params.items()}
+    path = {name: str(value) for name, value in connection.path_params.items()}
+    shown = {name: masks[name](value) if name in masks else value for name, value in path.items()}
+    named = {name: _canonical(name, value) for name, value in shown.items()}
     app_id, kind = named.pop(_APP, ""), kind_of(act)
     return ActedOn(
         kind=kind,

@@ -3,6 +3,7 @@
 Labels are the route's template, the method and the status: never an id, never what a stranger typed.
 """
 
+import re
 import time
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,7 @@ from shared.runtime.tracing.context import TRACEPARENT
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNKNOWN = "unknown"
 PATH_CHARACTERS = 256  # of a path in the log
+_PERSON = re.compile("(/recipients/).+", re.DOTALL)
 _LINK_TOKEN = "token"  # whoever has it acts for a recipient
 NO_ANSWER = 499  # the client left before there was an answer
 
@@ -92,9 +94,10 @@ def _facts(scope: Any) -> dict[str, str]:
 
 
 def _shown_path(scope: Any) -> str:
-    """The path for the log: of one that is a recipient's own link, only where it leads."""
+    """The path for the log: of one that is a recipient's own link, only where it leads, and of none whom it is about,
+    whether there is such a route or not."""
     path: str = _route(scope) if _LINK_TOKEN in scope.get("path_params", {}) else scope["path"]
-    return path[:PATH_CHARACTERS]
+    return _PERSON.sub(r"\1***", path)[:PATH_CHARACTERS]
 
 
 def _note(scope: Any, status: int, seconds: float) -> None:

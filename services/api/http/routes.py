@@ -69,8 +69,9 @@ class Route(Struct, frozen=True):
     A body over `max_body_bytes`, by default the application's limit, is refused; where that depends on the deployment,
     it is a function of the resource. A route that `streams` passes its body on as it comes and never holds it.
     A list that `exports` is also given whole, as text of these media types, where `Accept` names one.
-    `segments` has the JSON schemas of what stands in the path, but for the usual ids. What is no GET names its `act`,
-    `job.stop` for instance, which is written down (`acts`), or `UNRECORDED`.
+    `segments` has the JSON schemas of what stands in the path, but for the usual ids; those that nobody is to read in
+    the audit have `masks`. What is no GET names its `act`, `job.stop` for instance, which is written down (`acts`), or
+    `UNRECORDED`.
     """
 
     method: Method
@@ -85,6 +86,7 @@ class Route(Struct, frozen=True):
     body_required: bool = True
     parameters: tuple[Parameter, ...] = ()
     segments: dict[str, dict[str, Any]] = {}
+    masks: dict[str, Callable[[str], str]] = {}
     paged: bool = False
     max_body_bytes: int | Callable[[Any], int] | None = None
     streams: bool = False
@@ -132,11 +134,13 @@ class Resource:
             guards=[permit],
             opt={"who": route.who, "route": route, "streams": route.streams},
             request_max_body_size=Empty if limit is None else limit,
+            # Litestar takes a DELETE to have no answer. Every answer brings its own status along.
+            status_code=HTTPStatus.OK if route.method == "DELETE" and any(route.answers.values()) else None,
         )(self._with_act(route, function) if route.act else function)
 
     def _with_act(self, route: Route, function: Callable[..., Any]) -> Callable[..., Any]:
         assert route.act is not None
-        return record_act(route.act, function, may_be_dry=DRY_RUN in route.parameters)
+        return record_act(route.act, function, may_be_dry=DRY_RUN in route.parameters, masks=route.masks)
 
 
 class _Handler(HTTPRouteHandler):

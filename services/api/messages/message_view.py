@@ -27,6 +27,7 @@ COLUMNS = (
     "answeredAt",
     "deliveredAt",
     "readAt",
+    "redactedAt",
 )
 """The columns of a CSV file of messages."""
 
@@ -48,7 +49,8 @@ class MessageView(Struct, frozen=True, kw_only=True, rename="camel"):
     `repeated` second calls after one that may have succeeded. `reason` is one word, `detail` what the provider said;
     `providerId` is what it calls the message. One that was asked for alone, and by no job, has `sendAt`, `expiresAt`
     and `template`. One that is shown alone has its `earlier` attempts, the last five. `redacted` says that recipient
-    and details are left out, because the caller is a viewer."""
+    and details are left out: because the caller is a viewer or, where there is a `redactedAt`, because they are
+    forgotten."""
 
     id: str
     credential_id: str
@@ -63,6 +65,7 @@ class MessageView(Struct, frozen=True, kw_only=True, rename="camel"):
     answered_at: Timestamp | None
     delivered_at: Timestamp | None
     read_at: Timestamp | None
+    redacted_at: Timestamp | None
     send_at: Timestamp | UnsetType = UNSET
     expires_at: Timestamp | UnsetType | None = UNSET
     template: str | UnsetType = UNSET
@@ -72,8 +75,8 @@ class MessageView(Struct, frozen=True, kw_only=True, rename="camel"):
 
 def message_view(message: Message, *, personal: bool, single: bool = False) -> MessageView:
     """The message; without what is personal unless `personal`."""
-    times = (message.answered_at, message.delivered_at, message.read_at)
-    answered, delivered, read = (None if at is None else format_instant(at) for at in times)
+    times = (message.answered_at, message.delivered_at, message.read_at, message.redacted_at)
+    answered, delivered, read, redacted = (None if at is None else format_instant(at) for at in times)
     view = MessageView(
         id=message.id,
         credential_id=message.credential_id,
@@ -88,6 +91,8 @@ def message_view(message: Message, *, personal: bool, single: bool = False) -> M
         answered_at=answered,
         delivered_at=delivered,
         read_at=read,
+        redacted_at=redacted,
+        redacted=redacted is not None,
         earlier=[_attempt_view(each, message.credential_id) for each in message.earlier] if single else UNSET,
     )
     view = view if message.single is None else _with_wishes(view, message.single)
@@ -119,6 +124,7 @@ def as_csv(views: Sequence[MessageView]) -> bytes:
                 view.answered_at or "",
                 view.delivered_at or "",
                 view.read_at or "",
+                view.redacted_at or "",
             )
         )
     return text.getvalue().encode()

@@ -15,8 +15,7 @@ from services.api.http.routes import Parameter, Resource, Route
 from services.api.messages.message_view import MessageView, message_view
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.instants import from_ms, ms
-from shared.domain.messages.channels import Channel
-from shared.domain.messages.recipients import ADDRESS_CHARACTERS, read_address
+from shared.domain.messages.recipients import ADDRESS_CHARACTERS, spellings_of
 from shared.flow.messages.references import find_credential
 from shared.store import Store
 from shared.store.documents import Page
@@ -92,8 +91,7 @@ class MessagesResource(Resource):
 
     async def _find_recipient(self, app_id: str, recipient: str, asked: paging.Asked[MessagePosition]) -> Page[Dated]:
         before = None if asked.after is None else (from_ms(asked.after.at), asked.after.id)
-        forms = [read_address(recipient, channel) for channel in Channel]
-        addresses = {recipient, *(form for form in forms if isinstance(form, str))}
+        addresses = spellings_of(recipient)
         return await self._store.message_lists.find_recipient(app_id, addresses, before=before, limit=asked.limit)
 
     async def _find_ref(self, app_id: str, written: str, provider_id: str) -> Page[Dated]:

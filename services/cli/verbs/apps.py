@@ -66,7 +66,7 @@ def delete(session: Session, app_name: str) -> None:
     app = session.api.get("apps", find_app(session, app_name))
     session.ask(f"This deletes app {app['name']} with its templates and jobs; there is no undo.", type_name=app["name"])
     session.api.delete("apps", app["id"])
-    session.out.confirm(app, f"Deleted app {app['name']}.", id="id")
+    session.out.confirm(app, f"Deleted app {app['name']}. Where it had much, the rest goes by itself.", id="id")
 
 
 def _fields(session: Session, app: Json) -> Fields:

@@ -110,6 +110,19 @@ def find(session: Session, recipient: str, credential: str, provider_id: str, li
     session.out.show_list(found, message_columns(session.out), id="id", limit=limit)
 
 
+@command.verb("redact", of_app=True, destroys=True)
+@click.argument("recipient")
+def redact(session: Session, recipient: str) -> None:
+    """Have the messages to a RECIPIENT forget it. They count as before. What is still to be sent is sent: to stop that,
+    add a suppression first."""
+    app_id, total = find_app(session), 0
+    session.ask(f"The messages to {recipient} will not show whom they were to; there is no undo.")
+    while (answer := session.api.redact(app_id, recipient))["more"]:
+        total += answer["redacted"]
+    total += answer["redacted"]
+    session.out.confirm({"redacted": total}, f"{total} messages have forgotten their recipient.", id="redacted")
+
+
 @command.verb("show", of_app=True)
 @click.argument("message_id", metavar="MESSAGE")
 def show(session: Session, message_id: str) -> None:

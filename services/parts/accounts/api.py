@@ -10,7 +10,6 @@ from services.api.accounts.whoami import WhoamiResource
 from services.api.http.routes import Resource
 from services.parts import Part
 from services.parts.accounts.common import AccountsPart
-from services.parts.console.common import ConsolePart
 
 
 class AccountsApi(Part):
@@ -19,7 +18,7 @@ class AccountsApi(Part):
     def resources(self) -> Sequence[Resource]:
         accounts, clock = self.parts.of(AccountsPart), self.capabilities.clock
         return (
-            AppsResource(self.store, clock, self.parts.of(ConsolePart).system_records.tell_of_jobs),
+            AppsResource(self.store, clock, accounts.removal),
             UsersResource(self.store, accounts.revocations, clock, first_admin=self.settings.api.first_admin),
             TokensResource(self.store, accounts.revocations, clock),
             SigningSecretsResource(accounts.signing),

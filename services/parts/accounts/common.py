@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from services.parts import Check, Part
+from shared.flow.accounts.app_removal import AppRemoval
 from shared.flow.accounts.signing import Signing
 from shared.flow.clock.revocations import RevocationFlow
 from shared.outgoing.signing import check_secret
@@ -23,6 +24,11 @@ class AccountsPart(Part):
     @cached_property
     def revocations(self) -> RevocationFlow:
         return RevocationFlow(self.store, self.capabilities.time.now)
+
+    @cached_property
+    def removal(self) -> AppRemoval:
+        """How apps are deleted."""
+        return AppRemoval(self.store, self.parts.belongings)
 
     def checks(self, process: str) -> Mapping[str, Check]:
         return {"mongodb": self.store.ping}

@@ -9,13 +9,16 @@ from shared.runtime.loops import Periodic, Swept
 
 
 class AccountsScheduler(Part):
-    """Revocations, which are completed whoever began them."""
+    """Revocations, and deletions of apps, which are completed whoever began them."""
 
     def components(self, process: str) -> Sequence[Component]:
         if process != "scheduler":
             return ()
         interval = self.settings.scheduler.sweep_seconds
-        return (Periodic("revocations", self._complete_revocations, interval_seconds=interval),)
+        return (
+            Periodic("revocations", self._complete_revocations, interval_seconds=interval),
+            Periodic("deleted apps", self.parts.of(AccountsPart).removal.run_once, interval_seconds=interval),
+        )
 
     async def _complete_revocations(self) -> Swept:
         """Go on with revocations that a dead process left, and pause what requests in flight scheduled after one."""

@@ -1,9 +1,11 @@
 """What several processes need of jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from services.parts import Check, Part
+from shared.flow.accounts.belongings import Belongings
+from shared.flow.jobs.belongings import JobBelongings
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
 from shared.flow.jobs.groups import GroupFlow
@@ -40,6 +42,12 @@ class JobsPart(Part):
     @cached_property
     def watch(self) -> JobWatch:
         return JobWatch(self.store, self.capabilities.time)
+
+    def belongings(self) -> Sequence[Belongings]:
+        from services.parts.console.common import ConsolePart  # which stands upon this part
+
+        tell = self.parts.of(ConsolePart).system_records.tell_of_jobs
+        return (JobBelongings(self.store, self.kinds, tell),)
 
     @property
     def has_mails(self) -> bool:

@@ -10,6 +10,7 @@ from services.api.messages.job_messages import JobMessagesResource
 from services.api.messages.keys import SecretKeysResource
 from services.api.messages.message_jobs import MessageAccountJobs
 from services.api.messages.messages import MessagesResource
+from services.api.messages.recipients import RecipientsResource
 from services.api.messages.retries import RetriesResource
 from services.api.messages.single_sends import SingleSendsResource
 from services.api.messages.suppression_bulk import BulkSuppressionsResource
@@ -18,6 +19,7 @@ from services.api.messages.unsubscribing import UnsubscribeResource
 from services.parts import Part
 from services.parts.jobs.api import JobsApi
 from services.parts.messages.common import MessagesPart
+from shared.flow.messages.redacting import RecipientRedaction
 from shared.flow.messages.singles import SendLimiter
 from shared.flow.messages.unsubscribing import UnsubscribeFlow
 
@@ -45,6 +47,7 @@ class MessagesApi(Part):
                 part.links,
                 given.time,
             ),
+            RecipientsResource(self.store, RecipientRedaction(self.store)),
             RetriesResource(self.store, part.retry, self.parts.of(JobsApi).answers),
             SuppressionsResource(self.store, given.clock),
             BulkSuppressionsResource(self.store, given.clock),

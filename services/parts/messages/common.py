@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from services.parts import Part
 from services.parts.jobs.common import JobsPart
+from shared.flow.accounts.belongings import Belongings
 from shared.flow.jobs.kinds import JobKind
+from shared.flow.messages.belongings import MessageBelongings
 from shared.flow.messages.feeding import CredentialFeed
 from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.halting import BounceBreaker
@@ -93,6 +95,9 @@ class MessagesPart(Part):
     def figures(self) -> MessageFigures:
         return MessageFigures(self.store)
 
+    def belongings(self) -> Sequence[Belongings]:
+        return (MessageBelongings(self.store),)
+
     def job_kinds(self) -> Sequence[JobKind]:
         feeder = MessageFeeder(self.store, self.feed, self.retry)
-        return (MessageKind(lambda: self.tables, feeder, self.figures),)
+        return (MessageKind(self.store, lambda: self.tables, feeder),)

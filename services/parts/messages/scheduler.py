@@ -7,14 +7,15 @@ from services.parts.messages.common import MessagesPart
 from services.scheduler.fire import OnDue
 from shared.domain.messages.owners import CREDENTIAL, SINGLES
 from shared.flow.messages.gauges import INTERVAL_SECONDS, CredentialGauges
+from shared.flow.messages.retention import MessageRetention
 from shared.flow.messages.suppressions import SuppressionUpkeep
 from shared.runtime.lifecycle import Component
 from shared.runtime.loops import Periodic
 
 
 class MessagesScheduler(Part):
-    """What of credentials waits for an instant, how many of them stand in the way of their jobs, and upkeep of
-    suppressions."""
+    """What of credentials waits for an instant, how many of them stand in the way of their jobs, retention of messages,
+    and upkeep of suppressions."""
 
     def on_due(self) -> Mapping[str, OnDue]:
         part = self.parts.of(MessagesPart)
@@ -25,6 +26,7 @@ class MessagesScheduler(Part):
             return ()
         upkeep, interval = SuppressionUpkeep(self.store), self.settings.scheduler.retention_seconds
         gauges, singles = CredentialGauges(self.store), self.parts.of(MessagesPart).singles
+        retention = MessageRetention(self.store, self.capabilities.time, self.settings.providers)
         return (
             Periodic(
                 "upkeep of single messages",
@@ -33,4 +35,5 @@ class MessagesScheduler(Part):
             ),
             Periodic("gauges of credentials", gauges.read_once, interval_seconds=INTERVAL_SECONDS),
             Periodic("upkeep of suppressions", upkeep.run_once, interval_seconds=interval),
+            Periodic("retention of messages", retention.run_once, interval_seconds=interval),
         )

@@ -291,7 +291,7 @@ class Dispatch:
         await fault("message.before_bytes")
         try:
             return await self._provider.send(
-                prepared.content, message.to, key, lambda: self._is_in_time(instant, reserved)
+                prepared.content, prepared.to, key, lambda: self._is_in_time(instant, reserved)
             )
         except NotCalled:
             raise

@@ -39,12 +39,17 @@ _FIRST_ROUND = Resending()
 
 
 class Prepared(Struct):
-    """One message and what it says; `is_stored` where the ledger has an entry of it, and `is_gone` where it had one."""
+    """One message, what it says and to whom; `is_stored` where the ledger has an entry of it, which may be redacted,
+    and `is_gone` where it had one."""
 
     message: Message
     content: Content
     is_stored: bool = False
+    to: str = ""
     is_gone: bool = False
+
+    def __post_init__(self) -> None:
+        self.to = self.to or self.message.to
 
 
 class Purpose(Enum):
@@ -174,9 +179,10 @@ class EntryWriter:
         match note.purpose:
             case Purpose.AHEAD:
                 assert note.until is not None
-                round_ = self._resending.round
+                round_, to = self._resending.round, note.prepared.to
                 wanted = self.is_to_be_sent(note.prepared)
-                return write_ahead(message, owner=self._owner, until=note.until, round=round_) if wanted else None
+                ahead = write_ahead(message, owner=self._owner, until=note.until, round=round_, to=to)
+                return ahead if wanted else None
             case Purpose.REJECT:
                 assert note.at is not None
                 wanted = self.is_to_be_sent(note.prepared)

@@ -65,7 +65,7 @@ async def screen(
     for row, address, body in zip(due, addresses, bodies, strict=True):
         spelled = rows.recipients[row.place] if isinstance(address, Malformed) else address
         message = row.entry or Message(id=row.id, app_id=mailing.job.app_id, credential_id=credential.id, to=spelled)
-        prepared = Prepared(message, body or {}, row.entry is not None)
+        prepared = Prepared(message, body or {}, row.entry is not None, spelled)
         if isinstance(address, Malformed):
             screened.rejected.append(_reject(prepared, Reason.MALFORMED, address.why, now))
         elif (reason := found.get(address)) is not None:

@@ -23,7 +23,7 @@ REASON_CHARACTERS = 1_000
 CHANGE_BYTES = 16 * 1024
 """How much of what an act changed is kept, before and after each."""
 
-ENDING_VERBS = frozenset({"stop", "delete", "cancel", "discard", "revoke", "purge"})
+ENDING_VERBS = frozenset({"stop", "delete", "cancel", "discard", "revoke", "purge", "redact"})
 """The last words of acts after which something is over or gone, for which a deployment may demand a reason."""
 
 SYSTEM = "system"

@@ -12,6 +12,9 @@ A message without an entry is `unsent`. Three things change an entry:
   any order. Of an earlier attempt only good news counts;
 - **recovery**, where the process that called is gone: `unknown`, or `unsent` again where a repeat does no harm.
 
+In the end an entry is **redacted**: it forgets its recipient and what the provider said, for good, unless it is called
+again. It counts as before.
+
 A *tally* counts the entries of a batch by state. Whoever changes entries adds the difference (`difference`) in the same
 transaction, so the tallies are exact at any moment.
 """
@@ -91,13 +94,14 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `attempt` counts its calls, `round` the retries of its job when it was last called. While it is `sending`, `owner`
     names who calls, and until `until` (the database's time) nobody else may judge what became of that. `ref` is what
     the provider calls it (`ref_of`). `v` is raised by every change. A message of no job is a `single` one, and
-    `pending` until nothing is left to be done.
+    `pending` until nothing is left to be done; from then on `ledger_since` tells its age, and `personal_since` that it
+    is not redacted. Where it is redacted, `to` and `detail` are empty.
     """
 
     id: str
     app_id: str
     credential_id: str
-    to: str
+    to: str = ""
     state: MessageState = MessageState.UNSENT
     reason: str = ""
     detail: str = ""
@@ -113,8 +117,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     answered_at: datetime | None = None
     delivered_at: datetime | None = None
     read_at: datetime | None = None
+    redacted_at: datetime | None = None
     single: SingleContent | None = None
     pending: Pending | None = None
+    personal_since: datetime | None = None
+    ledger_since: datetime | None = None
 
     @property
     def is_unsent(self) -> bool:
@@ -181,10 +188,19 @@ def state_of_refusal(reason: str) -> MessageState:
     return MessageState.INVALID if reason in ADDRESS_AT_FAULT else MessageState.FAILED
 
 
-def write_ahead(message: Message, *, owner: str, until: datetime, round: int = 0) -> Message:  # noqa: A002 - the field
-    """The entry right before its next call."""
+def write_ahead(
+    message: Message,
+    *,
+    owner: str,
+    until: datetime,
+    round: int = 0,  # noqa: A002 - the field
+    to: str = "",
+) -> Message:
+    """The entry right before its next call, to this recipient where it has forgotten its own."""
     return _change(
         message,
+        to=message.to or to,
+        redacted_at=None,
         state=MessageState.SENDING,
         attempt=message.attempt + 1,
         round=round,
@@ -276,6 +292,12 @@ def postpone(message: Message, due: datetime) -> Message | None:
     return _change(message, pending=replace(message.pending, due=due))
 
 
+def redact(message: Message, *, at: datetime) -> Message:
+    """The entry without what tells who its recipient is."""
+    earlier = tuple(replace(attempt, detail="") for attempt in message.earlier)
+    return _change(message, to="", detail="", earlier=earlier, redacted_at=message.redacted_at or at)
+
+
 def is_to_be_sent(message: Message | None, *, round: int, states: frozenset[MessageState]) -> bool:  # noqa: A002
     """Whether this round sends the message: in the first one, all that are not sent; in a retry, those of an earlier
     round that stand in one of the wanted `states`, and those of this round that wait for another attempt."""
@@ -336,6 +358,8 @@ def _end(message: Message, state: MessageState, at: datetime, **fields: object) 
 
 
 def _change(message: Message, **fields: object) -> Message:
+    if message.redacted_at is not None:
+        fields["detail"] = ""  # what a provider says later may name the recipient, too
     changed = replace(message, v=message.v + 1, **fields)
     return changed if changed.single is None else _with_what_is_needed(changed, changed.single)
 
@@ -343,11 +367,18 @@ def _change(message: Message, **fields: object) -> Message:
 def _with_what_is_needed(message: Message, single: SingleContent) -> Message:
     """A single message, pending as long as something is to be done, and with its content as long as that may be
     sent: a late answer may say that it was not taken."""
-    if message.state in _PENDING:
+    if message.state in _PENDING and message.redacted_at is None:
         waits = Pending(credential_id=message.credential_id, namespace=single.namespace, due=single.due)
-        return replace(message, pending=message.pending or waits)
+        return replace(message, pending=message.pending or waits, personal_since=None, ledger_since=None)
     content = single.content if message.is_unknown else ""
-    return replace(message, pending=None, single=replace(single, content=content))
+    since = message.ledger_since or message.answered_at or message.until or single.due
+    return replace(
+        message,
+        pending=None,
+        single=replace(single, content=content),
+        personal_since=None if message.redacted_at else since,
+        ledger_since=since,
+    )
 
 
 def _with_last(message: Message) -> tuple[EarlierAttempt, ...]:

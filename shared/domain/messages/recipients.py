@@ -102,6 +102,13 @@ def read_address(text: str, channel: Channel, default_region: str = "") -> Addre
             assert_never(channel)
 
 
+def spellings_of(written: str) -> set[str]:
+    """What an address may stand as in the ledger, by any channel, and as it was written: of malformed ones there is
+    nothing else."""
+    forms = (read_address(written, channel) for channel in Channel)
+    return {written, *(form for form in forms if isinstance(form, str))}
+
+
 def repeat_form(channel: Channel, default_region: str = "") -> Normalize:
     """What repeats are told by: the normal form; of what has none, the text itself, which is no other's normal form."""
     read = address_reader(channel, default_region)

@@ -34,6 +34,9 @@ class JobKind(ABC):
 
     feeder: BatchFeeder | None = None  # where batches stand in chains, these feed themselves
 
+    keeps_batches = False
+    """Whether the kind forgets the batches of its closed jobs by itself, in its own time."""
+
     @property
     @abstractmethod
     def services(self) -> Mapping[str, str]:
@@ -64,9 +67,10 @@ class JobKind(ABC):
             Unavailable: a server is away.
         """
 
-    async def keep_figures(self, job: Job) -> None:
-        """Keep what is told of a closed job and is only known from its batches, which are removed next. It may be asked
-        for several times. Raises `Unavailable`."""
+    async def forget_some(self, job: Job) -> bool:
+        """Forget some of what the kind has stored of a closed job, which is forgotten next; `False` once nothing is
+        left. Raises `Unavailable`."""
+        return False
 
     async def write_at_end(self, job: Job) -> Written:
         """The file that is written once all batches are settled, right before the job closes. Raises `Unavailable` as

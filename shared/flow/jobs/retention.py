@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from shared.flow.jobs.kinds import JobKinds
+from shared.flow.jobs.remains import JobRemains
 from shared.flow.time import DatabaseTime
 from shared.runtime.loops import Swept, repeat
 from shared.runtime.settings import SchedulerSettings
@@ -23,6 +24,7 @@ class JobRetention:
     def __init__(self, store: Store, time: DatabaseTime, kinds: JobKinds, settings: SchedulerSettings) -> None:
         self._store = store
         self._kinds = kinds
+        self._remains = JobRemains(store)
         self._time = time
         self._settings = settings
         self._seen: dict[_Plans, str] = {}
@@ -45,19 +47,15 @@ class JobRetention:
     async def _forget_batches(self, before: datetime) -> int:
         closed = await self._store.closed_jobs.find_ended_before(before, limit=_JOBS)
         if closed:
-            await self._keep_figures(closed)
-            await self._store.batches.remove_of(closed)
-            await self._store.held_out.remove_of(closed)
-            finished = await self._find_finished_plans(closed)
-            await self._store.files.remove_of(finished)
-            await self._store.divisions.remove_of(finished)
+            await self._remains.remove(await self._leave_out_kept(closed))
             await self._store.closed_jobs.note_batches_removed(closed)
         return len(closed)
 
-    async def _keep_figures(self, job_ids: Sequence[str]) -> None:
-        for job in (await self._store.jobs.with_ids(job_ids)).values():
-            if job.credential_id:  # others have their figures since they were closed
-                await self._kinds.of(job.service).keep_figures(job)
+    async def _leave_out_kept(self, job_keys: Sequence[str]) -> list[str]:
+        """These jobs, but for those whose kind keeps their batches."""
+        jobs = (await self._store.jobs.with_ids(job_keys)).values()
+        kept = {job.key for job in jobs if job.credential_id and self._kinds.of(job.service).keeps_batches}
+        return [key for key in job_keys if key not in kept]
 
     async def _forget_orphans(self, plans: "_Plans") -> int:
         """Look at some of these plans a round. A plan is only ever made for a job that is there."""
@@ -69,14 +67,6 @@ class JobRetention:
         if orphans:
             await plans.remove_of(sorted(orphans))
         return len(orphans)
-
-    async def _find_finished_plans(self, job_ids: Sequence[str]) -> list[str]:
-        """The plans of files, and the divisions, that nobody will read any more, now that these jobs are closed."""
-        jobs = (await self._store.jobs.with_ids(job_ids)).values()
-        apart = [job.file_plan_id for job in jobs if job.csv_path and not job.zone]
-        plans = {job.file_plan_id: job.group_id for job in jobs if job.zone}
-        is_open = self._store.open_jobs.has_open_in
-        return apart + [plan for plan, group_id in plans.items() if not await is_open(group_id)]
 
 
 class _Plans(Protocol):

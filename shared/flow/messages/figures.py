@@ -62,11 +62,6 @@ class MessageFigures:
         plan = await self._store.files.plan(job.file_plan_id) if job.csv_path else None
         return counts if plan is None else replace(counts, duplicates=plan.repeated)
 
-    async def keep(self, job: Job) -> None:
-        """Write into the job what is counted by its batches and its file, which are removed next."""
-        plan = await self._store.files.plan(job.file_plan_id) if job.csv_path else None
-        await self._store.message_sums.keep(job.key, duplicates=0 if plan is None else plan.repeated)
-
     async def _look_ahead(self, job: Job, now: datetime) -> Ahead:
         traffic = await self._store.credentials.get_traffic(job.credential_id)
         if traffic is None:

@@ -12,14 +12,16 @@ from shared.domain.jobs.jobs import Job, Standing
 from shared.domain.messages.jobs import MESSAGE_SERVICE, Duplicates, options_of
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.feeders import BatchFeeder
-from shared.flow.jobs.kinds import JobKind
+from shared.flow.jobs.kinds import JobKind, Written
 from shared.flow.messages.feeding import CredentialFeed
-from shared.flow.messages.figures import MessageFigures
 from shared.flow.messages.retrying import JobRetry
 from shared.store import Store
 
 if TYPE_CHECKING:  # it brings the driver along, and not every process reads tables
     from shared.audience.recipient_tables import RecipientTables
+
+
+_FORGOTTEN_AT_ONCE = 1_000
 
 
 class MessageFeeder(BatchFeeder):
@@ -49,12 +51,11 @@ class MessageKind(JobKind):
     """What jobs that send messages do in their own way."""
 
     batch_task = SendMessages
+    keeps_batches = True
 
-    def __init__(
-        self, load_tables: "Callable[[], RecipientTables]", feeder: MessageFeeder, figures: MessageFigures
-    ) -> None:
+    def __init__(self, store: Store, load_tables: "Callable[[], RecipientTables]", feeder: MessageFeeder) -> None:
+        self._store = store
         self._load_tables = load_tables
-        self._figures = figures
         self.feeder = feeder
 
     @property
@@ -97,5 +98,9 @@ class MessageKind(JobKind):
             raise Invalid(reason, field="recipientColumn", value=options.recipient_column)
         texts.check_filled(columns)
 
-    async def keep_figures(self, job: Job) -> None:
-        await self._figures.keep(job)
+    async def write_at_end(self, job: Job) -> Written:
+        await self._store.kept_ledgers.begin_keeping(job.key)
+        return Written()
+
+    async def forget_some(self, job: Job) -> bool:
+        return await self._store.kept_ledgers.remove_some(job.incarnation, limit=_FORGOTTEN_AT_ONCE)

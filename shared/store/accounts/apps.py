@@ -171,6 +171,17 @@ class Apps:
         with translate_errors():
             return (await self._apps.update_one({"_id": app_id}, {"$set": {"going": True}})).matched_count == 1
 
+    async def confirm_removal(self, app_id: str) -> None:
+        """Note that nothing of the app is at work any more, so that its deletion is done to its end."""
+        with translate_errors():
+            await self._apps.update_one({"_id": app_id, "going": True}, {"$set": {"confirmed": True}})
+
+    async def find_confirmed(self) -> list[str]:
+        """The ids of the apps whose deletion is to be done to its end."""
+        with translate_errors():
+            found = await self._apps.find({"confirmed": True}, {"_id": 1}).to_list()
+        return [document["_id"] for document in found]
+
     async def remove(self, app_id: str) -> bool:
         """Forget the app; `False` when there is none. What belongs to it is the caller's to remove first."""
         with translate_errors():

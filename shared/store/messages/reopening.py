@@ -39,7 +39,8 @@ class Reopening:
     ) -> Job | None:
         """Let a job run again that has ended, to send its messages in these states; `None` where it has not ended, has
         been taken up since it was read, or has forgotten its batches."""
-        query = one_job(job.key) | {"status": {"$in": _ENDED}, "open": False, "kept_since": {"$type": "date"}}
+        query = one_job(job.key) | {"status": {"$in": _ENDED}, "open": False}
+        query |= {"ledger_since": {"$type": "date"}, "forgetting": None}
         query["round"] = job.round or {"$in": [0, None]}
         fields: Document = {
             "status": JobStatus.RUNNING.value,
@@ -52,6 +53,7 @@ class Reopening:
             "failure": "",
             "completed_at": 0,
             "updated_at": at,
+            "personal_since": None,
         }
         return await change_job(self._jobs, query, fields, events=events)
 

@@ -1,54 +1,58 @@
 """What the ledger counts of jobs: one aggregate at one moment, over their batches and over what callbacks have told.
 
-Once a job's batches are removed, its document keeps what they counted (`tally`). What callbacks tell is counted apart
-(`tallies`), and goes on being added.
+What callbacks tell is counted apart (`tallies`). What was counted of batches that are removed stands in their job
+(`tally`). Each of the `steps` of their removal moves counts from the ones to the other in one transaction.
 """
 
 from collections.abc import Sequence
 
-import msgspec
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.read_concern import ReadConcern
 
 from shared.domain.jobs.jobs import split_key
 from shared.domain.messages.figures import MessageCounts, counted_states
 from shared.domain.messages.ledger import add_tallies
-from shared.store.documents import Document, json_text, translate_errors
+from shared.store.documents import Document, translate_errors
 from shared.store.jobs.batch_documents import END
 from shared.store.jobs.job_documents import one_job
 from shared.store.messages.ledger import beginning_with, flatten_tally
+
+_NOTHING_KEPT: Document = {"planned": 0, "duplicates": 0, "steps": 0, "counts": {}}
 
 
 class MessageSums:
     """Reads `batches`, `tallies`, and the field `tally` of jobs. All raise `Unavailable`."""
 
     def __init__(self, database: AsyncDatabase[Document]) -> None:
-        self._jobs = database["jobs"]
         self._batches = database["batches"].with_options(read_concern=ReadConcern("snapshot"))
+        self._jobs = database["jobs"].with_options(read_concern=ReadConcern("snapshot"))
 
     async def setup(self) -> None:
         """Nothing to make: jobs and the ledger have made the indexes."""
 
     async def count(self, job_key: str) -> MessageCounts:
-        """The messages of a job, all at one moment; without its duplicates as long as its batches are there."""
-        incarnation = split_key(job_key)[1]
+        """The messages of a job, all at one moment; without its duplicates as long as it has its batches."""
+        while True:
+            found = await self._read(job_key)
+            kept = [document["kept"] for document in found if "kept" in document]
+            # Not every server reads several collections at one moment. Its first and its last look tell.
+            if len({each["steps"] for each in kept}) <= 1:
+                return _add_up(found, kept[-1] if kept else _NOTHING_KEPT)
+
+    async def _read(self, job_key: str) -> list[Document]:
+        """What counts, between two looks at what the job keeps."""
+        kept: Document = {"kept": {"$ifNull": ["$tally", {"$literal": _NOTHING_KEPT}]}}
+        batches = {"job_id": job_key, "status": {"$ne": END}}
+        heard = beginning_with(f"{split_key(job_key)[1]}.")
         pipeline: list[Document] = [
-            {"$match": {"job_id": job_key, "status": {"$ne": END}}},
-            {"$project": {"_id": 0, "size": 1, "batch": "$tally"}},
-            _union("tallies", beginning_with(f"{incarnation}."), {"heard": "$$ROOT"}),
-            _union("jobs", one_job(job_key) | {"tally": {"$exists": True}}, {"kept": "$tally"}),
+            {"$match": one_job(job_key)},
+            {"$project": {"_id": 0} | kept},
+            _union("batches", batches, {"size": 1, "batch": "$tally"}),
+            _union("tallies", heard, {"heard": "$$ROOT"}),
+            _union("jobs", one_job(job_key), kept),
         ]
         with translate_errors():
-            found = await (await self._batches.aggregate(pipeline)).to_list()
-        kept = next((_read_kept(document["kept"]) for document in found if "kept" in document), None)
-        heard = [flatten_tally(document["heard"]) for document in found if "heard" in document]
-        if kept is not None:  # the batches are being removed: some may be left
-            return msgspec.structs.replace(kept, tally=add_tallies([kept.tally, *heard]))
-        batches = [document for document in found if "size" in document]
-        tallies = [flatten_tally(document["batch"]) for document in batches if "batch" in document]
-        return MessageCounts(
-            planned=sum(document["size"] for document in batches), tally=add_tallies([*tallies, *heard])
-        )
+            return await (await self._jobs.aggregate(pipeline)).to_list()
 
     async def count_unsent(self, job_keys: Sequence[str]) -> int:
         """How many messages of these jobs nobody has called. Callbacks only move what was called."""
@@ -63,25 +67,14 @@ class MessageSums:
             found = await (await self._batches.aggregate(pipeline)).to_list()
         return max(found[0]["unsent"], 0) if found else 0
 
-    async def keep(self, job_key: str, *, duplicates: int) -> None:
-        """Write into the job what its batches count, which are removed next. What is kept already stays."""
-        query = one_job(job_key) | {"tally": {"$exists": False}}
-        with translate_errors():
-            if await self._jobs.find_one(query, {"_id": 1}) is None:
-                return
-            pipeline: list[Document] = [
-                {"$match": {"job_id": job_key, "status": {"$ne": END}}},
-                {"$project": {"_id": 0, "size": 1, "tally": 1}},
-            ]
-            found = await (await self._batches.aggregate(pipeline)).to_list()
-            tally = add_tallies(flatten_tally(document.get("tally", {})) for document in found)
-            planned = sum(document["size"] for document in found)
-            kept = json_text(MessageCounts(planned=planned, duplicates=duplicates, tally=tally))
-            await self._jobs.update_one(query, {"$set": {"tally": kept}})
 
-
-def _read_kept(text: str) -> MessageCounts:
-    return msgspec.json.decode(text, type=MessageCounts)
+def _add_up(found: Sequence[Document], kept: Document) -> MessageCounts:
+    tallies = [document[part] for document in found for part in ("batch", "heard") if part in document]
+    return MessageCounts(
+        planned=kept["planned"] + sum(document.get("size", 0) for document in found),
+        duplicates=kept["duplicates"],
+        tally=add_tallies(map(flatten_tally, [kept["counts"], *tallies])),
+    )
 
 
 def _union(collection: str, query: Document, shown: Document) -> Document:

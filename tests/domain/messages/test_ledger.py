@@ -32,6 +32,7 @@ from shared.domain.messages.ledger import (
     hear,
     is_to_be_sent,
     recover,
+    redact,
     ref_of,
     reject,
     state_of_refusal,
@@ -275,3 +276,33 @@ def step(message: Message, random: Random) -> Message | None:
         case 5 if message.state is MessageState.UNSENT and not message.attempt:
             return reject(message, Reason.SUPPRESSED, at=NOW)
     return None
+
+
+def delivered(message: Message) -> Message:
+    after = hear(message, News(state=MessageState.DELIVERED, at=NOW, attempt=message.attempt, detail="by ana"))
+    assert after is not None
+    return after
+
+
+def test_a_redacted_entry_tells_nobody_and_counts_as_before() -> None:
+    failed = answered(sending(), CallRefused(Reason.REFUSED, "ana is unknown"))
+    entry = answered(sending(failed, round=1), CallRefused(Reason.UNREGISTERED, "ana is gone"))
+    redacted = redact(entry, at=NOW)
+    assert (redacted.to, redacted.detail, redacted.redacted_at, redacted.v) == ("", "", NOW, entry.v + 1)
+    assert [attempt.detail for attempt in redacted.earlier] == [""]
+    assert difference(entry, redacted) == {}
+    assert (redacted.state, redacted.reason, redacted.attempt) == (entry.state, entry.reason, entry.attempt)
+    assert redact(redacted, at=SOON).redacted_at == NOW
+
+
+def test_what_is_told_of_a_redacted_entry_counts_and_names_nobody() -> None:
+    after = delivered(redact(answered(sending(), CallAccepted("p-1")), at=NOW))
+    assert (after.state, after.detail, after.to, after.redacted_at) == (MessageState.DELIVERED, "", "", NOW)
+
+
+def test_an_entry_that_is_called_again_has_its_recipient_again() -> None:
+    redacted = redact(answered(sending(), CallUnanswered()), at=NOW)
+    again = write_ahead(redacted, owner="w2", until=SOON, round=1, to="ana@example.com")
+    assert (again.to, again.redacted_at) == ("ana@example.com", None)
+    assert delivered(again).detail == "by ana"
+    assert write_ahead(sending(), owner="w2", until=SOON, to="other@example.com").to == "ana@example.com"

@@ -99,14 +99,14 @@ class Campaign:
         after = replace(message, v=message.v + 1, **fields)
         assert await self.desk.house.store.messages.fold([EntryChange(message, after)]) is WriteResult.DONE
 
-    async def close(self, job: Job) -> None:
+    async def close(self, job: Job, *, days_ago: float = 4_000) -> None:
         """End the job as if all had been sent."""
         store = self.desk.house.store
         moved = await store.jobs.move(job.key, to=JobStatus.STOPPED, only=frozenset({JobStatus.RUNNING}), at=1)
         assert moved is not None
-        await store.jobs._jobs.update_one(
-            {"_id": job.id}, {"$set": {"open": False, "kept_since": NOW - timedelta(days=4_000)}}
-        )
+        ended = await store.now() - timedelta(days=days_ago)
+        since = dict.fromkeys(("kept_since", "personal_since", "ledger_since"), ended)
+        await store.jobs._jobs.update_one({"_id": job.id}, {"$set": {"open": False} | since})
 
     async def shown(self, job: Job, query: str = "") -> dict[str, Any]:
         answer = await self.desk.admin.get(f"{self.jobs}/{job.id}{query}")

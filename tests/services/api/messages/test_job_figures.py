@@ -15,7 +15,8 @@ from shared.domain.messages.credentials import CredentialStatus, SendOrder
 from shared.domain.messages.ledger import MessageState
 from shared.flow.jobs.jobs import fresh_incarnation
 from shared.flow.jobs.retention import JobRetention
-from shared.runtime.settings import SchedulerSettings
+from shared.flow.messages.retention import MessageRetention
+from shared.runtime.settings import ProviderSettings, SchedulerSettings
 from tests.services.api.messages.campaign import NOW, Campaign, campaign_at
 from tests.services.api.messages.conftest import Desk
 from tests.store.made import a_job
@@ -115,28 +116,18 @@ async def test_the_figures_outlive_the_batches(campaign: Campaign) -> None:
     await campaign.hear(made[0], state=MessageState.DELIVERED)
     await campaign.close(job)
     before = await campaign.shown(job, "?exact=true")
-    retention = JobRetention(house.store, house.capabilities.time, parts.of(JobsPart).kinds, SchedulerSettings())
+    jobs = JobRetention(house.store, house.capabilities.time, parts.of(JobsPart).kinds, SchedulerSettings())
+    await jobs.run_once()
+    assert await house.store.batches.get(job.key, 0) is not None, "messages keep their batches for longer"
+    retention = MessageRetention(house.store, house.capabilities.time, ProviderSettings())
     await retention.run_once()
     assert await house.store.batches.get(job.key, 0) is None
+    assert await house.store.messages.get(made[0].id) is None
     after = await campaign.shown(job, "?exact=true")
     assert after["messages"] == before["messages"]
     assert after["reasons"] == before["reasons"] == {"refused": 1}
-    await campaign.hear(made[1], state=MessageState.INVALID, reason="hard-bounce")
-    late = (await campaign.shown(job, "?exact=true"))["messages"]
-    assert (late["failed"], late["invalid"], late["planned"]) == (0, 1, 7), "callbacks still count"
-
-
-async def test_what_is_kept_is_not_counted_beside_batches_that_are_left(campaign: Campaign) -> None:
-    job = await campaign.made()
-    await campaign.plan(job, [4, 3])
-    await campaign.note(job, 0, {0: {}})
-    sums = campaign.desk.house.store.message_sums
-    before = await sums.count(job.key)
-    await sums.keep(job.key, duplicates=9)
-    assert await sums.count(job.key) == replace(before, duplicates=9)
-    await campaign.desk.house.store.batches._batches.delete_one({"job_id": job.key, "ordinal": 0})
-    await sums.keep(job.key, duplicates=0)
-    assert await sums.count(job.key) == replace(before, duplicates=9), "it is kept once"
+    answer = await campaign.desk.admin.post(f"{campaign.jobs}/{job.id}/retry", {"states": ["failed"]})
+    assert (answer.status, answer.json["detail"]) == (409, "the messages of this job are forgotten")
 
 
 def _of(job: Job) -> dict[str, Any]:

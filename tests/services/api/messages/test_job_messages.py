@@ -67,7 +67,8 @@ async def test_pages_follow_the_audience(campaign: Campaign, job: Job) -> None:
     assert seen[1] == {
         "id": expected[1], "credentialId": campaign.credential_id, "recipient": "+6591234567", "state": "sent",
         "reason": "", "detail": "", "attempt": 1, "round": 0, "repeated": 0, "providerId": "-9",
-        "answeredAt": "2026-12-24T14:00:00Z", "deliveredAt": None, "readAt": None, "redacted": False,
+        "answeredAt": "2026-12-24T14:00:00Z", "deliveredAt": None, "readAt": None, "redactedAt": None,
+        "redacted": False,
     }  # fmt: skip
 
 

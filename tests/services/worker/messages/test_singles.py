@@ -87,6 +87,7 @@ async def test_single_messages_are_sent_once_each_and_forget_what_they_said(post
     assert Counter(await post.called()) == dict.fromkeys(ids, 1)
     stored = await post.store.messages.with_ids(sorted(ids))
     assert {message.single.content for message in stored.values()} == {""}
+    assert all(message.personal_since == message.ledger_since == message.answered_at for message in stored.values())
     lease = await post.store.singles.get_lease(credential.id)
 
     async def is_free() -> bool:

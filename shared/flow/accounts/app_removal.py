@@ -1,0 +1,78 @@
+"""Deleting an app, with all that subjects have stored for it.
+
+    idle? ──> takes nothing new ──> idle? ──> noted ──> secrets, templates ──> the rest, in steps ──> idle? ──> the app
+
+What was noted is done to its end: a request does as much as fits into it, and upkeep the rest. Until then the app is
+there, and its name and ids are taken.
+"""
+
+import time
+from collections.abc import Sequence
+
+import structlog
+
+from shared.domain.accounts.apps import App
+from shared.domain.errors import Conflict
+from shared.flow.accounts.belongings import Belongings
+from shared.runtime.faults import fault
+from shared.runtime.loops import Swept
+from shared.store import Store
+
+log = structlog.get_logger(__name__)
+
+REQUEST_SECONDS = 5.0
+ROUND_SECONDS = 20.0
+
+
+class AppRemoval:
+    """Deletes apps. All raise `Unavailable`."""
+
+    def __init__(self, store: Store, belongings: Sequence[Belongings]) -> None:
+        self._store = store
+        self._belongings = belongings
+
+    async def remove(self, app: App, *, seconds: float = REQUEST_SECONDS) -> bool:
+        """Delete the app, as far as that goes in so many seconds; whether it is gone. It takes nothing new from now
+        on; the same again does what was cut off.
+
+        Raises:
+            Conflict: it has unfinished work.
+        """
+        await self._check_idle(app.id)
+        await self._store.apps.begin_removal(app.id)
+        for owned in self._belongings:
+            await owned.withdraw(app.id)
+        # What was begun before that is seen now; whoever begins something after it finds the app being deleted.
+        await self._check_idle(app.id)
+        await self._store.apps.confirm_removal(app.id)
+        return await self._go_on(app.id, time.monotonic() + seconds)
+
+    async def run_once(self) -> Swept:
+        """Go on with the deletions that were cut off."""
+        gone, deadline = 0, time.monotonic() + ROUND_SECONDS
+        for app_id in await self._store.apps.find_confirmed():
+            try:
+                gone += await self._go_on(app_id, deadline)
+            except Conflict as refused:
+                log.warning("an app that is being deleted has work again", app_id=app_id, reason=refused.reason)
+        return Swept(discarded=gone)
+
+    async def _go_on(self, app_id: str, deadline: float) -> bool:
+        await self._check_idle(app_id)
+        for owned in self._belongings:
+            await owned.remove_at_once(app_id)
+        await fault("removal.after_secrets")
+        for owned in self._belongings:
+            while await owned.remove_some(app_id):
+                await fault("removal.after_step")
+                if time.monotonic() > deadline:
+                    return False
+        # Nor is work forgotten whose maker died before looking. Without templates, it never begins later.
+        await self._check_idle(app_id)
+        await fault("removal.before_end")
+        await self._store.apps.remove(app_id)
+        return True
+
+    async def _check_idle(self, app_id: str) -> None:
+        for owned in self._belongings:
+            await owned.check_idle(app_id)

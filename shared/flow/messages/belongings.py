@@ -1,0 +1,22 @@
+"""What apps have of messages: credentials with their secrets, messages, and suppressions. The messages of jobs go with
+these."""
+
+from shared.flow.accounts.belongings import Belongings
+from shared.store import Store
+
+_AT_ONCE = 1_000
+
+
+class MessageBelongings(Belongings):
+    """The credentials, single messages and suppressions of apps."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def remove_at_once(self, app_id: str) -> None:
+        await self._store.credentials.remove_of(app_id)
+
+    async def remove_some(self, app_id: str) -> bool:
+        if await self._store.redaction.forget_some_of(app_id, limit=_AT_ONCE):
+            return True
+        return await self._store.suppressions.remove_some_of(app_id, limit=_AT_ONCE) > 0

@@ -1,0 +1,99 @@
+"""Retention of messages. Some days after the end of their job they forget their recipients; long after it they go, with
+their batches, and their job keeps what they counted.
+
+    redact some batches ──> note how far          begin ──> move some batches' counts into the job, and remove them
+         ^                       │                                ^                        │
+         └───────────────────────┘                                └────────────────────────┘ ──> plans ──> end
+
+Each step is bounded, may be repeated, and can be done by several processes at a time. What is done stands in the job,
+so whoever comes after a death goes on from there.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import structlog
+
+from shared.domain.errors import Unavailable
+from shared.domain.messages.jobs import options_of
+from shared.flow.jobs.remains import JobRemains
+from shared.flow.time import DatabaseTime
+from shared.runtime.faults import fault
+from shared.runtime.loops import Swept, repeat
+from shared.runtime.settings import ProviderSettings
+from shared.store import Store
+from shared.store.messages.kept_ledgers import KeptJob
+
+log = structlog.get_logger(__name__)
+
+_JOBS = 20
+_ROWS = 1_000
+_STEPS = 200
+
+
+class MessageRetention:
+    """Redacts and forgets what is old, as far as one round goes. `settings` says after how long."""
+
+    def __init__(self, store: Store, time: DatabaseTime, settings: ProviderSettings) -> None:
+        self._store = store
+        self._time = time
+        self._remains = JobRemains(store)
+        self._redacted_after = timedelta(days=settings.redact_days)
+        self._forgotten_after = timedelta(days=settings.ledger_days)
+
+    async def run_once(self) -> Swept:
+        """Redact and forget what is old. Raises `Unavailable`."""
+        now, store = await self._time.now(), self._store
+        redacted, forgotten = now - self._redacted_after, now - self._forgotten_after
+        steps = await self._go_through(await store.kept_ledgers.find_unredacted(redacted, limit=_JOBS), self._redact)
+        steps += await self._go_through(await store.kept_ledgers.find_old(forgotten, limit=_JOBS), self._forget)
+        steps += await repeat(lambda: store.redaction.redact_singles(redacted, limit=_ROWS), while_full=_ROWS)
+        steps += await repeat(lambda: store.redaction.forget_singles(forgotten, limit=_ROWS), while_full=_ROWS)
+        return Swept(discarded=steps)
+
+    async def _go_through(self, jobs: list[KeptJob], work: Callable[[KeptJob, int], Awaitable[int]]) -> int:
+        """Do so much for each of these jobs as is left of a round; returns how many steps it took."""
+        taken = 0
+        for kept in jobs:
+            if taken >= _STEPS:
+                break
+            try:
+                taken += await work(kept, _STEPS - taken)
+            except Unavailable:
+                raise
+            except Exception:
+                # The other jobs' recipients are to be forgotten all the same.
+                log.exception("messages of a job cannot be redacted or forgotten", job_id=kept.job.id)
+        return taken
+
+    async def _redact(self, kept: KeptJob, most: int) -> int:
+        job, first, end = kept.job, kept.redacted_to, kept.job.plan.end or 0
+        batches = max(1, _ROWS // options_of(job).batch_size)
+        for step in range(1, most + 1):
+            await self._store.redaction.redact_batches(job.incarnation, first, min(first + batches, end))
+            await fault("redact.after_step")
+            first = min(first + batches, end)
+            # A job that is taken up again keeps its recipients until it ends anew, but for this last step.
+            if not await self._store.kept_ledgers.note_redacted(kept, first) or first == end:
+                return step
+        return most
+
+    async def _forget(self, kept: KeptJob, most: int) -> int:
+        job = kept.job
+        if not kept.forgetting and not await self._begin_forgetting(kept):
+            return 1
+        await fault("forget.after_begin")
+        for step in range(1, most + 1):
+            if not await self._store.kept_ledgers.fold_some(job.key, rows=_ROWS):
+                await self._remains.remove([job.key])
+                await fault("forget.before_end")
+                await self._store.kept_ledgers.end_forgetting(job.key)
+                return step
+            await fault("forget.after_fold")
+        return most
+
+    async def _begin_forgetting(self, kept: KeptJob) -> bool:
+        job = kept.job
+        plan = await self._store.files.plan(job.file_plan_id) if job.csv_path else None
+        duplicates = 0 if plan is None else plan.repeated
+        return await self._store.kept_ledgers.begin_forgetting(kept, duplicates=duplicates)

@@ -1,0 +1,125 @@
+"""One person's messages forget whom they were to: at once, everywhere in the app, and nowhere else."""
+
+import csv
+import json
+from io import StringIO
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.ledger import MessageState
+from shared.flow.messages import redacting
+from tests.services.api.client import Client, Reply
+from tests.services.api.messages.campaign import Campaign, campaign_at
+from tests.services.api.messages.conftest import Desk
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.native]
+
+ANA, BOB = "ana.maria@example.com", "bob@example.com"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def campaign(desk: Desk) -> Campaign:
+    return await campaign_at(desk)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def job(campaign: Campaign) -> Job:
+    """Two messages to Ana, of which one has failed, and one to Bob."""
+    job = await campaign.made()
+    await campaign.plan(job, [3])
+    failed = {"to": ANA, "state": MessageState.FAILED, "reason": "refused", "detail": "no mailbox ana.maria"}
+    await campaign.note(job, 0, {0: {"to": ANA}, 1: failed, 2: {"to": BOB, "detail": "fine"}})
+    return job
+
+
+async def redact(campaign: Campaign, address: str, client: Client | None = None) -> Reply:
+    caller = client or campaign.desk.admin
+    return await caller.delete(f"/apps/{campaign.app_id}/recipients/{quote(address, safe='')}")
+
+
+async def listed(campaign: Campaign, job: Job) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await campaign.desk.admin.get(f"{campaign.jobs}/{job.id}/messages")).json
+    return found
+
+
+async def test_their_messages_forget_them_and_count_as_before(campaign: Campaign, job: Job) -> None:
+    before = await campaign.shown(job, "?exact=true")
+    answer = await redact(campaign, "Ana.Maria@EXAMPLE.com")
+    assert (answer.status, answer.json) == (200, {"redacted": 0, "more": False}), "a mailbox has its own case"
+    answer = await redact(campaign, "ana.maria@EXAMPLE.com")
+    assert (answer.status, answer.json) == (200, {"redacted": 2, "more": False})
+    first, second, third = await listed(campaign, job)
+    for message in (first, second):
+        assert (message["recipient"], message["detail"], message["redacted"]) == ("", "", True)
+        assert message["redactedAt"]
+    assert (second["state"], second["reason"]) == ("failed", "refused")
+    assert (third["recipient"], third["redactedAt"], third["redacted"]) == (BOB, None, False)
+    after = await campaign.shown(job, "?exact=true")
+    assert (after["messages"], after["reasons"]) == (before["messages"], before["reasons"])
+    assert (await campaign.desk.admin.get(f"/apps/{campaign.app_id}/messages?recipient={ANA}")).json == []
+    assert (await redact(campaign, ANA)).json == {"redacted": 0, "more": False}
+
+
+async def test_exports_say_so(campaign: Campaign, job: Job) -> None:
+    await redact(campaign, ANA)
+    path = f"{campaign.jobs}/{job.id}/messages"
+    table = await campaign.desk.admin.download(path, accept="text/csv")
+    rows = [*csv.DictReader(StringIO(table.body.decode()))]
+    assert [(row["recipient"], bool(row["redactedAt"])) for row in rows] == [("", True), ("", True), (BOB, False)]
+    lines = await campaign.desk.admin.download(path, accept="application/x-ndjson")
+    assert [json.loads(line)["redacted"] for line in lines.body.splitlines()] == [True, True, False]
+    assert ANA not in (table.body + lines.body).decode()
+
+
+async def test_another_apps_messages_stay(desk: Desk, campaign: Campaign, job: Job) -> None:
+    other = await campaign_at(desk)
+    answer = await redact(other, ANA)
+    assert answer.json == {"redacted": 0, "more": False}
+    assert [message["recipient"] for message in await listed(campaign, job)] == [ANA, ANA, BOB]
+
+
+async def test_any_address_can_stand_there(campaign: Campaign) -> None:
+    job = await campaign.made()
+    await campaign.plan(job, [4])
+    strange = ["a/b?c=d&e#f%2F", "+6591234567", "日本", "x y"]
+    await campaign.note(job, 0, {row: {"to": to} for row, to in enumerate(strange)})
+    for address in ("a/b?c=d&e#f%2F", "+65 9123 4567", "日本", "x y"):
+        answer = await redact(campaign, address)
+        assert (answer.status, answer.json["redacted"]) == (200, 1), address
+    assert (await redact(campaign, "x" * 1_025)).status == 422
+
+
+async def test_who_has_very_many_is_told_to_ask_again(campaign: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redacting, "_STEP", 2)
+    monkeypatch.setattr(redacting, "_STEPS", 2)
+    job = await campaign.made()
+    await campaign.plan(job, [5])
+    await campaign.note(job, 0, {row: {"to": ANA} for row in range(5)})
+    assert (await redact(campaign, ANA)).json == {"redacted": 4, "more": True}
+    assert (await redact(campaign, ANA)).json == {"redacted": 1, "more": False}
+
+
+async def test_neither_the_audit_nor_the_log_names_them(
+    campaign: Campaign, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await redact(campaign, ANA)
+    stranger = Client(campaign.desk.admin.app, {})
+    assert (await redact(campaign, ANA, stranger)).status == 401
+    audit = await campaign.desk.admin.get(f"/apps/{campaign.app_id}/audit")
+    [record] = [each for each in audit.json if each["act"] == "recipient.redact"]
+    assert (record["on"]["id"], record["outcome"]) == ("a***@example.com", "done")
+    logged = "".join(capsys.readouterr())
+    assert "/recipients/***" in logged
+    assert ANA not in logged + audit.body.decode()
+    assert quote(ANA, safe="") not in logged
+
+
+async def test_a_viewer_redacts_nobody(campaign: Campaign, job: Job) -> None:
+    for role, status in (("viewer", 403), ("operator", 200)):
+        made = await campaign.desk.admin.post("/tokens", {"name": role, "roles": {f"app/{campaign.app_id}": role}})
+        client = campaign.desk.admin.service(made.json["token"])
+        assert (await redact(campaign, ANA, client)).status == status

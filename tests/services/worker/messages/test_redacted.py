@@ -1,0 +1,82 @@
+"""What is redacted while it is being sent, or before it is sent again, reaches whom it is for all the same."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from services.parts.messages.common import MessagesPart
+from shared.domain.jobs.events import Doer
+from shared.domain.jobs.jobs import Job
+from shared.domain.messages.credentials import SendRetry
+from shared.domain.messages.ledger import MessageState
+from tests.broker.eventually import eventually
+from tests.providers.fakes import FakeProcess, fake_process
+from tests.services.worker.messages.post import Post, post_office
+
+pytestmark = pytest.mark.native
+
+MESSAGES = 60
+ANA = Doer("user", "ana@example.com")
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeProcess]:
+    async with fake_process("http_fake") as running:
+        yield running
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Path:
+    return tmp_path / "sandbox.ndjson"
+
+
+@pytest_asyncio.fixture
+async def post(mongo_database: str, push_database: str, tmp_path: Path, fake: FakeProcess) -> AsyncIterator[Post]:
+    settings = {"CARILLON_SCHEDULER_RETENTION_SECONDS": "0.3", "CARILLON_PROVIDERS_REDACT_DAYS": "0.0001"}
+    async with post_office(mongo_database, push_database, tmp_path, fake, **settings) as opened:
+        yield opened
+
+
+def reached(sandbox: Path) -> Counter[str]:
+    """How often the provider was called for each recipient, but for test messages."""
+    lines = [json.loads(line) for line in sandbox.read_text().splitlines()]
+    return Counter(line["to"] for line in lines if not line["key"].startswith("test-"))
+
+
+async def is_redacted(post: Post, job: Job) -> bool:
+    return all(entry.redacted_at is not None and not entry.to for entry in await post.entries(job))
+
+
+async def test_messages_reach_everybody_while_they_are_redacted(post: Post, sandbox: Path) -> None:
+    job = await post.job(await post.credential(kind="sandbox", fields={}, rate=30), MESSAGES)
+
+    async def redact_again_and_again() -> None:
+        while True:
+            await post.store.redaction.redact_batches(job.incarnation, 0, 3)
+            await asyncio.sleep(0.03)
+
+    redacting = asyncio.create_task(redact_again_and_again())
+    await post.closed(job)
+    redacting.cancel()
+    assert reached(sandbox) == {f"r{row}@example.com": 1 for row in range(MESSAGES)}
+    assert await post.states(job) == {MessageState.SENT: MESSAGES}
+    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": MESSAGES}
+
+
+async def test_who_is_forgotten_is_found_again_by_a_retry_and_forgotten_again(post: Post, sandbox: Path) -> None:
+    credential = await post.credential(kind="sandbox", fields={}, retry=SendRetry(attempts=1))
+    people = [f"r{row}+lost@example.com" for row in range(5)] + ["bob@example.com"]
+    job = await post.job(credential, people)
+    ended = await post.closed(job)
+    assert await post.states(job) == {MessageState.UNKNOWN: 5, MessageState.SENT: 1}
+    await eventually(lambda: is_redacted(post, job), seconds=30)
+    await post.parts.of(MessagesPart).retry.retry(ended, [MessageState.UNKNOWN], by=ANA)
+    await post.closed(job)
+    assert reached(sandbox) == {address: 2 if "+lost" in address else 1 for address in people}
+    await eventually(lambda: is_redacted(post, job), seconds=30)
+    assert await post.store.messages.count_job(job.key, job.incarnation) == {"sent": 1, "unknown": 5}
