@@ -53,7 +53,8 @@ async def screen(
     *,
     now: datetime,
 ) -> Screened:
-    """What is to be called now of these rows. Raises `Unavailable`."""
+    """What is to be called now of these rows. Who was written to at an address that is the row's no more is not called:
+    the columns are those of the new one. Raises `Unavailable`."""
     due = [*_due_rows(mailing, credential, batch, rows, entries, now)]
     read = address_reader(mailing.options.channel, mailing.options.default_region)
     addresses = [read(rows.recipients[row.place]) for row in due]
@@ -66,7 +67,9 @@ async def screen(
         spelled = rows.recipients[row.place] if isinstance(address, Malformed) else address
         message = row.entry or Message(id=row.id, app_id=mailing.job.app_id, credential_id=credential.id, to=spelled)
         prepared = Prepared(message, body or {}, row.entry is not None, spelled)
-        if isinstance(address, Malformed):
+        if message.to not in ("", spelled):  # a redacted entry has forgotten it
+            screened.rejected.append(_reject(prepared, Reason.ADDRESS_CHANGED, "", now))
+        elif isinstance(address, Malformed):
             screened.rejected.append(_reject(prepared, Reason.MALFORMED, address.why, now))
         elif (reason := found.get(address)) is not None:
             screened.rejected.append(_reject(prepared, reason, "", now))
