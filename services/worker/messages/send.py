@@ -18,6 +18,7 @@ from typing import assert_never
 import structlog
 from cachetools import LRUCache
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.worker.jobs.grace import Grace
 from services.worker.messages.accounts import OpenAccounts
@@ -30,7 +31,7 @@ from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.pace import AccountPace
 from services.worker.messages.reading import RecipientRows, RowsReader
 from services.worker.messages.rules import SendRules
-from services.worker.messages.screening import Screened, ids_of, screen
+from services.worker.messages.screening import Screened, fit_size, ids_of, screen
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ms
@@ -226,6 +227,7 @@ class MessageSender(Stage[SendMessages]):
         if not await self._credential_feed.keep_place(ours.credential.id, batch, rank):
             return await self._store.message_batches.put_back(batch)
         rows = await self._reader.read(ours.mailing, batch)
+        ours = replace(ours, batch=await fit_size(self._store, batch, rows, entries))
         screened = await self._screen(ours, rows, entries)
         end, free_us = await self._dispatch(held, ours, screened)
         await fault("message.before_settle")
@@ -339,16 +341,17 @@ class MessageSender(Stage[SendMessages]):
 
     async def _settle_or_wait(self, ours: _Batch, rows: RecipientRows) -> Batch | None:
         entries, now = await self._read_entries(ours.batch), await self._store.now()
+        calling = {id_ for id_, entry in entries.items() if entry.is_sending}
         due = [
             due_at(entries.get(id_), ours.mailing.resending, ours.credential.retry, now=now)
-            for id_ in ids_of(ours.batch, rows)
+            for id_ in calling.union(ids_of(ours.batch, rows))
         ]
         moments = [moment for moment in due if moment is not None]
         if moments:
             return await self._wait_until(ours, min(moments))
         receipt = receipt_of_entries(list(entries.values()))
         to = verdict(receipt, max_failed_share=self._rules.max_failed_share)
-        return await self._settle(ours.batch, to, size=len(rows.numbers))
+        return await self._settle(ours.batch, to)
 
     async def _wait_until(self, ours: _Batch, moment: datetime) -> Batch | None:
         left = await self._store.message_batches.put_back(ours.batch, not_before=moment)
@@ -370,11 +373,11 @@ class MessageSender(Stage[SendMessages]):
         if open_until:
             await asyncio.sleep(max((max(open_until) - now).total_seconds(), 0) + 0.001)
             await self._recover(batch, session)
-        return await self._settle(batch, to, size=batch.size)
+        return await self._settle(batch, to)
 
-    async def _settle(self, batch: Batch, to: BatchStatus, *, size: int) -> Batch | None:
+    async def _settle(self, batch: Batch, to: BatchStatus) -> Batch | None:
         receipt = receipt_of_entries(list((await self._read_entries(batch)).values()))
-        settled = await self._store.message_batches.settle(batch, to=to, receipt=receipt, size=size)
+        settled = await self._store.message_batches.settle(batch, to=to, receipt=receipt, size=batch.size)
         await self._bounces.look(batch.job_id)
         if settled is not None and settled.has_failed:
             await self._breaker.look(settled.job_id)
