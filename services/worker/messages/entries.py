@@ -7,7 +7,7 @@ have changed it, and a write of ours whose reply was lost may have happened.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import assert_never
@@ -41,17 +41,27 @@ _NOTHING_AGAIN = Repeating()
 
 
 class Prepared(Struct):
-    """One message, what it says and to whom; `is_stored` where the ledger has an entry of it, which may be redacted,
-    and `is_gone` where it had one."""
+    """One message, what it says, or what makes that when it is called, and to whom; `is_stored` where the ledger has an
+    entry of it, which may be redacted, and `is_gone` where it had one."""
 
     message: Message
-    content: Content
+    content: Content | Callable[[], Content]
     is_stored: bool = False
     to: str = ""
     is_gone: bool = False
 
     def __post_init__(self) -> None:
         self.to = self.to or self.message.to
+
+    def make_content(self) -> Content:
+        """What it says, made once: whoever is late with a call has it at hand for the next one."""
+        if callable(self.content):
+            self.content = self.content()
+        return self.content
+
+    def forget_content(self) -> None:
+        """It has been called: what it says may be large."""
+        self.content = {}
 
 
 class Purpose(Enum):

@@ -18,10 +18,12 @@ from typing import assert_never
 import structlog
 from cachetools import LRUCache
 from msgspec import Struct
+from msgspec.structs import replace
 
 from services.worker.jobs.grace import Grace
 from services.worker.messages.accounts import OpenAccounts
 from services.worker.messages.dispatch import Dispatch, DispatchEnd
+from services.worker.messages.dry_run import judge_rows
 from services.worker.messages.entries import BatchTaken, EntryWriter, count_unknown
 from services.worker.messages.in_hand import BatchesInHand, BatchInHand
 from services.worker.messages.kept_clock import KeptClock
@@ -29,7 +31,7 @@ from services.worker.messages.mailings import Mailings, MessagesOfJob
 from services.worker.messages.pace import AccountPace
 from services.worker.messages.reading import RecipientRows, RowsReader
 from services.worker.messages.rules import SendRules
-from services.worker.messages.screening import Screened, ids_of, screen
+from services.worker.messages.screening import Screened, fit_size, ids_of, screen
 from services.worker.stage import Stage
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.instants import from_ms
@@ -39,7 +41,7 @@ from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message, Repeating, recover
+from shared.domain.messages.ledger import Message, Repeating, add_tallies, difference, recover
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
@@ -219,14 +221,29 @@ class MessageSender(Stage[SendMessages]):
                 pass
             case other:
                 assert_never(other)
+        if ours.mailing.options.dry_run:
+            return await self._count_only(ours)
         rank = (0.0, ours.mailing.job.created_at, ours.mailing.job.key)
         if not await self._credential_feed.keep_place(ours.credential.id, batch, rank):
             return await self._store.message_batches.put_back(batch)
         rows = await self._reader.read(ours.mailing, batch)
+        ours = replace(ours, batch=await fit_size(self._store, batch, rows, entries))
         screened = await self._screen(ours, rows, entries)
         end, free_us = await self._dispatch(held, ours, screened)
         await fault("message.before_settle")
         return await self._leave_batch(ours, rows, end, free_us)
+
+    async def _count_only(self, ours: _Batch) -> Batch | None:
+        """Settle a batch of a dry run with what it would send."""
+        rows = await self._reader.read(ours.mailing, ours.batch)
+        entries = await judge_rows(self._store, self._links, ours.mailing, ours.credential, ours.batch, rows)
+        return await self._store.message_batches.settle(
+            ours.batch,
+            to=BatchStatus.SENT,
+            receipt=receipt_of_entries(entries),
+            size=len(rows.numbers),
+            tally=add_tallies(difference(None, entry) for entry in entries),
+        )
 
     async def _recover(
         self, batch: Batch, session: WritingSession, repeating: Repeating = _NOTHING_AGAIN
@@ -324,16 +341,17 @@ class MessageSender(Stage[SendMessages]):
 
     async def _settle_or_wait(self, ours: _Batch, rows: RecipientRows) -> Batch | None:
         entries, now = await self._read_entries(ours.batch), await self._store.now()
+        calling = {id_ for id_, entry in entries.items() if entry.is_sending}
         due = [
             due_at(entries.get(id_), ours.mailing.resending, ours.credential.retry, now=now)
-            for id_ in ids_of(ours.batch, rows)
+            for id_ in calling.union(ids_of(ours.batch, rows))
         ]
         moments = [moment for moment in due if moment is not None]
         if moments:
             return await self._wait_until(ours, min(moments))
         receipt = receipt_of_entries(list(entries.values()))
         to = verdict(receipt, max_failed_share=self._rules.max_failed_share)
-        return await self._settle(ours.batch, to, size=len(rows.numbers))
+        return await self._settle(ours.batch, to)
 
     async def _wait_until(self, ours: _Batch, moment: datetime) -> Batch | None:
         left = await self._store.message_batches.put_back(ours.batch, not_before=moment)
@@ -355,11 +373,11 @@ class MessageSender(Stage[SendMessages]):
         if open_until:
             await asyncio.sleep(max((max(open_until) - now).total_seconds(), 0) + 0.001)
             await self._recover(batch, session)
-        return await self._settle(batch, to, size=batch.size)
+        return await self._settle(batch, to)
 
-    async def _settle(self, batch: Batch, to: BatchStatus, *, size: int) -> Batch | None:
+    async def _settle(self, batch: Batch, to: BatchStatus) -> Batch | None:
         receipt = receipt_of_entries(list((await self._read_entries(batch)).values()))
-        settled = await self._store.message_batches.settle(batch, to=to, receipt=receipt, size=size)
+        settled = await self._store.message_batches.settle(batch, to=to, receipt=receipt, size=batch.size)
         await self._bounces.look(batch.job_id)
         if settled is not None and settled.has_failed:
             await self._breaker.look(settled.job_id)

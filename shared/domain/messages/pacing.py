@@ -58,11 +58,12 @@ class PaceGuard(Struct, frozen=True):
 
 
 class Limit(StrEnum):
-    """Why nothing is granted now."""
+    """What bounds an account, and so why nothing is granted now."""
 
     RATE = "rate"  # as much as may be is granted already
     PROVIDER = "provider"  # the provider asked for a pause
     IN_FLIGHT = "maxInFlight"  # as many calls as may be are under way
+    WORK = "work"  # there is nothing to send, or its workers do not keep up
     CLOCK = "clock"  # another clock counts since a moment ago, or ours is not the one that counts
 
 

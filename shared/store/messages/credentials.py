@@ -20,7 +20,7 @@ from shared.domain.transitions import sources
 from shared.store.documents import Codec, Document, Page, forget_some, insert_new, read_page, translate_errors
 
 _codec = Codec(Credential, json=("fields", "test_content"), derived=("usable_by", "sealed_by"))
-_TRAFFIC = ("pace", "places", "busy")
+_TRAFFIC = ("pace", "places")
 _WITHOUT_TRAFFIC = dict.fromkeys(_TRAFFIC, 0)
 _OF_TRAFFIC = dict.fromkeys(("pace", "places", "rate", "max_in_flight", "order", "status"), 1)
 _PAGE = 100
@@ -40,7 +40,7 @@ class Credentials:
         """Make the indexes."""
         await self._credentials.create_index([("app_id", ASCENDING), ("name", ASCENDING)], unique=True)
         await self._credentials.create_index([("usable_by", ASCENDING), ("_id", ASCENDING)])
-        await self._credentials.create_index([("busy", ASCENDING)], sparse=True)
+        await self._credentials.create_index([("mail_due", ASCENDING)], sparse=True)
 
     async def add(self, credential: Credential) -> bool:
         """Insert a credential that nobody sends by yet; `False` where it is there, by its id.
@@ -104,12 +104,23 @@ class Credentials:
         self, credential_id: str, to: CredentialStatus, *, why: str, at: datetime, secret: str | None = None
     ) -> Credential | None:
         """Give it this status, if the table has the move from where it stands; `None` if not. With `secret`, only while
-        this is its sealed secret: whoever was refused by an old one says nothing about the new one."""
+        this is its sealed secret: whoever was refused by an old one says nothing about the new one. Of one that is
+        rejected a mail is due."""
         before = sorted(status.value for status in sources(CREDENTIAL_TRANSITIONS, to))
         query: Document = {"_id": credential_id, "status": {"$in": before}}
         query |= {} if secret is None else {"secret": secret}
-        change = {"status": to.value, "why": why, "updated_at": at}
+        change: Document = {"status": to.value, "why": why, "updated_at": at}
+        change |= {"mail_due": at} if to.is_news else {}
         return await self._update(query, {"$set": change, "$inc": {"version": 1}})
+
+    async def lease_mail(self, *, now: datetime, until: datetime) -> Credential | None:
+        """A credential of which a mail is due, for whoever sends it until then; others leave it alone meanwhile."""
+        return await self._update({"mail_due": {"$lte": now}}, {"$set": {"mail_due": until}})
+
+    async def end_mail(self, credential_id: str, *, until: datetime) -> None:
+        """Note that the mail was sent which was leased so."""
+        with translate_errors():
+            await self._credentials.update_one({"_id": credential_id, "mail_due": until}, {"$unset": {"mail_due": ""}})
 
     async def find_sealed_otherwise(self, key: str, *, after: str = "", limit: int) -> list[Credential]:
         """Some whose secrets were sealed under another key than this one, by their ids."""
@@ -175,16 +186,9 @@ class Credentials:
         the credential is gone. The pace has another `seq`, or the next one to change it would not notice."""
         assert pace.seq != seq
         traffic = {"pace": msgspec.to_builtins(pace), "places": msgspec.to_builtins(places)}
-        change: Document = {"$set": traffic | {"busy": True}} if places else {"$set": traffic, "$unset": {"busy": ""}}
         with translate_errors():
-            result = await self._credentials.update_one({"_id": credential_id, "pace.seq": seq}, change)
+            result = await self._credentials.update_one({"_id": credential_id, "pace.seq": seq}, {"$set": traffic})
         return result.matched_count == 1
-
-    async def find_busy(self, *, after: str = "", limit: int) -> Sequence[str]:
-        """The ids of some that have places, behind `after` in their order."""
-        with translate_errors():
-            found = await self._credentials.find({"busy": True}, {"_id": 1}).to_list()
-        return sorted(document["_id"] for document in found if document["_id"] > after)[:limit]
 
     async def _update(self, query: Document, change: Document) -> Credential | None:
         with translate_errors(duplicate=_name_taken):
