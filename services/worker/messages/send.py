@@ -41,7 +41,8 @@ from shared.domain.jobs.jobs import Gate, Standing, gate, split_key
 from shared.domain.messages.batches import receipt_of_entries
 from shared.domain.messages.credentials import Credential, OnUnknown
 from shared.domain.messages.jobs import due_at
-from shared.domain.messages.ledger import Message, Repeating, add_tallies, difference, recover
+from shared.domain.messages.ledger import Message, add_tallies, difference, recover
+from shared.domain.messages.repeating import Repeating
 from shared.domain.messages.tasks import SendMessages
 from shared.flow.jobs.breaker import Breaker
 from shared.flow.jobs.feed import Feed
